@@ -41,8 +41,8 @@ FIRST_PEERS, DOUBLING_S = 16, 5.0  # the network doubles every so many seconds
 SETTLE_S = 30.0  # from the last join to the subscriptions, if all peers are active by then
 JOIN_S_MAX = 120.0
 SUBSCRIBE_S = 10.0  # subscriptions begin within this
-PATIENCE_S = 30.0  # by then all subscriptions must stand, or every subscriber must have its event
-STEP_S = 0.5  # how often to look whether all is done
+PATIENCE_S = 30.0  # by then all subscriptions must be established, or every subscriber must have its event
+STEP_S = 0.5  # between two checks whether all is done
 TOPICS, SUBSCRIBERS = 100, 100
 ROUTES = 5000  # walked for the means
 # Each step is another peer's turn, anywhere in memory: pages of 2 MiB, which glibc asks for if told to, save a sixth to
@@ -51,7 +51,7 @@ LARGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb
 
 
 class Audience:
-    """All subscribers of one topic: counts what they are given."""
+    """All subscribers of one topic: counts their deliveries."""
 
     def __init__(self) -> None:
         self.started_count = self.delivered = 0
@@ -63,7 +63,7 @@ class Audience:
         self.delivered += stop - skip
 
     def lost(self, loss: Loss) -> None:
-        raise AssertionError(f"a subscriber was told of a loss: {loss}")
+        raise AssertionError(f"a subscriber got a loss report: {loss}")
 
     def failed(self, error: QuillcastError) -> None:
         raise error
@@ -72,7 +72,7 @@ class Audience:
         return 1 << 20
 
 
-class Author:
+class Writer:
     """A publisher that does not wait for anything."""
 
     def progressed(self) -> None: ...
@@ -109,7 +109,7 @@ def peer_at(world: World, number: int) -> Peer:
 
 
 def publish_all(world: World, peers: int, topics: int, subscribers: int) -> None:
-    """Every topic gets its subscribers, a publisher and one event, which all of them must be given."""
+    """Every topic gets its subscribers, a publisher and one event, which must be delivered to all of them."""
     chance = derived(SEED, "topics")
     audiences = [Audience() for _ in range(topics)]
     begin = world.now
@@ -121,7 +121,7 @@ def publish_all(world: World, peers: int, topics: int, subscribers: int) -> None
     world.run(begin + SUBSCRIBE_S)
     run_until(world, lambda: all(audience.started_count == subscribers for audience in audiences), "subscribed")
     for number in range(topics):
-        publisher = peer_at(world, chance.randrange(peers)).publisher(f"topic/{number}", Author())
+        publisher = peer_at(world, chance.randrange(peers)).publisher(f"topic/{number}", Writer())
         publisher.offer([b"the one event of this topic"])
     run_until(world, lambda: all(audience.delivered == subscribers for audience in audiences), "got the event")
 

@@ -100,7 +100,7 @@ def test_what_is_not_stable_is_known_where_the_root_is() -> None:
         assert [each.unstable for each in activity("test", look(4.0, status), look(6.0, status)).topics] == [None]
 
 
-def test_a_subscription_lacks_what_another_peer_has_of_its_term() -> None:
+def test_a_subscription_is_behind_by_what_another_peer_has_of_its_term() -> None:
     [lag] = activity("test", look(4.0), look(6.0, STATUS, OTHER)).subscribers
     assert lag == replace(LAG, behind_events=5 + 100 - 85)
     later = replace(STATUS, topics=(replace(ROOT, term="2.b", frontier=1000),))
@@ -108,7 +108,7 @@ def test_a_subscription_lacks_what_another_peer_has_of_its_term() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"suspected": True}, {"connected": False}, {"waiting_bytes": 1}], ids=str)
-def test_links_that_are_not_well_are_named_with_their_peer(changed: dict[str, bool]) -> None:
+def test_unhealthy_links_are_listed_with_their_peer(changed: dict[str, bool]) -> None:
     link = replace(LINK, **changed)
     seen = activity("test", look(4.0), look(6.0, replace(STATUS, neighbours=(LINK, link))))
     assert seen.links == (PeerLink(ALICE, link),)
@@ -159,8 +159,8 @@ def peer_that_tells(answer: object, network: str, folder: Path) -> Iterator[None
 
 
 @pytest.mark.live
-def test_a_peer_of_another_version_is_told_of_in_one_line(quillcast: Commands, tmp_path: Path) -> None:
-    """A later one may have more fields. One that lacks a field, or has another type, is not understood."""
+def test_a_peer_of_another_version_is_reported_in_one_line(quillcast: Commands, tmp_path: Path) -> None:
+    """A later one may have more fields. One without a field, or of another type, is not understood."""
     arguments = ["--runtime-dir", str(tmp_path)]
     later = {**msgspec.to_builtins(STATUS), "added_later": 7}
     with peer_that_tells(later, "test", tmp_path):

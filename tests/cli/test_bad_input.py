@@ -80,7 +80,7 @@ def assert_one_line(err: str, part: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "part"), TYPING, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
-def test_what_cannot_be_is_refused_with_2(quillcast: Commands, arguments: list[str], part: str) -> None:
+def test_invalid_requests_exit_with_2(quillcast: Commands, arguments: list[str], part: str) -> None:
     code, out, err = quillcast.run(*arguments)
     assert (code, out) == (3 if arguments[0] == "check" else 2, "")  # monitors take 2 for an alarm
     assert_one_line(err, part)
@@ -96,14 +96,14 @@ def test_what_cannot_be_is_refused_with_2(quillcast: Commands, arguments: list[s
     ],
     ids=["topic", "pattern", "network", "label"],
 )
-def test_what_is_long_is_not_repeated_whole(quillcast: Commands, arguments: list[str], part: str) -> None:
+def test_a_long_argument_is_not_repeated_in_full(quillcast: Commands, arguments: list[str], part: str) -> None:
     code, _, err = quillcast.run(*arguments)
     assert code == 2
     assert_one_line(err, part)
     assert len(err) < 400
 
 
-def test_a_file_that_holds_no_credentials_is_said_in_our_words(quillcast: Commands, tmp_path: Path) -> None:
+def test_a_file_without_credentials_is_a_clear_error(quillcast: Commands, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     code, _, err = quillcast.run("pub", "t", "x", "--as", str(tmp_path / "empty"))
     assert code == 2
@@ -121,9 +121,7 @@ def test_a_file_that_holds_no_credentials_is_said_in_our_words(quillcast: Comman
         ("[overlays]\n", "unknown setting overlays; there are: neighbours,"),
     ],
 )
-def test_a_config_file_is_refused_by_the_name_of_the_setting(
-    quillcast: Commands, tmp_path: Path, text: str, part: str
-) -> None:
+def test_an_invalid_config_file_names_the_setting(quillcast: Commands, tmp_path: Path, text: str, part: str) -> None:
     path = tmp_path / "settings.toml"
     path.write_text(text)
     code, _, err = quillcast.run("sub", "t", "--config", str(path))
@@ -134,14 +132,14 @@ def test_a_config_file_is_refused_by_the_name_of_the_setting(
 @pytest.mark.parametrize(
     "arguments", [("status",), ("tree", "t"), ("topic", "list"), ("topic", "create", "t")], ids=str
 )
-def test_without_a_running_peer_there_is_nobody_to_ask(quillcast: Commands, arguments: tuple[str, ...]) -> None:
+def test_commands_that_query_peers_fail_without_a_running_peer(quillcast: Commands, arguments: tuple[str, ...]) -> None:
     code, out, err = quillcast.run(*arguments)
     assert (code, out) == (4, "")
     assert_one_line(err, "no peer of the network 'test' runs on this machine; start one with: quillcast node")
 
 
 @pytest.mark.parametrize("what", [["kill", "p01"], ["partition", "p01"], ["slow", "p01"], ["peers"], ["end"]], ids=str)
-def test_without_a_running_demo_there_is_nothing_to_break(quillcast: Commands, what: list[str]) -> None:
+def test_demo_commands_fail_without_a_running_demo(quillcast: Commands, what: list[str]) -> None:
     code, out, err = quillcast.run("demo", *what)
     assert (code, out) == (4, "")
     assert_one_line(err, "no demo is running on this machine; start one with: quillcast demo --stay")
@@ -221,7 +219,7 @@ class TestWithAPeer:
 
     @pytest.mark.parametrize("wait", ["root", "stable"])
     @pytest.mark.parametrize("message", ["refused", None], ids=["message", "lines"])
-    def test_a_publish_that_is_refused_sends_nothing(
+    def test_a_rejected_publish_sends_nothing(
         self, quillcast: Commands, node: dict[str, str], wait: str, message: str | None
     ) -> None:
         assert quillcast.run("topic", "create", "best/eff", "--delivery", "best_effort")[0] == 0
@@ -254,13 +252,13 @@ class TestWithAPeer:
         assert_one_line(err, f"there are: {node['node_id'][:8]}")
 
     @pytest.mark.parametrize("question", [("topic", "show"), ("tree",)], ids=" ".join)
-    def test_a_topic_that_is_none(self, quillcast: Commands, node: dict[str, str], question: tuple[str, ...]) -> None:
+    def test_an_invalid_topic_name(self, quillcast: Commands, node: dict[str, str], question: tuple[str, ...]) -> None:
         code, out, err = quillcast.run(*question, "nobody/knows")
         assert (code, out) == (2, "")
         assert_one_line(err, "there is no topic 'nobody/knows'; `quillcast topic list` shows those of this machine")
         assert quillcast.json("topic", "list") == []  # nor is there one for having been asked about
 
-    def test_a_check_of_a_topic_that_is_none_is_an_alarm_and_makes_none(
+    def test_checking_an_unknown_topic_is_critical_and_does_not_create_it(
         self, quillcast: Commands, node: dict[str, str]
     ) -> None:
         assert quillcast.run("check", "topic", "nobody/knows")[0] == 2
@@ -268,7 +266,7 @@ class TestWithAPeer:
 
 
 @pytest.mark.live
-def test_an_unknown_topic_where_none_is_created_on_first_use(quillcast: Commands, tmp_path: Path) -> None:
+def test_an_unknown_topic_is_an_error_in_a_network_that_creates_none(quillcast: Commands, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("[topics]\nauto_create = false\n")
     node = quillcast.start("node", "--config", str(settings))

@@ -54,14 +54,14 @@ def test_strokes_that_were_missed_come_at_once(kernel: bool, monkeypatch: pytest
     assert len(set(turns)) == len(turns)  # the event loop ran in between
 
 
-def test_a_kernel_that_gives_no_timer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_timers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     refusing = SimpleNamespace(timerfd_create=lambda *_: -1)
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: refusing)
     with pytest.raises(OSError, match="provides no timer"):
         asyncio.run(ticks(1000.0, 1))
 
 
-def test_a_timer_that_cannot_be_set_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_that_cannot_be_set_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.close(writing)
     refusing = SimpleNamespace(timerfd_create=lambda *_: reading, timerfd_settime=lambda *_: -1)

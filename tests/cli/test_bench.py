@@ -50,7 +50,7 @@ def test_publisher_and_subscriber_count_the_same(quillcast: Commands) -> None:
 
 
 @pytest.mark.live
-def test_full_speed_goes_on_until_the_time_is_over(quillcast: Commands) -> None:
+def test_full_speed_lasts_for_the_whole_duration(quillcast: Commands) -> None:
     subscriber = quillcast.start("bench", "sub", "load", "--count", "1000")
     subscriber.line(2)
     code, out, _ = quillcast.run("bench", "pub", "load", "--seconds", "0.2")
@@ -61,12 +61,12 @@ def test_full_speed_goes_on_until_the_time_is_over(quillcast: Commands) -> None:
 
 
 @pytest.mark.live
-def test_a_rate_that_nobody_keeps_up_is_given_up_behind_its_time(quillcast: Commands) -> None:
+def test_an_unreachable_rate_is_given_up_when_it_lags_too_far(quillcast: Commands) -> None:
     published = quillcast.json("bench", "pub", "load", "--rate", "1e12", "--seconds", "0.1")
     assert 1000 < published["events"] < 1e11
 
 
-def test_the_other_peer_of_latency_is_told_what_this_one_was() -> None:
+def test_the_other_peer_of_latency_gets_the_same_options() -> None:
     told = Peering("red", None, ("a:1",), Config(), credential=Path("network.pem"), config_file=Path("settings.toml"))
     others = "--network red --contact b:2 --credential network.pem --config settings.toml"
     assert " ".join(told.beside("b:2")) == others
@@ -74,7 +74,7 @@ def test_the_other_peer_of_latency_is_told_what_this_one_was() -> None:
 
 
 @pytest.mark.live
-def test_latency_ends_where_its_events_are_refused_or_it_is_told_to(quillcast: Commands) -> None:
+def test_latency_ends_when_events_are_rejected_or_it_is_interrupted(quillcast: Commands) -> None:
     code, _, err = quillcast.run("bench", "latency", "--size", "2000000", "--seconds", "0.5")
     assert code == 2
     assert "over the limit" in err
@@ -86,7 +86,7 @@ def test_latency_ends_where_its_events_are_refused_or_it_is_told_to(quillcast: C
 
 
 @pytest.mark.live
-def test_latency_needs_nobody_else(quillcast: Commands, tmp_path: Path) -> None:
+def test_latency_needs_no_other_peer(quillcast: Commands, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("[overlay]\ndigit_bits = 1\nleaf_set_size = 4\n")  # which both peers of it have to share
     told = quillcast.json("bench", "latency", "--seconds", "0.5", "--rate", "100", "--config", str(settings))

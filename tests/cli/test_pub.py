@@ -23,7 +23,7 @@ def test_joining_the_network_takes_no_longer_than_the_time_to_wait(
 
 
 @pytest.mark.parametrize(("timeout_s", "took_s", "left_s"), [(45.0, 5.0, 40.0), (2.0, 9.0, 0.5), (0.0, 1.0, 0.0)])
-def test_what_joining_took_is_no_time_to_wait_any_more(
+def test_the_time_that_joining_took_is_subtracted_from_the_wait(
     monkeypatch: pytest.MonkeyPatch, timeout_s: float, took_s: float, left_s: float
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 100.0 + took_s)
@@ -31,7 +31,7 @@ def test_what_joining_took_is_no_time_to_wait_any_more(
 
 
 @pytest.mark.live
-def test_a_stopped_peer_of_this_machine_keeps_nobody_from_publishing(quillcast: Commands) -> None:
+def test_a_stopped_peer_of_this_machine_does_not_block_publishing(quillcast: Commands) -> None:
     stopped, hears = quillcast.subscribed("t"), quillcast.subscribed("t", "--count", "1")
     stopped.signal(signal.SIGSTOP)
     try:

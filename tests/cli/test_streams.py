@@ -34,7 +34,7 @@ def test_a_line_is_there_as_soon_as_it_was_written() -> None:
     os.close(write_end)
 
 
-def test_a_line_that_no_topic_takes_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_line_too_large_for_any_topic_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(streams, "LINE_BYTES_MAX", 100_000)
     text = tmp_path / "line"
     text.write_bytes(b"x" * 300_000)
@@ -88,7 +88,7 @@ def test_a_reader_that_has_gone_ends_whatever_is_waited_for() -> None:
     os.close(write_end)
 
 
-def test_an_output_that_is_full_is_no_reader_that_has_gone() -> None:
+def test_a_full_output_is_not_mistaken_for_a_closed_one() -> None:
     async def write() -> None:
         async with Writer(full) as writer:
             await writer.write(b"line")
@@ -100,7 +100,7 @@ def test_an_output_that_is_full_is_no_reader_that_has_gone() -> None:
     os.close(full)
 
 
-def test_an_output_that_takes_nothing_for_now_is_waited_for() -> None:
+def test_a_busy_output_is_waited_for() -> None:
     lines = b"x" * (1 << 20)
 
     async def write() -> bytes:
@@ -123,7 +123,7 @@ def test_an_output_that_takes_nothing_for_now_is_waited_for() -> None:
     os.close(write_end)
 
 
-def test_an_input_that_has_nothing_for_now_has_not_ended() -> None:
+def test_an_input_without_data_has_not_ended() -> None:
     async def read() -> list[bytes]:
         lines = lines_of(read_end)
         first = asyncio.ensure_future(anext(lines))

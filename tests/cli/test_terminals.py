@@ -24,7 +24,7 @@ def test_two_terminals_need_no_configuration(quillcast: Commands) -> None:
     assert subscriber.end() == (130, "", "")
 
 
-def test_who_is_alone_is_told_so(quillcast: Commands) -> None:
+def test_a_command_without_other_peers_says_so(quillcast: Commands) -> None:
     code, out, err = quillcast.run("pub", "sport/tennis", "hello")
     assert (code, out, err.count("\n")) == (0, "", 1)
     assert err.startswith("quillcast: nobody got this: no other peer of network 'test' is known here; looked in ")
@@ -34,7 +34,7 @@ def test_who_is_alone_is_told_so(quillcast: Commands) -> None:
     assert subscriber.end()[:2] == (0, "hello\n")
 
 
-def test_whoever_comes_back_for_the_earliest_events_is_told_how_many_are_not_kept(quillcast: Commands) -> None:
+def test_a_returning_subscriber_learns_how_many_earliest_events_are_gone(quillcast: Commands) -> None:
     node = quillcast.start("node")
     node.line(2)
     subscriber = quillcast.subscribed("letters", "--count", "1")
@@ -108,7 +108,7 @@ def test_publishing_goes_on_until_ctrl_c_if_asked(quillcast: Commands) -> None:
     assert publisher.end()[0] == 130
 
 
-def test_who_does_not_have_an_event_is_named(quillcast: Commands) -> None:
+def test_subscribers_without_an_event_are_named(quillcast: Commands) -> None:
     node = json.loads(quillcast.start("node", "--json").line())
     topic = topic_near(node["node_id"])
     subscriber = quillcast.subscribed(topic)
@@ -207,7 +207,7 @@ def test_topics_are_created_shown_and_listed(quillcast: Commands) -> None:
     assert subscriber.end()[0] == 143
 
 
-def test_settings_change_while_a_topic_stands_and_costs_are_told_before(quillcast: Commands) -> None:
+def test_settings_of_a_topic_in_use_change_after_their_costs_are_shown(quillcast: Commands) -> None:
     quillcast.start("node").line()
     subscriber = quillcast.subscribed("chat/room", "--count", "1")
     code, out, err = quillcast.run("topic", "set", "chat/room", "--slow", "wait", "--event-bytes-max", "10")
@@ -246,7 +246,7 @@ def test_a_topic_with_an_owner_takes_credentials(quillcast: Commands, tmp_path: 
     assert "no.key" in err
 
 
-def test_whoever_closes_our_output_ends_us_quietly(quillcast: Commands) -> None:
+def test_a_closed_output_ends_a_command_quietly(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("sport/tennis")
     assert subscriber.process.stdout is not None
     subscriber.process.stdout.close()

@@ -32,7 +32,7 @@ def test_a_topic_that_was_just_made_is_shown_with_its_owner_and_lists(
     assert [topic["name"] for topic in quillcast.json("topic", "list")] == ["chat/room"]
 
 
-def test_a_topic_that_nobody_uses_is_well(quillcast: Commands, node: dict[str, str]) -> None:
+def test_an_unused_topic_is_ok(quillcast: Commands, node: dict[str, str]) -> None:
     """Its root was the peer that made it, for the other one is as far from it as can be."""
     opposite = bytes([int(node["node_id"][:2], 16) ^ 0x80]) + bytes.fromhex(node["node_id"][2:])
     topic = topic_near(opposite.hex())
@@ -77,7 +77,7 @@ def test_a_topic_has_had_its_events_though_its_root_has_moved(quillcast: Command
     subscriber.end()
 
 
-def test_who_does_not_answer_is_named_and_is_not_ok(quillcast: Commands, node: dict[str, str]) -> None:
+def test_peers_that_do_not_answer_are_named_and_not_ok(quillcast: Commands, node: dict[str, str]) -> None:
     topic = topic_near(node["node_id"])
     subscriber = quillcast.subscribed(topic)
     peers = {peer["node_id"] for peer in quillcast.json("tree", topic)["peers"]} - {node["node_id"]}
@@ -92,7 +92,7 @@ def test_who_does_not_answer_is_named_and_is_not_ok(quillcast: Commands, node: d
     assert re.search(f"peer {stopped[:8]} {how}, 7 events behind by its last report", out)
 
 
-def test_a_subscriber_whose_reader_stands_still_is_named_by_every_command(
+def test_a_subscriber_whose_reader_is_stopped_is_named_by_every_command(
     quillcast: Commands, node: dict[str, str]
 ) -> None:
     """`sub` into a pipe that nobody reads."""

@@ -118,7 +118,7 @@ def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, te
     assert text in found.text
 
 
-def test_a_topic_is_not_well_while_a_peer_of_this_machine_does_not_answer_that_may_subscribe_to_it() -> None:
+def test_a_topic_is_not_ok_while_a_possible_subscriber_here_does_not_answer() -> None:
     found = judging.of_topic("test", TREE, Bounds(), unresponsive=["c3" * 16])
     assert found.state == State.WARNING
     assert found.text == "topic t: peer c3c3c3c3 of this machine does not answer, and may be a subscriber"
@@ -144,11 +144,11 @@ def test_a_link_is_judged_by_one_of_its_ends(changed: dict[str, Any], state: Sta
     assert text in found.text
 
 
-def test_a_link_that_nobody_measured_is_well_where_its_round_trip_is_not_asked_for() -> None:
+def test_an_unmeasured_link_is_ok_unless_its_round_trip_is_checked() -> None:
     assert judging.of_link(STATUS, replace(LINK, round_trip_ms=None), Bounds()).state == State.OK
 
 
-def test_bounds_of_lag_may_be_critical_where_no_warning_comes_before() -> None:
+def test_lag_may_be_critical_without_a_warning_before() -> None:
     found = judging.of_topic("test", replace(TREE, **leaf(behind_events=5)), Bounds(behind_critical=4))
     assert found.state == State.CRITICAL
 
@@ -162,7 +162,7 @@ def test_every_subscriber_has_gauges_of_its_own() -> None:
     assert 'quillcast_topic_behind_events{network="test",topic="t"} 7' in metrics
 
 
-def test_buffers_may_be_critical_where_no_warning_comes_before() -> None:
+def test_buffers_may_be_critical_without_a_warning_before() -> None:
     found = judging.of_peer(STATUS, Bounds(buffers_warning=0.8, buffers_critical=0.0))
     assert (found.state, "buffers are 0 % full" in found.text) == (State.CRITICAL, True)
 
@@ -171,14 +171,14 @@ def test_a_name_does_not_pass_for_figures() -> None:
     assert judging.line([Finding({}, State.OK, "topic a|b=1", {"events": 3})]) == "OK - topic a/b=1 | events=3"
 
 
-def test_several_are_as_well_as_the_worst_of_them_and_it_is_named() -> None:
+def test_the_worst_of_several_findings_decides_and_is_named() -> None:
     findings = [Finding({}, state, state.name.lower(), {}) for state in (State.OK, State.CRITICAL, State.WARNING)]
     assert judging.line(findings) == "CRITICAL - 1 of 3 are OK; critical; warning"
     assert judging.line(findings[:1]) == "OK - ok"
     assert judging.worst([]) == State.UNKNOWN
 
 
-def test_prometheus_is_told_types_labels_and_base_units() -> None:
+def test_prometheus_output_has_types_labels_and_base_units() -> None:
     findings = [Finding({"topic": 'a"b\\c\nd'}, State.WARNING, "", {"round_trip_seconds": 0.25, "events": 3})]
     assert list(judging.prometheus("topic", findings)) == [
         "# TYPE quillcast_topic_state gauge",
@@ -203,19 +203,19 @@ def test_without_a_peer_top_says_so_and_check_raises_the_alarm(quillcast: Comman
 
 
 @pytest.mark.parametrize("arguments", [["peer", "--bogus"], ["topic"], ["planet"]], ids=" ".join)
-def test_a_check_that_was_asked_for_wrongly_is_no_alarm(quillcast: Commands, arguments: list[str]) -> None:
+def test_wrong_arguments_of_a_check_are_not_an_alarm(quillcast: Commands, arguments: list[str]) -> None:
     code, out, err = quillcast.run("check", *arguments)
     assert (code, out) == (3, "")
     assert err.count("\n") == 1
 
 
-def test_a_check_of_nothing_says_what_there_is_and_is_no_ok(quillcast: Commands) -> None:
+def test_check_without_arguments_shows_its_help_and_is_not_ok(quillcast: Commands) -> None:
     code, out, err = quillcast.run("check")
     assert (code, err) == (3, "")
     assert "Usage: quillcast check" in out
 
 
-def test_what_a_check_could_not_look_at_or_tell_is_unknown(quillcast: Commands) -> None:
+def test_a_check_that_could_not_look_or_print_is_unknown(quillcast: Commands) -> None:
     code, out, err = quillcast.run("check", "peer", "--runtime-dir", "/dev/null/not/a/folder")
     assert (code, out) == (3, "")
     assert "the runtime folder /dev/null/not/a/folder cannot be used: Not a directory" in err
@@ -233,7 +233,7 @@ def test_peers_of_other_networks_are_pointed_at(quillcast: Commands) -> None:
 
 
 @pytest.mark.live
-def test_top_shows_rates_of_all_peers_and_who_does_not_answer(quillcast: Commands) -> None:
+def test_top_shows_rates_of_all_peers_and_those_that_do_not_answer(quillcast: Commands) -> None:
     node = json.loads(quillcast.start("node", "--json").line())
     topic = topic_near(node["node_id"])
     subscriber = quillcast.subscribed(topic)

@@ -92,13 +92,13 @@ def test_fields_of_a_later_version_are_ignored(told: Status) -> None:
     assert msgspec.json.decode(msgspec.json.encode(plain), type=type(told)) == told
 
 
-def test_an_empty_object_is_no_status() -> None:
+def test_an_empty_object_is_not_a_status() -> None:
     for told in ANSWERS:
         with pytest.raises(msgspec.ValidationError, match="missing required field"):
             msgspec.json.decode(b"{}", type=type(told))
 
 
-def test_nobody_changes_what_was_told() -> None:
+def test_a_status_cannot_be_changed() -> None:
     assert [name for name, each in structs().items() if not each.__struct_config__.frozen] == []
 
 

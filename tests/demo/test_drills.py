@@ -27,7 +27,7 @@ def heard(demo: Command, words: str) -> str:
     return line
 
 
-def test_peers_are_struck_by_hand_and_nothing_is_lost(quillcast: Commands, tmp_path: Path) -> None:
+def test_peers_are_killed_by_hand_and_nothing_is_lost(quillcast: Commands, tmp_path: Path) -> None:
     folder = str(tmp_path / "demo")
     demo = quillcast.start("demo", "--peers", "8", "--rate", "100", "--no-kill", "--stay", "--json", "--output", folder)
     heard(demo, "events flow")

@@ -25,7 +25,7 @@ def test_one_child_and_one_tree_are_no_children_and_trees() -> None:
     assert counted(0, 2) == "0 children in 2 trees"
 
 
-def test_a_child_that_finds_another_parent_mends_the_tree(tmp_path: Path) -> None:
+def test_a_child_that_finds_another_parent_repairs_the_tree(tmp_path: Path) -> None:
     peers = chain(tmp_path)
     watch, repair = struck(peers, tmp_path, INNER)
     assert (repair.children, repair.trees, repair.repaired, repair.lasted_s) == (1, 1, False, None)
@@ -36,7 +36,7 @@ def test_a_child_that_finds_another_parent_mends_the_tree(tmp_path: Path) -> Non
     assert how(watch, repair) == "leaf under root (fallback)"
 
 
-def test_a_new_root_that_was_no_child_of_the_old_one_is_waited_for_and_told(tmp_path: Path) -> None:
+def test_a_new_root_that_was_not_a_child_of_the_old_one_is_waited_for_and_reported(tmp_path: Path) -> None:
     peers = chain(tmp_path)
     watch, repair = struck(peers, tmp_path, ROOT)
     peers.note(INNER, trace.Attached(TOPIC, LEAF, "fallback", 1))
@@ -49,7 +49,7 @@ def test_a_new_root_that_was_no_child_of_the_old_one_is_waited_for_and_told(tmp_
     assert how(watch, repair) == "inner under leaf (fallback); leaf is the new root"
 
 
-def test_what_the_victim_says_and_what_was_said_before_is_no_answer(tmp_path: Path) -> None:
+def test_records_of_the_victim_and_older_ones_are_ignored(tmp_path: Path) -> None:
     peers = chain(tmp_path)
     watch, repair = struck(peers, tmp_path, INNER)
     repair.take(Watch(tmp_path).look())
@@ -58,7 +58,7 @@ def test_what_the_victim_says_and_what_was_said_before_is_no_answer(tmp_path: Pa
     assert (repair.repaired, repair.lasted_s, how(watch, repair)) == (False, None, "")
 
 
-def test_who_has_no_children_leaves_nothing_to_mend(tmp_path: Path) -> None:
+def test_a_victim_without_children_leaves_nothing_to_repair(tmp_path: Path) -> None:
     watch, repair = struck(chain(tmp_path), tmp_path, LEAF)
     assert (repair.children, repair.trees, repair.repaired) == (0, 0, True)
     assert how(watch, repair) == ""

@@ -32,7 +32,7 @@ def test_a_child_is_an_orphan_from_the_kill_until_another_parent_takes_it(tmp_pa
     assert watch.topic("a/b").parents([INNER]) == {ROOT: None, LEAF: ROOT}
 
 
-def test_who_leaves_a_tree_is_no_orphan(tmp_path: Path) -> None:
+def test_a_peer_that_leaves_a_tree_is_not_an_orphan(tmp_path: Path) -> None:
     peers, watch = chain(tmp_path), Watch(tmp_path)
     peers.note(LEAF, trace.Unsubscribed(TOPIC), trace.Detached(TOPIC, INNER, "left"))
     watch.look()

@@ -10,7 +10,7 @@ from tests.evaluation import naive_places as naive
 WORDS = [0, 1, 2, 1 << 31, 1 << 63, (1 << 64) - 1, 0x9E3779B97F4A7C15]
 
 
-def test_the_first_words_of_splitmix64_are_those_of_its_authors() -> None:
+def test_the_first_numbers_of_splitmix64_are_the_published_ones() -> None:
     """SplitMix64 from state 0: e220a8397b1dcdaf, 6e789e6aa1b965f4 (Vigna's splitmix64.c)."""
     gamma = 0x9E3779B97F4A7C15
     assert [finalise(gamma), finalise(2 * gamma % 2**64)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]

@@ -36,14 +36,14 @@ def test_a_summary_of_small_tables_by_hand() -> None:
     }
 
 
-def test_without_links_nothing_is_said_of_them() -> None:
+def test_without_links_their_figures_are_left_out() -> None:
     of_peers = {key: counts for key, counts in HISTOGRAMS.items() if key[0] == "peer"}
     told = summary({"rad": [], "rmd": [], "children_max": []}, of_peers)
     assert told["core_link_max_over_ip"] is None
     assert told["rad"] == {"median": None, "max": None}
 
 
-def test_published_figures_stand_beside_those_of_policies_that_were_run() -> None:
+def test_published_figures_are_shown_beside_those_of_policies_that_were_run() -> None:
     told = {"a": {"messages": 30.0, "rad": {"median": 1.5}}, "b": {"messages": 20.0}}
     published = (
         Published(policy="a", figure="rad.median", value=1.68, source="s"),
@@ -57,7 +57,7 @@ def test_published_figures_stand_beside_those_of_policies_that_were_run() -> Non
     ]
 
 
-def test_churn_is_summed_over_groups_that_lost_somebody() -> None:
+def test_churn_is_summed_over_groups_that_lost_a_member() -> None:
     repairs = {"killed": [1, 0], "cut_off": [4, 0], "orphans": [2, 0], "messages": [5, 0], "max_ms": [30.0, 0.0]}
     told = of_churn(repairs)
     assert (told["killed"], told["cut_off"], told["messages_per_orphan"]) == (1, 4, 2.5)
@@ -100,7 +100,7 @@ def test_the_best_is_the_fastest_that_keeps_the_limits() -> None:
     assert told.endswith("with the next best, scribe, events take 25 % longer, at 50 % more messages")
 
 
-def test_where_no_policy_keeps_the_limits_that_is_the_answer() -> None:
+def test_the_answer_may_be_that_no_policy_keeps_the_limits() -> None:
     wish = Wish(peers=1000, groups=10, children_max=2)
     assert words(wish, judge(wish, POLICIES)) == "no policy keeps the limits; star comes nearest, with 999 children"
 

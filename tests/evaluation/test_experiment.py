@@ -10,7 +10,7 @@ from quillcast.evaluation.experiment import load, names, parse, split
 SMALL = 'peers = 100\npolicies = ["scribe"]\n[workload]\ngroups = 3\n'
 
 
-def test_the_box_holds_what_the_documents_name_and_all_of_it_can_be_asked_for() -> None:
+def test_everything_that_the_documents_name_is_built_in() -> None:
     assert {"scribe-2002", "scribe-2002-small-groups", "policies", "internet-1m", "internet-10m", "churn"} <= set(
         names()
     )
@@ -52,20 +52,20 @@ def test_scribe_2002_is_the_papers_deployment() -> None:
         ("peers = ", "f.toml is not valid TOML: Invalid value (at end of document)"),
     ],
 )
-def test_a_file_is_refused_by_the_name_of_the_setting(text: str, told: str) -> None:
+def test_an_invalid_file_names_the_setting(text: str, told: str) -> None:
     with pytest.raises(LocalError) as refused:
         parse(text, "f.toml")
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_as_many_groups_as_are_offered_can_be_asked_for() -> None:
+def test_an_experiment_may_use_every_group_that_exists() -> None:
     with pytest.raises(LocalError, match="use at most 28 groups"):
         parse(SMALL.replace("3", "29"), "f.toml")
     assert parse(SMALL.replace("3", "28"), "f.toml").workload.groups == 28
 
 
-def test_an_unknown_name_gets_the_box() -> None:
+def test_an_unknown_name_is_answered_with_the_built_in_ones() -> None:
     with pytest.raises(
         LocalError, match=r"no file scribe-2003 \(did you mean scribe-2002(-small-groups)?\?\); built-in: churn,"
     ):

@@ -25,7 +25,7 @@ def half_made(folder: Folder, part: str, error: Exception) -> None:
         raise error
 
 
-def test_a_part_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_part_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "run", ASKED)
     with folder.making("tables/a", stage="trees") as made:
         made.mkdir()
@@ -38,7 +38,7 @@ def test_a_part_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not folder.has("tables/b")
 
 
-def test_a_full_disk_is_told_with_the_way_to_go_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_how_to_resume(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "run", ASKED)
     with pytest.raises(DiskFailed) as refused:
         half_made(folder, "tables/a", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

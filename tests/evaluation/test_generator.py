@@ -110,11 +110,11 @@ def test_in_the_even_shape_links_to_and_in_stubs_are_as_long_as_in_transit_domai
 
 
 @pytest.mark.parametrize("sizes", [(0, 5, 10, 10), (10, 5, 10, 0), (100, 50, 10, 10)])
-def test_sizes_that_cannot_be_are_refused_by_name(sizes: tuple[int, int, int, int]) -> None:
+def test_invalid_sizes_are_rejected_by_name(sizes: tuple[int, int, int, int]) -> None:
     with pytest.raises(LocalError, match=rf"transit-stub\({','.join(map(str, sizes))}\) makes [\d,]+ routers"):
         transit_stub(1, *sizes)
 
 
-def test_more_links_than_can_be_named_are_refused() -> None:
+def test_more_links_than_can_be_numbered_are_rejected() -> None:
     with pytest.raises(LocalError, match=r"makes \d\d,\d\d\d links; use sizes that make at most 65,536"):
         transit_stub(1, 1, 1, 10, 200)

@@ -40,7 +40,7 @@ def test_peers_are_spread_evenly_over_routers_and_ids(topology: Topology) -> Non
     assert float(((digits - 3375) ** 2 / 3375).sum()) < 42  # 15 degrees of freedom: once in 4,000
 
 
-def test_peers_stand_at_attachable_places_only(topology: Topology) -> None:
+def test_peers_are_at_attachable_places_only(topology: Topology) -> None:
     some = Topology(
         **{name: getattr(topology, name) for name in topology.__slots__} | {"attachable": np.array([3, 5], np.int32)}
     )
@@ -64,6 +64,6 @@ def test_saved_and_mapped_they_are_the_same(topology: Topology, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("count", [0, -1, 2**31])
-def test_a_count_that_cannot_be_is_refused(topology: Topology, count: int) -> None:
+def test_an_invalid_count_is_rejected(topology: Topology, count: int) -> None:
     with pytest.raises(LocalError, match="use a number from 1 to 2,147,483,647"):
         attach(topology, count, 1)

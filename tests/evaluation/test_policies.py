@@ -69,7 +69,7 @@ def test_every_tree_holds_its_members_once_and_parents_first(policy: str) -> Non
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_trees_depend_on_nothing_but_the_group(policy: str) -> None:
+def test_trees_depend_only_on_the_group(policy: str) -> None:
     parsed = parse(policy)
     load = parsed.load(TABLES, GROUPS) if parsed.needs_load else None
     forwards = [parsed.trees(TABLES, asked, load)[0] for asked in GROUPS]
@@ -80,7 +80,7 @@ def test_trees_depend_on_nothing_but_the_group(policy: str) -> None:
 
 @given(st.integers(0, 1000), st.integers(2, 120), st.data())
 @settings(max_examples=30, deadline=None)
-def test_shedding_is_the_remover_s(number: int, size: int, data: st.DataObject) -> None:
+def test_shedding_follows_the_remover(number: int, size: int, data: st.DataObject) -> None:
     asked = group(number, size)
     (tree,) = trees("scribe", [asked])
     room = data.draw(st.lists(st.integers(0, 4), min_size=len(tree.nodes), max_size=len(tree.nodes)))
@@ -123,7 +123,7 @@ def test_allowances_add_up_to_the_limit_and_cut_the_largest_table_first() -> Non
 
 
 @pytest.mark.parametrize("size", [1, 11, 60])
-def test_collapse_takes_out_who_only_passes_on(size: int) -> None:
+def test_collapse_removes_nodes_that_only_forward(size: int) -> None:
     asked = group(size, size)
     (tree,) = trees("scribe", [asked])
     (collapsed,) = trees("scribe+collapse", [asked])
@@ -162,7 +162,7 @@ def test_improving_is_moving_to_better_relatives(scopes: Scopes, policy: str, si
 
 
 @pytest.mark.parametrize("policy", ["scoped(8)", "scoped(16)", "scribe+improve(8)", "scoped(12)+improve(9)"])
-def test_nobody_has_more_children_than_the_cap(policy: str) -> None:
+def test_no_node_has_more_children_than_the_cap(policy: str) -> None:
     cap = int(policy.rpartition("(")[2].rstrip(")"))
     assert max(int(children_counts(tree).max()) for tree in trees(policy, GROUPS)) <= cap
 

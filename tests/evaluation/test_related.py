@@ -177,7 +177,7 @@ def test_the_same_group_gives_the_same_trees(policy: str) -> None:
 @pytest.mark.parametrize(
     "policy", ["k_ary(0)", "k_ary(x)", "k_ary(2, up)", "delay_optimised(0)", "narada(0)", "stripes(0)", "stripes(4, 0)"]
 )
-def test_arguments_that_make_no_policy_are_refused_with_what_they_may_be(policy: str) -> None:
+def test_invalid_arguments_of_a_policy_are_rejected_with_the_valid_ones(policy: str) -> None:
     with pytest.raises(LocalError, match="must be"):
         parse(policy)
 
@@ -292,7 +292,7 @@ def test_overcast_s_nodes_keep_all_that_are_below_them() -> None:
     assert non_zero(naive.by_peer(tree, tree.state)) == below
 
 
-def test_who_joins_overcast_goes_as_deep_as_costs_a_tenth_of_the_delay_at_most() -> None:
+def test_a_node_joins_overcast_as_deep_as_costs_a_tenth_of_the_delay() -> None:
     made = deployment(150)
     nodes = np.array(naive.in_random_order(group(made, 100, 4), 0), np.int32)
     parent, _ = overcast._build(made, nodes, overcast.SLACK, 0)

@@ -164,7 +164,7 @@ def test_tables_are_the_same_when_they_are_mapped(tmp_path: Path) -> None:
         ({"quality": "sampled(0)"}, r"sampled\(0\)"),
     ],
 )
-def test_numbers_that_make_no_tables_are_named(options: dict[str, int], words: str) -> None:
+def test_numbers_that_allow_no_tables_are_named(options: dict[str, int], words: str) -> None:
     topology = plane(10, matrix=True)
     with pytest.raises(LocalError, match=words):
         preparing.tables(topology, attach(topology, 10, 1), **options)  # type: ignore[arg-type]

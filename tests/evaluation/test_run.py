@@ -119,7 +119,7 @@ def test_figures_agree_with_the_tables(whole: tuple[Path, dict[str, Any], str]) 
         assert figures["rad"]["median"] == pytest.approx((rads[9] + rads[10]) / 2)
 
 
-def test_the_report_needs_nothing_but_itself(whole: tuple[Path, dict[str, Any], str]) -> None:
+def test_the_report_is_self_contained(whole: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = whole
     page = Path(result["report"]).read_text()
     assert not re.search(r"(?:src|href)=[\"'](?!#)", page)
@@ -151,7 +151,7 @@ class Here:
         return result, said.getvalue()
 
 
-def test_a_finished_run_is_only_told_again(whole: tuple[Path, dict[str, Any], str], here: Here) -> None:
+def test_a_finished_run_is_not_computed_again(whole: tuple[Path, dict[str, Any], str], here: Here) -> None:
     folder, first, _ = whole
     again, said = here.run(folder)
     assert again["policies"] == first["policies"]
@@ -199,7 +199,7 @@ def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], 
 
 
 @pytest.mark.long
-def test_a_run_that_is_stopped_again_and_again_goes_on_and_leaves_equal_tables(
+def test_a_run_that_is_stopped_repeatedly_resumes_and_leaves_equal_tables(
     whole: tuple[Path, dict[str, Any], str], here: Here, tmp_path: Path
 ) -> None:
     """Stopped as soon as a line says that something is done: between stages, or in the next one if that has begun."""

@@ -112,7 +112,7 @@ def test_a_large_tree_is_several_rows(deployed: deployment.Deployment, monkeypat
 
 
 @pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1)])
-def test_half_a_tree_is_refused(deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch, kept: slice) -> None:
+def test_half_a_tree_is_rejected(deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch, kept: slice) -> None:
     monkeypatch.setattr(treetable, "PART_NODES", 40)
     (batch,) = treetable.tree_rows([(3, 0, built(deployed)[3][0])])
     assert batch.num_rows > 1
@@ -155,7 +155,7 @@ def test_a_policy_that_must_know_all_groups_asks_for_their_load(deployed: deploy
         stages.trees(None, deployed, "scribe+remover(4)")  # type: ignore[arg-type]
 
 
-def test_a_folder_that_is_nowhere_says_so() -> None:
+def test_a_missing_folder_is_a_clear_error() -> None:
     with pytest.raises(LocalError, match="cannot access /no/such/folder"):
         deployment.Shipped("/no/such/folder").here()
 

@@ -41,7 +41,7 @@ def test_the_papers_groups_have_395_247_members() -> None:
     assert sizes.tolist() == [int(100_000 * rank**-1.25 + 0.5) for rank in range(1, 1_501)]
 
 
-def test_no_group_is_empty_however_few_peers() -> None:
+def test_no_group_is_empty_with_few_peers() -> None:
     assert int(power_law(100, 1_500).sizes.min()) == 1
 
 

@@ -144,7 +144,7 @@ def header(count: int, payload_bytes: int = 0, flags: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("count", [4, 1 << 20, (1 << 32) - 1])
-def test_events_that_are_only_claimed_cost_no_memory(count: int) -> None:
+def test_announced_events_that_do_not_exist_cost_no_memory(count: int) -> None:
     def claimed() -> None:
         with pytest.raises(Malformed):
             Block.parse(header(count))
@@ -153,12 +153,12 @@ def test_events_that_are_only_claimed_cost_no_memory(count: int) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 4, 7, 15, 16, 31])
-def test_bytes_that_are_only_claimed_cost_no_memory(flags: int) -> None:
+def test_announced_bytes_that_do_not_exist_cost_no_memory(flags: int) -> None:
     block = Block.parse(header(2, (1 << 32) - 1, flags))
     assert peak_bytes(lambda: read(block)) < 1 << 16
 
 
-def test_a_bundle_that_claims_many_blocks_costs_no_memory() -> None:
+def test_a_bundle_that_announces_many_blocks_costs_no_memory() -> None:
     data = struct.pack("<BBHI16sQ16sqIIHH", 2, 0, 0, 0, bytes(16), 0, bytes(16), 0, 4, 4096, 65535, 65535)
     assert peak_bytes(lambda: read_bundle(data)) < 1 << 16
 

@@ -48,7 +48,7 @@ def sound(data: bytes, cuts: list[int]) -> None:
 
 @FUZZ
 @given(FRAMES, CUTS)
-def test_frames_come_out_as_they_went_in_however_they_are_cut(frames: list[Frame], cuts: list[int]) -> None:
+def test_frames_are_read_as_written_for_any_chunks(frames: list[Frame], cuts: list[int]) -> None:
     assert read(FrameReader(), stream(frames), cuts) == frames
 
 
@@ -65,7 +65,7 @@ def test_damaged_frames_are_others_or_malformed(data: bytes, cuts: list[int]) ->
 
 
 @pytest.mark.parametrize("claimed", [FRAME_BYTES_MAX + 1, (1 << 32) - 1])
-def test_a_frame_that_only_claims_its_size_costs_no_memory(claimed: int) -> None:
+def test_a_frame_that_only_announces_its_size_costs_no_memory(claimed: int) -> None:
     def claim() -> None:
         with pytest.raises(Malformed, match="at most"):
             read(FrameReader(), claimed.to_bytes(4, "little") + frame(FrameType.BUNDLE)[4:], [HEADER_BYTES])

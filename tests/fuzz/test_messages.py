@@ -14,7 +14,7 @@ from tests.fuzz.bytes import ANY_BYTES, FUZZ, damaged, values
 from tests.fuzz.memory import peak_bytes
 
 ANY_MESSAGE = st.one_of([values(kind) for kind in wire.MESSAGES])
-ANY_CLAIM = values(link_reports.LinkReport)
+ANY_REPORT = values(link_reports.LinkReport)
 DEEP = b"\x91" * 100_000  # lists in lists, deeper than any stack
 HUGE = [
     pytest.param(head + b"\xff\xff\xff\xff" + b"\x01" * 16, id=name)
@@ -53,9 +53,9 @@ def test_the_messages_of_a_frame_come_back_in_order(messages: list[Message]) -> 
 
 
 @FUZZ
-@given(ANY_CLAIM)
-def test_a_claim_comes_back_as_it_was_made(claim: link_reports.LinkReport) -> None:
-    assert link_reports.decode(link_reports.encode(claim)) == claim
+@given(ANY_REPORT)
+def test_a_link_report_is_decoded_as_it_was_encoded(report: link_reports.LinkReport) -> None:
+    assert link_reports.decode(link_reports.encode(report)) == report
 
 
 @FUZZ
@@ -81,13 +81,13 @@ def test_a_damaged_frame_of_messages_is_another_or_malformed(data: bytes) -> Non
 
 
 @FUZZ
-@given(damaged(ANY_CLAIM.map(link_reports.encode)))
-def test_a_damaged_claim_is_another_or_malformed(data: bytes) -> None:
+@given(damaged(ANY_REPORT.map(link_reports.encode)))
+def test_a_damaged_link_report_is_another_one_or_malformed(data: bytes) -> None:
     readable(data)
 
 
 @FUZZ
-@given(st.one_of(ANY_MESSAGE.map(wire.encode), ANY_CLAIM.map(link_reports.encode)), st.booleans())
+@given(st.one_of(ANY_MESSAGE.map(wire.encode), ANY_REPORT.map(link_reports.encode)), st.booleans())
 def test_a_field_of_a_later_version_is_skipped_however_deep_it_is(data: bytes, deep: bool) -> None:
     if data[0] < 0x9F:  # a list of up to 14 fields with one more at its end
         later = bytes([data[0] + 1]) + data[1:] + (DEEP if deep else b"\xc0")
@@ -95,5 +95,5 @@ def test_a_field_of_a_later_version_is_skipped_however_deep_it_is(data: bytes, d
 
 
 @pytest.mark.parametrize("data", HUGE)
-def test_a_size_that_is_only_claimed_costs_no_memory(data: bytes) -> None:
+def test_an_announced_size_alone_costs_no_memory(data: bytes) -> None:
     assert peak_bytes(lambda: readable(data)) < 1 << 20

@@ -195,13 +195,13 @@ class Wires:
         """From now on everything from and to this host is dropped, and nobody is told."""
         self._run("ip", "-n", self._switch, "link", "set", self._port(host), "nomaster")
 
-    def split(self, hosts: Iterable[str]) -> None:
-        """From now on these reach each other, and whoever was split before, and nobody else."""
+    def partition(self, hosts: Iterable[str]) -> None:
+        """From now on these hosts, and those partitioned before, reach each other and no others."""
         for host in hosts:
             self._run("ip", "-n", self._switch, "link", "set", self._port(host), "master", "beyond")
 
-    def mend(self, host: str) -> None:
-        """Take the cut or split back."""
+    def heal(self, host: str) -> None:
+        """Undo the cut or partition."""
         self._run("ip", "-n", self._switch, "link", "set", self._port(host), "master", "switch")
 
     def remove(self) -> None:

@@ -107,7 +107,7 @@ def test_a_root_takes_nothing_from_a_peer_that_does_not_ask_first() -> None:
     run(scenario())
 
 
-def test_a_warrant_of_another_peer_or_topic_is_worth_nothing() -> None:
+def test_a_warrant_of_another_peer_or_topic_is_invalid() -> None:
     async def scenario() -> None:
         async with pair() as nodes:
             await nodes[0].create("t", credentials=OWNER, subscribers=[FRIEND.principal])
@@ -214,7 +214,7 @@ def _closest(name: str, nodes: list[Node]) -> Node:
     return min(nodes, key=lambda node: ring_distance(node.contact.node_id, topic_id(name)))
 
 
-def test_what_cannot_be_is_said_before_anything_is_sent() -> None:
+def test_invalid_requests_fail_before_anything_is_sent() -> None:
     async def scenario() -> None:
         async with Node(config=QUICK) as node:
             with pytest.raises(quillcast.LocalError, match="has an owner: give credentials="):

@@ -69,7 +69,7 @@ def test_a_token_gives_certificates_that_links_take(tmp_path: Path) -> None:
             joined = Keyring(tmp_path / "bob")
             joined.trust(admitted.authority)
             joined.add([(bobs[0].secret, admitted.certificates[0])])
-            membership = joined.claim()
+            membership = joined.lock_identity()
             async with toy(membership=membership) as bob:
                 bob.say(alice, "let in")
                 await alice.until(lambda: alice.texts == ["let in"])
@@ -99,7 +99,7 @@ def test_an_expired_or_used_token_is_refused_on_both_sides(tmp_path: Path, later
     run(scenario())
 
 
-def test_a_wrong_fingerprint_shows_nobody_the_token(tmp_path: Path) -> None:
+def test_a_token_is_not_sent_to_a_peer_with_a_wrong_fingerprint(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with holder(tmp_path) as (alice, keyring):
             token = keyring.issue_token(900, time.time_ns())
@@ -126,7 +126,7 @@ def test_a_clock_off_by_a_day_is_named_and_the_token_stays_good(tmp_path: Path, 
     run(scenario())
 
 
-def test_a_member_that_holds_no_credential_admits_nobody(tmp_path: Path) -> None:
+def test_a_member_without_the_credential_cannot_admit_others(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with holder(tmp_path) as (alice, keyring):
             alice.links.handshake.answer_application = None
@@ -179,7 +179,7 @@ def test_a_second_machine_joins_with_the_line_and_later_without_it(net: Machines
 
 
 @pytest.mark.slow
-def test_the_readmes_second_machine_takes_nothing_but_its_lines(net: Machines) -> None:
+def test_the_commands_of_the_readme_for_a_second_machine_work(net: Machines) -> None:
     """Only the address of the first machine and the line that it prints are put in place of those printed there."""
     made = {"first": net.make(), "second": net.make()}
     text = (ROOT / "README.md").read_text()
@@ -240,7 +240,7 @@ def test_data_folders_remember_credential_admission_and_identity(net: Machines) 
 
 
 @pytest.mark.slow
-def test_who_was_not_admitted_gets_nowhere(net: Machines) -> None:
+def test_peers_that_were_not_admitted_cannot_connect(net: Machines) -> None:
     alice, mallory = net.make(), net.make()
     node, line = listening(alice)
     address = JoinLine.parse(line).address
@@ -257,7 +257,7 @@ def test_who_was_not_admitted_gets_nowhere(net: Machines) -> None:
 
 
 @pytest.mark.slow
-def test_a_plain_peer_beside_members_is_told_what_it_lacks(net: Machines) -> None:
+def test_a_plain_peer_beside_members_learns_what_it_is_missing(net: Machines) -> None:
     alice = net.make()
     _, line = listening(alice, "--data", str(alice.folder / "data"))
     code, _, err = alice.run("pub", "t", "x")
@@ -268,7 +268,7 @@ def test_a_plain_peer_beside_members_is_told_what_it_lacks(net: Machines) -> Non
 
 
 @pytest.mark.slow
-def test_a_member_that_finds_nobody_says_so_and_is_no_network_of_its_own(net: Machines) -> None:
+def test_a_member_that_finds_no_peer_says_so_and_starts_no_network(net: Machines) -> None:
     alice, bob = net.make(), net.make()
     first = alice.puppet(listen=f"{alice.host}:0", make_credential=True)
     line = first.ask("invite")
@@ -289,7 +289,7 @@ def test_a_line_that_expired_is_refused_by_the_holders_clock(net: Machines) -> N
 
 
 @pytest.mark.slow
-def test_who_listens_everywhere_tells_others_where_it_is_reached(net: Machines) -> None:
+def test_a_node_that_listens_everywhere_advertises_a_reachable_address(net: Machines) -> None:
     alice, bob = net.make(), net.make()
     node = alice.start("node", "--listen", "0.0.0.0:4000")
     assert f"at {alice.host}:4000, " in node.line()

@@ -125,7 +125,7 @@ def test_a_former_network_is_left_when_what_was_published_there_is_stable() -> N
     run(scenario())
 
 
-def test_who_waits_in_a_network_that_is_left_is_told_that_it_waits_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publisher_that_waits_in_a_former_network_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with stalled(lease_s=30) as waiting:
             with pytest.raises(quillcast.NotJoined, match="what it published to 't' was not acknowledged"):
@@ -160,7 +160,7 @@ def test_settings_handlers_and_access_lists_go_along() -> None:
     run(scenario())
 
 
-def test_a_subscription_that_is_closed_meanwhile_stays_closed_and_a_full_one_goes_on() -> None:
+def test_a_subscription_closed_meanwhile_stays_closed_and_a_full_one_continues() -> None:
     async def scenario() -> None:
         small = quillcast.LiveConfig(subscription_bytes=2000)
         async with plain(live=small) as reader, plain() as writer:
@@ -181,7 +181,7 @@ def test_a_subscription_that_is_closed_meanwhile_stays_closed_and_a_full_one_goe
     run(scenario())
 
 
-def test_who_cannot_become_a_member_fails_and_both_sides_name_the_other(tmp_path: Path) -> None:
+def test_a_node_that_cannot_become_a_member_fails_and_both_sides_name_the_other(tmp_path: Path) -> None:
     """The member's identity is its data folder's alone: the user was not admitted."""
 
     async def scenario() -> None:
@@ -268,9 +268,7 @@ class _Later:
 
 
 @pytest.mark.parametrize("asked", STEPS[:2])
-def test_steps_that_nobody_asks_for_any_more_are_taken_all_the_same(
-    asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_continue_after_the_other_side_stops_asking(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         taken: list[str] = []
         tasks: list[asyncio.Task[None]] = []

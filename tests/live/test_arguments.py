@@ -84,7 +84,7 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(kind: type, chosen
         kind(**chosen)
 
 
-def test_settings_may_be_whole_numbers_and_nothing_where_that_means_none() -> None:
+def test_settings_may_be_integers_and_none_where_it_has_a_meaning() -> None:
     assert TopicConfig(lease_s=30, fallbacks=0, linger_s=0).fallbacks == 0
 
 

@@ -55,7 +55,7 @@ def test_many_publishers_each_keep_a_line_of_sequences_and_their_order() -> None
     run(scenario())
 
 
-def test_what_comes_together_from_many_publishers_is_one_block() -> None:
+def test_events_of_many_publishers_in_one_turn_are_one_block() -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):
             topic = rooted_at(bob, alice)
@@ -77,7 +77,7 @@ def test_what_comes_together_from_many_publishers_is_one_block() -> None:
     run(scenario())
 
 
-def test_a_lone_publishers_blocks_name_nobody_else() -> None:
+def test_blocks_of_a_single_publisher_name_only_that_one() -> None:
     async def scenario() -> None:
         async with Node(config=QUICK) as node:
             publisher = node.publisher("t")
@@ -141,7 +141,7 @@ def rooted_at(node: Node, other: Node) -> str:
     return next(name for name in names if ring_distance(me, topic_id(name)) < ring_distance(it, topic_id(name)))
 
 
-def test_each_publisher_is_told_of_its_own_events() -> None:
+def test_each_publisher_learns_about_its_own_events() -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):
             topic = rooted_at(bob, alice)
@@ -162,7 +162,7 @@ def test_each_publisher_is_told_of_its_own_events() -> None:
     run(scenario())
 
 
-def test_who_closes_leaves_the_others_alone() -> None:
+def test_closing_a_publisher_does_not_affect_the_others() -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):
             subscription = bob.subscribe("t")
@@ -186,7 +186,7 @@ def test_who_closes_leaves_the_others_alone() -> None:
     run(scenario())
 
 
-def test_a_limit_that_was_lowered_meanwhile_fails_those_whose_events_are_larger_and_no_others() -> None:
+def test_a_lowered_limit_fails_only_publishers_of_larger_events() -> None:
     async def scenario() -> None:
         async with Node(config=QUICK) as node:
             subscription = node.subscribe("t")
@@ -228,7 +228,7 @@ def test_a_topic_that_fails_fails_all_its_publishers_and_a_new_one_tries_again()
     run(scenario())
 
 
-def test_waiting_publishers_go_on_together_when_there_is_room() -> None:
+def test_waiting_publishers_continue_together_when_there_is_room() -> None:
     async def scenario() -> None:
         config = quillcast.Config(topics=TopicConfig(window_bytes=4000))
         async with pair(config) as (alice, bob):
@@ -324,7 +324,7 @@ def test_calls_that_wait_keep_their_order_when_their_publisher_moves_to_another_
     run(scenario())
 
 
-def test_whoever_waits_for_room_hears_that_the_publisher_was_closed() -> None:
+def test_closing_a_publisher_fails_calls_that_wait_for_room() -> None:
     async def scenario() -> None:
         async with Node(config=QUICK) as node:
             first, second = node.publisher("t"), node.publisher("t")

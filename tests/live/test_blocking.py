@@ -53,7 +53,7 @@ def test_many_events_come_in_order_and_once(node: BlockingNode) -> None:
         assert (publisher.sequence, subscription.lost_count, subscription.lost) == (20_000, 0, [])
 
 
-def test_waiting_in_vain_says_for_what_and_loses_nothing(node: BlockingNode) -> None:
+def test_a_wait_that_times_out_says_for_what_and_loses_nothing(node: BlockingNode) -> None:
     with node.subscribe("silence") as subscription:
         with pytest.raises(TimeoutError, match=r"no event of 'silence' came within 0\.05 s"):
             subscription.get(0.05)
@@ -91,7 +91,7 @@ def test_a_closed_subscription_ends(node: BlockingNode) -> None:
         subscription.get()
 
 
-def test_leaving_ends_whoever_waits_in_another_thread() -> None:
+def test_leaving_ends_waits_in_other_threads() -> None:
     node = BlockingNode()
     node.start()
     got: list[bytes] = []
@@ -161,7 +161,7 @@ def test_many_events_that_would_not_be_acknowledged_are_refused_before_the_first
         assert publisher.sequence == 0
 
 
-def test_a_fork_is_told_that_it_has_no_node(tmp_path: Path) -> None:
+def test_a_forked_process_has_no_node(tmp_path: Path) -> None:
     program = (
         "import os, quillcast\n"
         "with quillcast.BlockingNode() as node:\n"
@@ -206,7 +206,7 @@ def test_a_node_that_cannot_join_leaves_no_thread() -> None:
     assert threads() == []
 
 
-def test_a_node_lives_on_while_the_program_does_something_else(node: BlockingNode) -> None:
+def test_a_node_works_while_the_program_does_something_else(node: BlockingNode) -> None:
     with BlockingNode() as other, other.subscribe("t") as subscription:
         node.publish("t", b"x", wait="stable")
         until = time.monotonic() + 0.2

@@ -20,8 +20,8 @@ LISTEN = f"import socket, sys; s = socket.create_server({FIRST}); print('listeni
 CONNECT = f"import socket; socket.create_connection({FIRST}, 1)"
 
 
-def drawn(seed: int, *, splits: bool = False) -> plan.Plan:
-    return plan.draw(seed, peers=PEERS, seconds=SECONDS, lease_s=LEASE_S, splits=splits)
+def drawn(seed: int, *, partitions: bool = False) -> plan.Plan:
+    return plan.draw(seed, peers=PEERS, seconds=SECONDS, lease_s=LEASE_S, partitions=partitions)
 
 
 @pytest.mark.live
@@ -35,13 +35,13 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
 
 
 def test_a_seed_draws_the_same_plan_again_and_another_one_another() -> None:
-    assert str(drawn(7, splits=True)) == str(drawn(7, splits=True))
+    assert str(drawn(7, partitions=True)) == str(drawn(7, partitions=True))
     assert str(drawn(7)) != str(drawn(8))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_topic_has_a_steady_author_and_reader_and_nothing_befalls_these(seed: int) -> None:
-    planned = drawn(seed, splits=True)
+def test_every_topic_has_a_steady_writer_and_reader_without_faults(seed: int) -> None:
+    planned = drawn(seed, partitions=True)
     befallen = {name for fault in planned.faults for name in fault.names}
     steady = [part for part in planned.parts if part.name not in befallen]
     topics = {setting.topic for setting in planned.settings}
@@ -52,7 +52,7 @@ def test_every_topic_has_a_steady_author_and_reader_and_nothing_befalls_these(se
 @pytest.mark.parametrize("seed", range(20))
 def test_faults_of_one_process_do_not_overlap_and_all_are_over_in_time(seed: int) -> None:
     until = dict.fromkeys((part.name for part in drawn(seed).parts), 0.0)
-    for fault in drawn(seed, splits=True).faults:
+    for fault in drawn(seed, partitions=True).faults:
         for name in fault.names:
             assert until[name] <= fault.at_s
             until[name] = fault.at_s + fault.for_s
@@ -67,21 +67,21 @@ def test_processes_are_stopped_for_less_and_for_more_than_a_lease() -> None:
 
 def test_the_plan_of_the_test_has_every_fault() -> None:
     assert {fault.do for fault in drawn(SEED).faults} == {"kill", "leave", "stop"}
-    assert {fault.do for fault in drawn(SEED, splits=True).faults} >= {"split"}
+    assert {fault.do for fault in drawn(SEED, partitions=True).faults} >= {"partition"}
 
 
 @pytest.mark.live
-def test_hosts_that_are_split_reach_each_other_and_nobody_else(network: Wires) -> None:
+def test_partitioned_hosts_reach_each_other_and_nobody_else(network: Wires) -> None:
     first, *others = [network.host()[0] for _ in range(3)]
     with subprocess.Popen(inside(first, LISTEN), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
         assert listener.stdout is not None
         assert listener.stdout.readline() == b"listening\n"
         assert [reaches(host) for host in others] == [True, True]
-        network.split([first, others[0]])
+        network.partition([first, others[0]])
         assert [reaches(host) for host in others] == [True, False]
-        network.mend(first)
+        network.heal(first)
         assert [reaches(host) for host in others] == [False, True]
-        network.mend(others[0])
+        network.heal(others[0])
         assert [reaches(host) for host in others] == [True, True]
         listener.communicate()
 

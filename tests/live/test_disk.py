@@ -37,7 +37,7 @@ def test_offsets_count_data_and_reads_cross_records(path: Path) -> None:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 200))
-def test_a_truncated_file_goes_on_where_it_was_cut(
+def test_a_truncated_file_continues_where_it_was_cut(
     tmp_path_factory: pytest.TempPathFactory, records: list[bytes], cut: int
 ) -> None:
     path = tmp_path_factory.mktemp("disk") / "log"
@@ -130,7 +130,7 @@ def test_orders_are_answered_in_order_with_their_tokens(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_full_disk_refuses_with_a_clear_error_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_clear_error_and_keeps_what_it_has(tmp_path: Path) -> None:
     async def scenario() -> None:
         disk, peer = on_disk(tmp_path)
         disk.append("log", b"kept", "fits")
@@ -149,7 +149,7 @@ def test_a_full_disk_refuses_with_a_clear_error_keeps_what_it_has_and_goes_on(tm
     run(scenario())
 
 
-def test_a_peer_without_a_data_folder_is_told_so(tmp_path: Path) -> None:
+def test_a_disk_order_without_a_data_folder_is_an_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         disk, peer = on_disk(None)
         disk.append("log", b"data", 1)

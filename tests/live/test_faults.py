@@ -89,14 +89,14 @@ def test_a_killed_root_loses_and_repeats_nothing_of_publishers_that_share_blocks
 
 
 @pytest.mark.parametrize("role", ["forwarder", pytest.param("root", marks=pytest.mark.long)])
-def test_a_peer_that_stands_still_and_goes_on_loses_and_repeats_nothing(play: Play, role: str) -> None:
+def test_a_paused_peer_loses_and_repeats_nothing(play: Play, role: str) -> None:
     victim = play.begin(role)
     victim.stop()
     published = play.publisher.ask("progress")["p"]
     for subscriber in play.subscribers:
         eventually(
             lambda subscriber=subscriber: subscriber.ask("report", topic=play.topic)["next"].get("p", 0) > published,
-            "events flow around the one that stands still",
+            "events flow around the paused one",
         )
     victim.go_on()
     play.end()
@@ -104,7 +104,7 @@ def test_a_peer_that_stands_still_and_goes_on_loses_and_repeats_nothing(play: Pl
 
 
 @pytest.mark.parametrize("role", [pytest.param("forwarder", marks=pytest.mark.long), "root"])
-def test_a_peer_cut_off_in_silence_loses_and_repeats_nothing(stage: Stage, network: Wires, role: str) -> None:
+def test_a_peer_that_is_silently_cut_off_loses_and_repeats_nothing(stage: Stage, network: Wires, role: str) -> None:
     def spawn() -> Puppet:
         namespace, listen = network.host()
         return stage.spawn(namespace=namespace, listen=listen, config=RING)
@@ -115,7 +115,7 @@ def test_a_peer_cut_off_in_silence_loses_and_repeats_nothing(stage: Stage, netwo
     assert victim.namespace is not None
     network.cut(victim.namespace)
     play.end()
-    network.mend(victim.namespace)
+    network.heal(victim.namespace)
     victim.order("tree", topic=play.topic)
     victim.answer()
     eventually(lambda: len(victim.ask("status")["leaf_set"]) == 4, "the one that was cut off finds back")

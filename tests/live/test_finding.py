@@ -40,7 +40,7 @@ async def greet(links: Answering, *addresses: str) -> tuple[list[Contact], dict[
     return await finding._greet(cast(Links, links), addresses)
 
 
-def test_those_that_are_stopped_hold_up_nobody_once_somebody_has_answered() -> None:
+def test_stopped_peers_delay_nothing_once_another_has_answered() -> None:
     links = Answering({"alice:1": ALICE, "bob:1": BOB}, nobody=("gone:1",))
     found, problems = asyncio.run(greet(links, "stopped:1", "alice:1", "gone:1", "bob:1", "stopped:2"))
     assert found == [ALICE, BOB]
@@ -48,14 +48,14 @@ def test_those_that_are_stopped_hold_up_nobody_once_somebody_has_answered() -> N
     assert sorted(links.ended) == sorted(links.asked), "nobody is asked any more"
 
 
-def test_who_answers_last_is_waited_for_where_nobody_else_does() -> None:
+def test_the_last_peer_to_answer_is_waited_for_if_no_other_does() -> None:
     links = Answering({}, nobody=("gone:1", "gone:2"))
     found, problems = asyncio.run(greet(links, "gone:1", "gone:2"))
     assert found == []
     assert list(problems) == ["gone:1", "gone:2"]
 
 
-def test_asking_that_is_given_up_asks_nobody_any_more() -> None:
+def test_cancelled_queries_ask_no_further_peers() -> None:
     links = Answering({})
 
     async def give_up() -> None:
@@ -69,7 +69,7 @@ def test_asking_that_is_given_up_asks_nobody_any_more() -> None:
     assert sorted(links.ended) == ["stopped:1", "stopped:2"]
 
 
-def test_what_goes_wrong_and_is_no_silence_is_not_swallowed() -> None:
+def test_errors_other_than_time_outs_are_raised() -> None:
     class Broken(Answering):
         async def greet(self, address: str) -> Contact:
             if address == "broken:1":

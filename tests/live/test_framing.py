@@ -40,7 +40,7 @@ def pieces(reader: FrameReader, data: bytes, step_bytes: int) -> Iterator[tuple[
 
 
 @given(frames, st.integers(1, 1000))
-def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(sent: list[Any], step_bytes: int) -> None:
+def test_frames_are_read_as_written_for_any_chunks_of_the_stream(sent: list[Any], step_bytes: int) -> None:
     stream = b"".join(frame(type_, content) for type_, content in sent)
     assert feed(FrameReader(), stream, step_bytes) == sent
 
@@ -75,7 +75,7 @@ def test_what_a_frame_held_stays_as_it_is_while_others_are_read() -> None:
     assert [type(content) for _, content in found] == [bytes, memoryview, memoryview, bytes, memoryview]
 
 
-def test_memory_of_large_frames_is_used_again_once_nobody_holds_them() -> None:
+def test_memory_of_large_frames_is_reused_once_they_are_released() -> None:
     spare = Spare()
     reader = FrameReader(spare=spare)
     sent = [bytes([number]) * 100_000 for number in range(5)]
@@ -121,7 +121,7 @@ def put(reader: FrameReader, data: bytes) -> None:
     assert feed(reader, data, 1 << 16) == []
 
 
-def test_a_header_alone_takes_little_memory_whatever_it_claims() -> None:
+def test_a_header_alone_takes_little_memory() -> None:
     def claim() -> None:
         put(FrameReader(spare=NONE_TO_SPARE), header(FRAME_BYTES_MAX, FrameType.BUNDLE))
 
@@ -169,7 +169,7 @@ def test_control_has_a_bound_of_its_own() -> None:
     put(FrameReader(), header(CONTROL_BYTES_MAX, FrameType.CONTROL))
 
 
-def test_whoever_waits_longest_gives_way_where_parts_of_frames_take_too_much() -> None:
+def test_if_incomplete_frames_take_too_much_the_oldest_link_closes() -> None:
     unfinished = Unfinished(1000)
     ledgers = [Ledger(unfinished) for _ in range(3)]
     ledgers[0].holds(BUNDLE, 400)

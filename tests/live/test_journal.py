@@ -140,7 +140,7 @@ print(len(Tail(sys.argv[1]).read()))
 """
 
 
-def test_a_disk_that_takes_no_more_ends_the_journal_with_one_warning_and_whole_records(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_journal_with_one_warning_and_complete_records(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FILLER, str(tmp_path), "20000"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(run.stdout) > 3
@@ -179,7 +179,7 @@ def test_a_peer_that_starts_again_writes_a_journal_of_its_own(tmp_path: Path, ca
     assert caplog.records == []
 
 
-def test_a_file_that_was_taken_away_is_told_once_and_the_next_one_begins_at_once(
+def test_a_removed_file_is_reported_once_and_the_next_one_begins(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = list[str]()
@@ -197,7 +197,7 @@ def test_a_file_that_was_taken_away_is_told_once_and_the_next_one_begins_at_once
 
 
 @pytest.mark.parametrize("away", ["moved", "removed"])
-def test_a_folder_that_was_taken_away_is_not_made_again_and_the_journal_goes_on_when_it_is_back(
+def test_a_removed_folder_is_not_created_and_the_journal_continues_when_it_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, away: str
 ) -> None:
     folder, elsewhere, told = tmp_path / "journals", tmp_path / "elsewhere", list[str]()
@@ -227,7 +227,7 @@ def test_a_folder_that_was_taken_away_is_not_made_again_and_the_journal_goes_on_
     assert len(caplog.records) == 1
 
 
-def test_whoever_looks_notices_that_the_folder_is_gone_though_nothing_is_written(tmp_path: Path) -> None:
+def test_a_missing_folder_is_noticed_although_nothing_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "journals"
     with Journal(folder, PEER) as journal:
         assert journal.stands()
@@ -239,7 +239,7 @@ def test_whoever_looks_notices_that_the_folder_is_gone_though_nothing_is_written
         assert journal.stands()
 
 
-def test_a_folder_that_comes_back_and_takes_nothing_ends_the_journal(tmp_path: Path) -> None:
+def test_a_folder_that_returns_and_is_not_writable_ends_the_journal(tmp_path: Path) -> None:
     folder = tmp_path / "journals"
     journal = Journal(folder, PEER)
     shutil.rmtree(folder)

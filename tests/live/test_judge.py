@@ -45,7 +45,7 @@ class Notes:
         self.add(who, entry.Lost(at, who, publisher, first, last, "cut"))
 
     def stop(self, who: str, since: float, until: float) -> None:
-        self.add("conductor", entry.Stopped(since, who, 1), entry.WentOn(until, who, 1))
+        self.add("conductor", entry.Stopped(since, who, 1), entry.Resumed(until, who, 1))
 
     def kill(self, who: str, at: float) -> None:
         self.add("conductor", entry.Killed(at, who, 1), entry.Ended(at, who, 1, -9))
@@ -92,7 +92,7 @@ def test_a_run_in_which_all_is_well_has_no_violation(notes: Notes) -> None:
     assert notes.kinds() == []
 
 
-def test_a_diary_is_read_as_it_was_written_up_to_a_line_that_is_not_whole(tmp_path: Path) -> None:
+def test_a_diary_is_read_up_to_an_incomplete_line(tmp_path: Path) -> None:
     diary = Diary(tmp_path / "one")
     diary.note(entry.Began, "bob", 2)
     diary.note(entry.Delivered, "b", "a", 3, 3, True)
@@ -167,27 +167,27 @@ def test_an_event_between_two_that_came_just_before_the_reader_closed_may_not_be
     assert notes.kinds() == []
 
 
-def test_what_was_published_before_the_subscription_stood_is_not_owed(notes: Notes) -> None:
+def test_events_before_the_subscription_was_established_are_not_owed(notes: Notes) -> None:
     notes.came["dave"] = {}
     notes.add("dave", entry.Started(FROM_S + COUNT, "dave"))
     assert notes.kinds() == []
 
 
-def test_what_nobody_acknowledged_is_not_owed(notes: Notes) -> None:
+def test_unacknowledged_events_are_not_owed(notes: Notes) -> None:
     del notes.acknowledged[9], notes.stable[9]
     del notes.came["bob"][9]
     notes.kill("alice", 109.3)
     assert notes.kinds() == []
 
 
-def test_a_killed_reader_is_owed_nothing_that_came_after(notes: Notes) -> None:
+def test_a_killed_reader_is_owed_nothing_later(notes: Notes) -> None:
     notes.kill("carol", 105.0)
     for number in range(5, COUNT):
         del notes.came["carol"][number]
     assert notes.kinds() == []
 
 
-def test_positions_that_nobody_knows_more_of_stand_for_as_many_events(notes: Notes) -> None:
+def test_uncertain_positions_count_as_so_many_events(notes: Notes) -> None:
     notes.stop("carol", 103.5, 106.5)
     notes.lose("carol", 4, 6)
     notes.more.pop()
@@ -206,7 +206,7 @@ def test_a_stable_event_that_came_too_late(notes: Notes) -> None:
     assert notes.kinds() == ["was not there when it was said to be stable"]
 
 
-def test_a_stable_event_at_a_slow_handler_or_at_one_that_stood_still_meanwhile(notes: Notes) -> None:
+def test_a_stable_event_at_a_slow_or_paused_handler(notes: Notes) -> None:
     notes.stable = {9: 109.15}
     notes.slow = ("bob",)
     notes.came["bob"][9] = notes.came["carol"][9] = 118.0
@@ -224,7 +224,7 @@ def test_an_event_that_was_stable_without_a_reader_that_was_away_for_less_than_a
     assert notes.kinds() == ["was not there when it was said to be stable"]
 
 
-def test_whoever_goes_before_it_can_be_told_that_it_was_cut_while_it_stood_still(notes: Notes) -> None:
+def test_a_reader_that_ends_before_it_learns_that_it_was_cut_during_a_pause(notes: Notes) -> None:
     notes.stable = {9: 112.0}
     notes.came["carol"] = {number: at for number, at in notes.came["carol"].items() if number < 9}
     notes.stop("carol", 108.5, 116.0)
@@ -232,7 +232,7 @@ def test_whoever_goes_before_it_can_be_told_that_it_was_cut_while_it_stood_still
     assert notes.kinds() == []
 
 
-def test_whoever_stood_still_and_stays_is_told_what_was_stable_without_it(notes: Notes) -> None:
+def test_a_paused_reader_that_stays_learns_what_was_stable_without_it(notes: Notes) -> None:
     notes.stable = {9: 112.0}
     notes.came["carol"] = {number: at for number, at in notes.came["carol"].items() if number < 9}
     notes.stop("carol", 108.5, 116.0)
@@ -256,17 +256,17 @@ def test_a_reader_that_goes_away_again_before_it_is_back_was_away_all_the_time(n
 
 
 @pytest.mark.parametrize(("began_at", "kinds"), [(104.5, []), (101.0, ["neither came nor was reported lost"])])
-def test_a_subscription_that_began_beyond_a_split_is_owed_what_is_published_once_the_sides_met(
+def test_a_subscription_from_beyond_a_partition_is_owed_events_after_it_healed(
     notes: Notes, began_at: float, kinds: list[str]
 ) -> None:
-    notes.add("conductor", entry.Split(103.0, ("dave",)), entry.Mended(106.0, ("dave",)))
+    notes.add("conductor", entry.Partitioned(103.0, ("dave",)), entry.Healed(106.0, ("dave",)))
     notes.add("dave", entry.Subscribing(1.0, "dave", "t", False), entry.Started(began_at, "dave"))
     notes.acknowledged = {n: at for n, at in notes.acknowledged.items() if n < 9}
     notes.stable = {}
     assert [kind for kind in notes.kinds() if "neither" in kind] == kinds
 
 
-def test_what_an_author_hears_when_it_goes_on_was_said_while_it_stood_still(notes: Notes) -> None:
+def test_a_resumed_writer_reads_what_was_sent_during_its_pause(notes: Notes) -> None:
     notes.stop("carol", 108.5, 120.0)
     notes.stop("alice", 110.0, 140.0)
     notes.stable = {9: 140.1}  # for some time before, carol was away for longer than a lease
@@ -285,19 +285,19 @@ def test_what_an_author_hears_when_it_goes_on_was_said_while_it_stood_still(note
         (("dave",), ["was not there when it was said to be stable"]),
     ],
 )
-def test_an_event_is_stable_without_those_whom_its_author_cannot_reach_for_a_lease(
+def test_an_event_is_stable_without_readers_unreachable_for_a_lease(
     notes: Notes, names: tuple[str, ...], kinds: list[str]
 ) -> None:
     notes.stable = {9: 125.0}
     notes.came["carol"][9] = 128.0
-    notes.add("conductor", entry.Split(108.0, names), entry.Mended(127.5, names))
+    notes.add("conductor", entry.Partitioned(108.0, names), entry.Healed(127.5, names))
     assert [kind for kind in notes.kinds() if "stable" in kind] == kinds
 
 
-def test_what_an_author_published_while_it_was_cut_off_may_be_lost_to_healthy_readers(notes: Notes) -> None:
+def test_events_published_while_cut_off_may_be_lost_to_healthy_readers(notes: Notes) -> None:
     notes.stable = {}
     notes.lose("bob", 4, 6)
-    notes.add("conductor", entry.Split(103.5, ("alice",)), entry.Mended(120.0, ("alice",)))
+    notes.add("conductor", entry.Partitioned(103.5, ("alice",)), entry.Healed(120.0, ("alice",)))
     assert notes.kinds() == []
     notes.lose("bob", 3, 4)
     assert notes.kinds() == ["was reported lost to a healthy reader"]
@@ -306,7 +306,7 @@ def test_what_an_author_published_while_it_was_cut_off_may_be_lost_to_healthy_re
 def test_and_what_it_published_before_the_roots_on_both_sides_met(notes: Notes) -> None:
     notes.stable = {}
     notes.lose("bob", 8, 9)  # published at 108
-    notes.add("conductor", entry.Split(90.0, ("alice",)), entry.Mended(108.1 - BOUNDS.rivals_s, ("alice",)))
+    notes.add("conductor", entry.Partitioned(90.0, ("alice",)), entry.Healed(108.1 - BOUNDS.rivals_s, ("alice",)))
     assert notes.kinds() == []
     notes.lose("bob", 9, 10)
     assert notes.kinds() == ["was reported lost to a healthy reader"]
@@ -314,7 +314,7 @@ def test_and_what_it_published_before_the_roots_on_both_sides_met(notes: Notes) 
 
 def test_spans_apart_are_those_in_which_one_of_two_was_cut_off(notes: Notes) -> None:
     for who, since, until in (("bob", 10.0, 40.0), ("carol", 20.0, 50.0), ("bob", 60.0, 70.0), ("dave", 61.0, 62.0)):
-        notes.add("conductor", entry.Split(since, (who,)), entry.Mended(until, (who,)))
+        notes.add("conductor", entry.Partitioned(since, (who,)), entry.Healed(until, (who,)))
     notes.more.sort(key=lambda written: written[1].at)
     history = notes.history()
     bob, carol = history.readers["bob"].life, history.readers["carol"].life
@@ -322,7 +322,7 @@ def test_spans_apart_are_those_in_which_one_of_two_was_cut_off(notes: Notes) -> 
     assert history.apart(bob, bob) == []
 
 
-def test_a_stable_event_that_a_healthy_reader_is_told_it_lost(notes: Notes) -> None:
+def test_a_stable_event_reported_lost_to_a_healthy_reader(notes: Notes) -> None:
     notes.stable = {6: 106.4}
     notes.lose("bob", 6, 7)
     assert notes.kinds() == [
@@ -333,7 +333,7 @@ def test_a_stable_event_that_a_healthy_reader_is_told_it_lost(notes: Notes) -> N
 # --- loss reports
 
 
-def test_a_reader_that_stood_still_may_be_told_what_it_lost(notes: Notes) -> None:
+def test_a_paused_reader_may_get_loss_reports(notes: Notes) -> None:
     notes.stop("carol", 103.5, 120.0)
     notes.stable = {}
     notes.lose("carol", 4, 7)
@@ -364,7 +364,7 @@ def test_a_report_that_is_not_exact(notes: Notes, loss: entry.Lost, kind: str) -
     assert notes.kinds() == [kind]
 
 
-def test_an_event_may_come_after_all_where_nobody_knew_which_one_was_lost(notes: Notes) -> None:
+def test_an_event_may_arrive_after_an_uncertain_report(notes: Notes) -> None:
     notes.stop("carol", 103.5, 120.0)
     notes.stable = {}
     for number in range(4, COUNT):
@@ -376,13 +376,13 @@ def test_an_event_may_come_after_all_where_nobody_knew_which_one_was_lost(notes:
 # --- who is healthy
 
 
-def test_a_healthy_reader_is_told_of_no_loss(notes: Notes) -> None:
+def test_a_healthy_reader_gets_no_loss_report(notes: Notes) -> None:
     notes.stable = {}
     notes.lose("bob", 4, 7)
     assert notes.kinds() == ["was reported lost to a healthy reader"]
 
 
-def test_a_healthy_reader_is_told_of_no_positions_either(notes: Notes) -> None:
+def test_a_healthy_reader_gets_no_uncertain_report_either(notes: Notes) -> None:
     notes.stable = {}
     del notes.came["bob"][4]
     notes.add("bob", entry.Lost(150.0, "bob", "", 4, 5, "unavailable"))
@@ -400,14 +400,14 @@ def killed(notes: Notes, at: float) -> None:
     notes.kill("alice", at)
 
 
-def test_what_an_author_took_with_it_need_not_come_and_may_be_reported(notes: Notes) -> None:
+def test_events_that_died_with_their_writer_may_be_reported_lost(notes: Notes) -> None:
     killed(notes, 107.5)
     assert notes.kinds() == []
     notes.lose("bob", 6, 8)
     assert notes.kinds() == []
 
 
-def test_what_an_author_published_long_before_it_was_killed_has_to_come(notes: Notes) -> None:
+def test_events_published_long_before_the_writer_was_killed_must_arrive(notes: Notes) -> None:
     killed(notes, 106.0 + BOUNDS.survival_s + 0.1)
     assert notes.kinds() == ["neither came nor was reported lost"]
     notes.lose("bob", 6, 8)
@@ -415,7 +415,7 @@ def test_what_an_author_published_long_before_it_was_killed_has_to_come(notes: N
     assert notes.kinds() == ["was reported lost to a healthy reader"]
 
 
-def test_what_anybody_got_who_lives_has_to_come(notes: Notes) -> None:
+def test_events_that_a_living_reader_has_must_arrive(notes: Notes) -> None:
     killed(notes, 107.5)
     notes.came["carol"] |= {6: 106.2, 7: 107.2}
     assert notes.kinds() == ["neither came nor was reported lost"]
@@ -432,22 +432,22 @@ def test_a_healthy_reader_that_is_left_waiting(notes: Notes) -> None:
     assert notes.kinds() == []
 
 
-def test_the_silence_of_a_reader_begins_when_an_author_has_something_for_it(notes: Notes) -> None:
+def test_silence_begins_when_a_writer_has_published_something(notes: Notes) -> None:
     notes.came["bob"][5] = 105.7
     longest_s, until = silence(notes.history(), notes.history().readers["bob"])
     assert (round(longest_s, 3), until) == (0.7, 105.7)
 
 
-def test_a_reader_that_never_hears_again_is_silent_to_the_end(notes: Notes) -> None:
+def test_a_reader_that_gets_nothing_more_is_silent_to_the_end(notes: Notes) -> None:
     for number in range(3, COUNT):
         del notes.came["bob"][number]
     longest_s, until = silence(notes.history(), notes.history().readers["bob"])
     assert (longest_s, until) == (SETTLED_S - 103.0, SETTLED_S)
 
 
-def test_a_healthy_authors_event_that_no_root_admits(notes: Notes) -> None:
+def test_a_healthy_writers_event_that_no_root_admits(notes: Notes) -> None:
     notes.add("alice", entry.Refused(140.0, "a", 5, "root", "NotJoined: no root"))
-    assert notes.kinds() == ["a healthy author's event was not acknowledged"]
+    assert notes.kinds() == ["a healthy writer's event was not acknowledged"]
     notes.topic = entry.Topic(0.0, "t", "reliable", "wait")
     assert notes.kinds() == []
 
@@ -456,7 +456,7 @@ def test_only_the_last_event_has_to_be_stable_in_time(notes: Notes) -> None:
     notes.add("alice", entry.Refused(140.0, "a", 5, "stable", "NotStable: carol"))
     assert notes.kinds() == []
     notes.add("alice", entry.Refused(205.0, "a", 9, "stable", "NotStable: carol"))
-    assert notes.kinds() == ["a healthy author's event was not acknowledged"]
+    assert notes.kinds() == ["a healthy writer's event was not acknowledged"]
 
 
 def test_a_healthy_readers_subscription_that_does_not_start(notes: Notes) -> None:
@@ -464,13 +464,13 @@ def test_a_healthy_readers_subscription_that_does_not_start(notes: Notes) -> Non
     assert notes.kinds() == ["a healthy reader's subscription did not start"]
 
 
-@pytest.mark.parametrize("how", ["slow", "stopped", "killed", "split"])
-def test_who_is_not_healthy_may_be_left_waiting_and_told_of_losses(notes: Notes, how: str) -> None:
+@pytest.mark.parametrize("how", ["slow", "stopped", "killed", "partition"])
+def test_unhealthy_readers_may_wait_and_get_loss_reports(notes: Notes, how: str) -> None:
     befalls: dict[str, Callable[[], None]] = {
         "slow": lambda: setattr(notes, "slow", ("bob",)),
         "stopped": lambda: notes.stop("bob", 103.0, 104.0),
         "killed": lambda: notes.kill("bob", 130.0),
-        "split": lambda: notes.add("conductor", entry.Split(103.0, ("bob",)), entry.Mended(104.0, ("bob",))),
+        "partition": lambda: notes.add("conductor", entry.Partitioned(103.0, ("bob",)), entry.Healed(104.0, ("bob",))),
     }
     befalls[how]()
     notes.stable = {}

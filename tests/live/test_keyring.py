@@ -92,13 +92,13 @@ def test_an_identity_serves_one_process_at_a_time(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path)
     authority = keyring.make_authority("lab", NOW)
     keyring.add([admit_here(authority, lambda: NOW) for _ in range(2)])
-    first, second = keyring.claim(), keyring.claim()
+    first, second = keyring.lock_identity(), keyring.lock_identity()
     assert first is not None
     assert second is not None
-    assert keyring.claim() is None
+    assert keyring.lock_identity() is None
     assert first.identity.node_id != second.identity.node_id
     first.close()
-    again = Keyring(tmp_path).claim()
+    again = Keyring(tmp_path).lock_identity()
     assert again is not None
     assert again.identity.node_id == first.identity.node_id
     assert keyring.take() is None  # both are in use
@@ -119,7 +119,7 @@ def test_a_folder_belongs_to_one_network(tmp_path: Path) -> None:
     assert authority_key(keyring.certificate) == mine.public_key
 
 
-def test_a_token_is_used_up_by_its_use_and_by_nothing_else(tmp_path: Path) -> None:
+def test_a_token_is_consumed_only_by_its_use(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path)
     token = keyring.issue_token(900.0, NOW)
     with pytest.raises(Unadmitted, match="this peer did not issue its token"):
@@ -181,13 +181,13 @@ def test_a_line_reads_as_it_was_written(line: JoinLine) -> None:
         ("quillcast://192.0.2.1:4000/" + "a" * 32 + "?toke=t", "'toke' is not part"),
     ],
 )
-def test_a_line_that_is_none_is_refused_and_its_token_not_repeated(text: str, part: str) -> None:
+def test_an_invalid_join_line_is_rejected_without_repeating_its_token(text: str, part: str) -> None:
     with pytest.raises(LocalError, match=part) as refused:
         JoinLine.parse(text)
     assert "token=t" not in str(refused.value)
 
 
-def test_a_folder_that_cannot_be_used_is_told_before_a_token_is_used_for_it(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_reported_before_a_token_is_used(tmp_path: Path) -> None:
     with pytest.raises(DiskFailed, match="/dev/null/quillcast cannot be used: Not a directory"):
         Keyring(Path("/dev/null/quillcast")).prepare()
     Keyring(tmp_path / "not" / "yet").prepare()

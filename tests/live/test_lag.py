@@ -101,7 +101,7 @@ def test_a_reader_is_behind_by_what_it_did_not_come_for(options: dict[str, Any])
     run(scenario())
 
 
-def test_several_subscriptions_of_a_topic_are_told_apart() -> None:
+def test_several_subscriptions_to_a_topic_are_distinguished() -> None:
     async def scenario() -> None:
         async with Node(config=QUICK) as alice, Node(config=QUICK) as bob:
             names = ["", "archive", "screen"]

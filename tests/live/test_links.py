@@ -167,7 +167,7 @@ def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
     run(scenario())
 
 
-def test_a_lost_link_is_told_to_both_and_opens_anew_with_the_next_message() -> None:
+def test_a_lost_link_is_reported_to_both_and_reopens_with_the_next_message() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             alice.say(bob, "one")
@@ -195,7 +195,7 @@ def test_a_peer_that_lost_its_link_in_silence_can_open_another() -> None:
     run(scenario())
 
 
-def test_a_link_that_neither_side_needs_closes_and_nobody_is_told() -> None:
+def test_a_link_that_neither_side_needs_closes_without_a_report() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             alice.say(bob, "hello")
@@ -266,7 +266,7 @@ def test_a_peer_that_ended_is_counted_and_no_problem() -> None:
     run(scenario())
 
 
-def test_greeting_says_who_is_there() -> None:
+def test_a_hello_says_which_peer_is_there() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             assert await alice.links.greet(bob.contact.address) == bob.contact
@@ -281,7 +281,7 @@ async def refusal(alice: ToyPeer, address: str) -> str:
     return str(error.value)
 
 
-def test_an_address_that_nobody_listens_at_is_named() -> None:
+def test_an_address_without_a_listener_is_named() -> None:
     async def scenario() -> None:
         async with toy() as alice:
             with socket.socket() as unused:
@@ -313,7 +313,7 @@ def test_a_peer_of_another_version_is_named() -> None:
     run(scenario())
 
 
-def test_something_else_that_listens_is_named() -> None:
+def test_a_listener_that_is_not_quillcast_is_named() -> None:
     async def scenario() -> None:
         async with toy() as alice, speaker(lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
             assert await refusal(alice, address) == f"cannot link with {address}: it is not a quillcast peer"
@@ -378,7 +378,7 @@ def test_a_malformed_frame_closes_the_link_is_counted_and_the_peer_lives(bad: by
     run(scenario())
 
 
-def test_parts_of_frames_are_let_go_when_their_link_closes() -> None:
+def test_incomplete_frames_are_discarded_when_their_link_closes() -> None:
     part = header(16 << 20, FrameType.BUNDLE) + bytes((16 << 20) - 100)
 
     async def scenario() -> None:
@@ -440,7 +440,7 @@ def test_where_parts_of_frames_take_too_much_the_link_that_waits_longest_closes(
     run(scenario())
 
 
-def test_a_link_that_cannot_be_written_to_ends_alone_and_is_told_once() -> None:
+def test_a_link_with_a_write_error_ends_alone_and_is_reported_once() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob, toy() as carol, toy() as dave:
             others = [bob, carol, dave]
@@ -481,7 +481,7 @@ class Broken:
         pass
 
 
-def test_what_waited_for_a_link_that_is_lost_is_let_go() -> None:
+def test_messages_that_waited_for_a_lost_link_are_discarded() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             alice.say(bob, "hello")
@@ -528,7 +528,7 @@ def test_a_link_outlives_the_wait_for_its_transport(monkeypatch: pytest.MonkeyPa
     run(scenario())
 
 
-def test_strangers_that_say_nothing_are_bounded_and_sent_away() -> None:
+def test_silent_unauthenticated_connections_are_bounded_and_closed() -> None:
     async def scenario() -> None:
         config = LiveConfig(unauthenticated_max=3, connect_timeout_s=0.3)
         async with toy(config=config) as bob:

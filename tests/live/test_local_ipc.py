@@ -105,7 +105,7 @@ def test_a_name_that_another_user_took_is_no_peer_s() -> None:
         own.close()
 
 
-def test_who_is_reached_at_a_port_that_leads_elsewhere_is_reached_through_it() -> None:
+def test_a_peer_behind_a_forwarded_port_is_reached_through_it() -> None:
     """A tunnel may count, hold up or cut what goes through it: peers of this machine go through it too."""
 
     async def scenario() -> None:

@@ -153,7 +153,7 @@ def test_subscriptions_of_a_node_to_a_topic_share_its_events_but_for_those_with_
     run(scenario())
 
 
-def test_breaking_out_of_a_loop_and_going_on_loses_nothing() -> None:
+def test_leaving_a_loop_and_resuming_it_loses_nothing() -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):
             subscription = bob.subscribe("t")
@@ -285,7 +285,7 @@ def test_a_handler_that_waits_now_and_then_is_waited_for_and_order_stays() -> No
     run(scenario())
 
 
-def test_who_gives_up_waiting_for_events_is_forgotten() -> None:
+def test_a_cancelled_wait_for_events_is_forgotten() -> None:
     async def scenario() -> None:
         async with Node() as node:
             subscription = node.subscribe("t")
@@ -314,7 +314,7 @@ def test_a_closed_subscription_ends_its_loop_and_a_leaving_node_ends_all() -> No
     run(scenario())
 
 
-def test_an_error_in_a_handler_is_reported_and_the_next_event_goes_on() -> None:
+def test_an_error_in_a_handler_is_reported_and_the_next_event_is_delivered() -> None:
     async def scenario() -> None:
         reports: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
@@ -481,7 +481,7 @@ def test_extras_that_no_subscriber_could_read_are_refused_and_take_no_other_even
     run(scenario())
 
 
-def test_an_unknown_topic_is_an_error_where_nothing_is_created_on_first_use() -> None:
+def test_an_unknown_topic_is_an_error_if_first_use_creates_none() -> None:
     async def scenario() -> None:
         async with pair(NO_AUTO) as (alice, bob):
             for node in (alice, bob):
@@ -540,7 +540,7 @@ def test_a_name_that_is_no_topics_is_refused(name: Any) -> None:
     run(scenario())
 
 
-def test_a_handler_that_nobody_can_call_is_refused_where_it_is_given() -> None:
+def test_a_handler_that_is_not_callable_is_rejected_by_subscribe() -> None:
     async def scenario() -> None:
         async with Node() as node:
             with pytest.raises(quillcast.LocalError, match="a handler is a function of an event, not list"):
@@ -551,12 +551,12 @@ def test_a_handler_that_nobody_can_call_is_refused_where_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), "much"])
-def test_bounds_that_nothing_fits_into_are_refused(wrong: Any) -> None:
+def test_a_size_limit_too_small_for_any_event_is_rejected(wrong: Any) -> None:
     with pytest.raises(quillcast.LocalError, match=r"live\.window_bytes is .*; use a whole number above 0"):
         LiveConfig(window_bytes=wrong)
 
 
-def test_a_single_contact_may_stand_by_itself() -> None:
+def test_a_single_contact_needs_no_list() -> None:
     async def scenario() -> None:
         async with Node() as first, Node(contacts=first.address) as second:
             await second.publish("t", b"x", wait="root")
@@ -564,7 +564,7 @@ def test_a_single_contact_may_stand_by_itself() -> None:
     run(scenario())
 
 
-def test_waiting_for_what_a_topic_does_not_promise_is_an_error_and_publishes_nothing() -> None:
+def test_waiting_for_an_acknowledgement_that_a_topic_does_not_give_publishes_nothing() -> None:
     async def scenario() -> None:
         async with Node() as node:
             publisher = node.publisher("t")
@@ -632,7 +632,7 @@ def test_contacts_that_cannot_be_reached_are_named_with_the_reason(runtime: Path
     run(scenario())
 
 
-def test_who_hears_of_problems_may_call_the_node_and_fail() -> None:
+def test_a_problem_callback_may_call_the_node_and_raise() -> None:
     async def scenario() -> None:
         failures: list[BaseException] = []
         failed = asyncio.Event()

@@ -39,7 +39,7 @@ def test_a_loop_that_was_away_first_hears_what_came_meanwhile() -> None:
     run(scenario())
 
 
-def test_a_wait_that_ended_calls_nobody() -> None:
+def test_a_wait_that_ended_calls_nothing() -> None:
     async def scenario() -> None:
         called = []
         first = Patience(asyncio.get_running_loop(), 0.01, lambda: called.append("first"))

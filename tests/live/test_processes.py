@@ -116,7 +116,7 @@ def test_ctrl_c_before_the_network_answers_ends_the_start(stage: Stage) -> None:
     assert len(list((stage.runtime / "quillcast" / "stage").glob("*.json"))) == 1
 
 
-def test_memory_is_bounded_under_a_child_that_stands_still(stage: Stage) -> None:
+def test_memory_is_bounded_under_a_stopped_child(stage: Stage) -> None:
     """Neither the publisher nor the forwarders grow past their windows and buffers while one child reads nothing."""
     bounds = {"topics": {"budget_bytes": 8 * MIB, "retain_bytes": 8 * MIB, "patience_s": 0.5}}
     alice, bob, carol, stopped = stage.start_many(4, config=bounds)
@@ -126,7 +126,7 @@ def test_memory_is_bounded_under_a_child_that_stands_still(stage: Stage) -> None
     before = {puppet.node_id: puppet.ask("status")["rss_bytes"] for puppet in (alice, bob, carol)}
     stopped.stop()
     alice.ask("publish", topic="t", tag="a", count=200_000, per_s=0, size_bytes=2000)
-    eventually(lambda: alice.ask("progress").get("a", 0) > 100_000, "200 MB have passed by the one that stands still")
+    eventually(lambda: alice.ask("progress").get("a", 0) > 100_000, "200 MB have passed the paused one")
     for puppet in (alice, bob, carol):
         status = puppet.ask("status")
         waiting = [neighbour["waiting_bytes"] for neighbour in status["neighbours"]]
@@ -199,9 +199,7 @@ def test_a_disk_without_a_single_byte_names_the_file(stage: Stage, tmp_path: Pat
             stage.start(data=str(folder / "data"))
 
 
-def test_a_journal_whose_folder_is_taken_away_is_told_of_and_goes_on_when_it_is_back(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_a_journal_without_its_folder_is_reported_and_continues_when_it_is_back(stage: Stage, tmp_path: Path) -> None:
     folder = tmp_path / "journals"
     alice = stage.start(journal=str(folder))
     shutil.rmtree(folder)

@@ -65,7 +65,7 @@ def test_what_is_asked_for_soon_comes_in_one_turn() -> None:
     assert played(scenario) == ["returned", "first", "second", "wrote"]
 
 
-def test_what_fails_holds_nothing_else_up() -> None:
+def test_a_failing_input_does_not_stop_the_others() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: note(str(context["exception"])))
 
@@ -91,7 +91,7 @@ async def fallen_due() -> None:
     await come.wait()
 
 
-def test_what_wants_nobody_to_wait_comes_behind_turns_that_sent_no_events_last() -> None:
+def test_deferred_work_runs_after_turns_that_sent_no_events() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
         pump.at_rest = lambda: note("at rest")
         pump.call(lambda: pump.after(lambda: pump.call(note, "answered by the application")))

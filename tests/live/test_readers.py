@@ -57,7 +57,7 @@ def test_one_event_may_be_asked_for_while_all_are_walked_through() -> None:
     run(scenario())
 
 
-def test_readers_share_what_comes_and_lose_none_of_it() -> None:
+def test_concurrent_readers_share_the_events_and_lose_none() -> None:
     async def scenario() -> None:
         got: list[bytes] = []
         done = asyncio.Event()
@@ -96,7 +96,7 @@ def test_readers_share_what_comes_and_lose_none_of_it() -> None:
     run(scenario())
 
 
-def test_who_closes_it_in_the_midst_gets_no_more() -> None:
+def test_closing_a_subscription_in_a_loop_ends_it() -> None:
     async def scenario() -> None:
         async with reading() as (_, publisher, subscription):
             await publish(publisher)
@@ -176,7 +176,7 @@ def test_a_handler_may_have_its_node_leave() -> None:
     run(scenario())
 
 
-def test_who_waits_for_an_acknowledgement_is_told_that_the_node_has_left() -> None:
+def test_leaving_ends_waits_for_acknowledgements() -> None:
     async def scenario() -> None:
         little = quillcast.LiveConfig(subscription_bytes=1 << 16)  # so that not all is taken before the node has left
         async with Node(live=little) as other, Node() as node:
@@ -199,7 +199,7 @@ def test_who_waits_for_an_acknowledgement_is_told_that_the_node_has_left() -> No
     run(scenario())
 
 
-def test_what_a_leaving_node_could_not_get_admitted_is_told() -> None:
+def test_events_that_a_leaving_node_could_not_get_admitted_are_reported() -> None:
     async def scenario() -> None:
         hasty, problems = Config(topics=TopicConfig(leave_s=0.2)), list[str]()
         async with Node(config=hasty) as other:

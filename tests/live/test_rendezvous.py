@@ -24,7 +24,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_who_enters_is_found_until_it_leaves(runtime: Path) -> None:
+def test_an_entry_is_found_until_it_leaves(runtime: Path) -> None:
     place = Rendezvous("default")
     place.enter(ME)
     assert [entry.contact for entry in Rendezvous("default").entries()] == [ME]
@@ -33,7 +33,7 @@ def test_who_enters_is_found_until_it_leaves(runtime: Path) -> None:
     assert place.entries() == []
 
 
-def test_who_finds_no_room_leaves_nothing_behind(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_does_not_fit_leaves_nothing_behind(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(draft: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -209,7 +209,7 @@ class TestShared:
         assert next(place.folder.glob("*.json")).stat().st_mode & 0o777 == 0o644
         assert place.looked_in == f"{shared}/*/default"
 
-    def test_a_socket_of_another_user_is_asked_nothing(self, theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_socket_of_another_user_is_not_queried(self, theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its answer to `invite` would be a line to join with: that of a network of its own."""
         path = theirs / "theirs.sock"
         with socket.socket(socket.AF_UNIX) as listener:
@@ -267,9 +267,7 @@ class TestShared:
             Rendezvous("default", shared)
 
 
-def test_whoever_holds_the_lock_for_ever_holds_nobody_up_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_never_released_blocks_nobody_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_LOCK_S", 0.02)
     place, other = Rendezvous("default"), Rendezvous("default")
     with place.alone(), other.alone():

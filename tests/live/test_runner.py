@@ -34,9 +34,7 @@ assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before), "what follows
 @pytest.mark.parametrize(
     ("run", "said"), [("quillcast.run", "True True False\n"), ("asyncio.run", "False True True\n")]
 )
-def test_what_a_program_stands_on_is_looked_at_no_more_where_the_process_is_the_programs(
-    run: str, said: str, tmp_path: Path
-) -> None:
+def test_start_up_objects_are_frozen_if_the_process_is_the_programs(run: str, said: str, tmp_path: Path) -> None:
     program, environment = (
         [sys.executable, "-c", _PROGRAM.format(run)],
         {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
@@ -100,7 +98,7 @@ def test_whatever_ends_a_program_its_node_leaves_in_good_order(
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_who_left_holds_nothing_back_whatever_signal_ended_it(
+def test_a_peer_ended_by_any_signal_holds_nothing_back(
     ended_by: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subscriber that just dies holds its lease, and the topic's buffers with it, for half a minute more."""
@@ -112,7 +110,7 @@ def test_who_left_holds_nothing_back_whatever_signal_ended_it(
         node.publish("t", b"while it is away", wait="stable", timeout_s=10)
 
 
-def test_a_program_that_handles_a_signal_itself_goes_on_doing_so(tmp_path: Path) -> None:
+def test_a_program_keeps_its_own_signal_handlers(tmp_path: Path) -> None:
     own = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n"
     with waiting(tmp_path, own) as program:
         program.send_signal(signal.SIGTERM)

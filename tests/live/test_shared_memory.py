@@ -106,7 +106,7 @@ def read_on(bob: ToyPeer, alice: ToyPeer) -> None:
     bob.links.links[alice.contact.node_id].connection.transport.stream.resume_reading()
 
 
-def test_a_large_block_is_passed_on_and_nobody_copies_it() -> None:
+def test_a_large_block_is_forwarded_without_a_copy() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob, toy() as carol:
             (await meet(alice, bob)).carry(large())
@@ -185,7 +185,7 @@ def test_a_process_that_cannot_export_sends(monkeypatch: pytest.MonkeyPatch) -> 
     run(scenario())
 
 
-def test_a_kernel_that_does_not_tell_who_has_a_file_open_means_no_exports(
+def test_without_kernel_support_nothing_is_exported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(MemoryFile, "take_back", lambda self: True)
@@ -195,7 +195,7 @@ def test_a_kernel_that_does_not_tell_who_has_a_file_open_means_no_exports(
 # --- memory
 
 
-def test_memory_is_used_again_once_nobody_has_it_open() -> None:
+def test_memory_is_reused_once_no_process_has_it_open() -> None:
     pool = SharedMemory()
     first = pool.lay([b"a" * SIZE])
     assert first is not None
@@ -247,7 +247,7 @@ def test_what_is_larger_than_any_batch_gets_memory_of_its_own() -> None:
     assert MemoryFile.held == held - 1
 
 
-def test_a_block_of_many_events_is_laid_down_whole() -> None:
+def test_a_block_of_many_events_is_exported_whole() -> None:
     values = [b"%06d" % n for n in range(20_000)]
     view = SharedMemory().lay(values)
     assert view is not None
@@ -263,7 +263,7 @@ def test_a_node_exports_from_a_bounded_number_of_files(monkeypatch: pytest.Monke
     assert pool.lay([bytes(SIZE)]) is not None
 
 
-def test_who_has_too_many_descriptors_open_copies_and_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_free_descriptors_bundles_are_copied_and_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
@@ -278,7 +278,7 @@ def test_who_has_too_many_descriptors_open_copies_and_sends(monkeypatch: pytest.
     run(scenario())
 
 
-def test_a_place_of_an_earlier_use_leads_to_nothing() -> None:
+def test_a_reference_to_reused_memory_is_invalid() -> None:
     pool = SharedMemory()
     first = place(pool.lay([b"a" * SIZE]))
     second = place(pool.lay([b"b" * SIZE]))
@@ -288,7 +288,7 @@ def test_a_place_of_an_earlier_use_leads_to_nothing() -> None:
     assert open_block(HERE, second, SIZE) == b"b" * SIZE
 
 
-def test_an_exporter_outlives_whoever_opens_its_memory_at_the_wrong_moment() -> None:
+def test_an_exporter_survives_an_importer_that_opens_its_memory_too_late() -> None:
     """The kernel tells the holder of a lease that somebody wants to open the file, by a signal."""
     code = """
         import sys
@@ -510,7 +510,7 @@ def place_of(descriptor: int) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["a file", "a pipe", "what can shrink", "too short", "a part"])
-def test_a_peer_that_exports_something_else_than_it_says_is_cut_off(what: str, tmp_path) -> None:
+def test_a_peer_whose_exported_bundle_differs_from_its_header_is_cut_off(what: str, tmp_path) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
@@ -590,7 +590,7 @@ def test_a_size_that_no_block_has_is_malformed(size: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user for a moment")
-def test_another_user_opens_nothing() -> None:
+def test_another_user_cannot_open_exported_memory() -> None:
     memory = MemoryFile.new(SIZE)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         assert may_open(HERE, memory.place, bytes(SIZE))

@@ -55,7 +55,7 @@ LEAF = branch(
 )  # fmt: skip
 
 
-def test_a_tree_shows_who_answered_and_what_is_known_of_the_others() -> None:
+def test_a_tree_shows_peers_that_answered_and_what_is_known_of_the_others() -> None:
     branches = {BOB.node_id: LEAF, ALICE.node_id: ROOT}
     assert not is_whole(branches)
     assert tree_status(NAME, branches, {ALICE.node_id: "here:1"}) == TreeStatus(
@@ -91,7 +91,7 @@ def test_a_topic_without_a_tree_has_an_empty_one_that_is_whole() -> None:
     )
 
 
-def test_a_subscriber_lacks_all_of_the_roots_term_while_its_peer_is_in_an_earlier_one() -> None:
+def test_a_subscriber_in_an_earlier_term_is_behind_by_all_of_the_roots_term() -> None:
     behind = branch(ALICE.node_id, term=Term(2, BOB.node_id), frontier=50, subscribers=1, readers=(Reader("", 1, 20),))
     [lag] = tree_status(NAME, {ALICE.node_id: ROOT, BOB.node_id: behind}, {}).lags
     assert lag.behind_events == 30 + 100
@@ -118,7 +118,7 @@ def test_peers_show_their_parts_in_a_topic() -> None:
 
 
 def up_to_date(peer: PeerContact) -> SubscriberLag:
-    """A subscription that lacks nothing."""
+    """A subscription that is not behind."""
     return SubscriberLag(
         NAME, peer.node_id, name="", number=1, behind_events=0, behind_s=0.0, stalled_s=0.0, waiting_events=0,
         waiting_bytes=0,

@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "data")
 
 
-def test_a_database_that_is_none_is_a_clear_error(tmp_path: Path) -> None:
+def test_an_invalid_database_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / DATABASE).write_text("no database at all, but long enough to be looked at " * 10)
     with pytest.raises(DiskFailed, match="file is not a database"):
         Store(tmp_path)

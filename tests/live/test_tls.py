@@ -109,7 +109,7 @@ def test_credit_comes_back_when_bytes_have_left_the_other_peer() -> None:
     run(scenario())
 
 
-def test_a_link_that_neither_side_needs_closes_and_nobody_is_told() -> None:
+def test_a_link_that_neither_side_needs_closes_without_a_report() -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):
             alice.say(bob, "hello")
@@ -123,7 +123,7 @@ def test_a_link_that_neither_side_needs_closes_and_nobody_is_told() -> None:
     run(scenario())
 
 
-def test_greeting_somebody_who_opens_a_link_at_the_same_moment_finds_who_it_is() -> None:
+def test_two_peers_that_open_a_link_at_once_learn_each_others_identity() -> None:
     async def scenario() -> None:
         for _ in range(20):
             async with pair() as (alice, bob):
@@ -197,7 +197,7 @@ def test_a_certificate_of_former_times_is_refused() -> None:
     run(scenario())
 
 
-def test_an_admitted_peer_that_claims_anothers_node_id_is_refused() -> None:
+def test_an_admitted_peer_with_anothers_node_id_is_refused() -> None:
     async def scenario() -> None:
         carol = member(NETWORK)
         async with pair() as (alice, bob):

@@ -140,8 +140,8 @@ MUTANTS = (
         "discarded-term-recalled",
         "A discarded past term is recalled only if it went further.",
         "protocol/forwarding/flow.py",
-        "        return term < self.term and end > self.forgotten.get(term, -1)\n",
-        "        return term < self.term\n",
+        "        return term < self.term and self.live(term) is None and end > self.forgotten.get(term, -1)\n",
+        "        return term < self.term and self.live(term) is None\n",
         "protocol/forwarding/test_table.py::test_a_discarded_term_is_recalled_only_if_it_went_further",
     ),
     Mutant(
@@ -159,7 +159,7 @@ MUTANTS = (
         "protocol/reliability/recovery.py",
         "        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s)\n",
         "        gone = gap.nobody_has(owed, now, 5.0, self.times.give_up_s)\n",
-        "protocol/reliability/test_recovery.py::test_ranges_of_a_past_term_that_nobody_has_are_given_up_after_the_time_of_a_lease",
+        "protocol/reliability/test_recovery.py::test_missing_ranges_of_a_past_term_are_given_up_after_the_time_of_a_lease",
     ),
     Mutant(
         "given-up-though-the-parent-may-get-it",
@@ -188,11 +188,11 @@ MUTANTS = (
     # ---- topics
     Mutant(
         "no-hold-after-a-pause",
-        "A root that stood still calls nothing stable for as long as a lease.",
+        "After a pause, a root declares nothing stable for the length of a lease.",
         "protocol/topics/housekeeping.py",
         "            self.rendezvous.hold(tree, now)\n",
         "",
-        "protocol/topics/test_pauses.py::test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_that_it_knows_have_it",
+        "protocol/topics/test_pauses.py::test_after_a_pause_a_root_declares_nothing_stable_for_a_lease",
     ),
     Mutant(
         "past-terms-not-recalled",
@@ -218,7 +218,7 @@ MUTANTS = (
         "protocol/topics/state/root.py",
         "                admission.expected = floor  # the publisher has nothing below that any more\n",
         "                admission.expected = admission.stable = floor\n",
-        "protocol/topics/test_root.py::test_a_floor_is_no_word_on_what_is_stable",
+        "protocol/topics/test_root.py::test_a_floor_does_not_imply_stability",
     ),
     Mutant(
         "term-used-before-it-is-noted",
@@ -238,14 +238,14 @@ MUTANTS = (
     ),
     Mutant(
         "credit-kept-of-what-is-turned-away",
-        "What a root turns away while it hands over has left it: its credit goes back.",
+        "Bundles that a root rejects during a transfer have left it: their credit goes back.",
         "protocol/topics/root/intake.py",
         """        if tree.root.closing:
             self.host.release(sender.node_id, bundle.size)
 """,
         """        if tree.root.closing:
 """,
-        "protocol/topics/test_terms.py::test_what_a_root_turns_away_while_it_hands_over_gives_its_credit_back",
+        "protocol/topics/test_terms.py::test_bundles_rejected_during_a_transfer_return_their_credit",
     ),
     Mutant(
         "lease-counted-from-the-last-report",
@@ -261,39 +261,39 @@ MUTANTS = (
         "protocol/topics/state/holders.py",
         "    return holder.acknowledged if holder.acknowledged_term == term else 0\n",
         "    return holder.acknowledged if holder.acknowledged_term >= term else 0\n",
-        "protocol/topics/test_terms.py::test_a_child_that_speaks_of_a_later_term_says_nothing_of_this_one",
+        "protocol/topics/test_terms.py::test_a_report_about_a_later_term_says_nothing_about_this_one",
     ),
     Mutant(
-        "half-the-keepers-are-enough",
-        "An acknowledgement is marked partitioned unless the root reaches more than half of the topic's keepers.",
+        "half-the-replicas-are-enough",
+        "An acknowledgement is marked partitioned unless the root reaches more than half of the topic's replicas.",
         "protocol/topics/state/keepers.py",
         "        return 2 * len(reached) <= len(lately)\n",
         "        return 2 * len(reached) < len(lately)\n",
-        "protocol/topics/test_candidacy.py::test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements",
+        "protocol/topics/test_candidacy.py::test_a_root_without_a_majority_of_replicas_marks_its_acknowledgements",
     ),
     Mutant(
         "awaited-named-to-nobody",
-        "A root that hands over names those whom the root before it named, and who have not come.",
+        "A leadership transfer names the peers that the previous root named and that have not arrived.",
         "protocol/topics/root/leadership_transfer.py",
         "        leases = dict(root.awaited)\n",
         "        leases: dict[bytes, None] = {}\n",
-        "protocol/topics/test_terms.py::test_a_root_that_hands_over_names_those_whom_it_waits_for_itself",
+        "protocol/topics/test_terms.py::test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for",
     ),
     Mutant(
         "named-by-who-left-and-forgotten",
-        "A root that hands over names those whom a forwarder named that left.",
+        "A leadership transfer names the peers that a leaving forwarder named.",
         "protocol/topics/root/leadership_transfer.py",
         "                leases |= dict.fromkeys(other for other in lease.awaited if other != node)\n",
         "                continue\n",
-        "protocol/topics/test_terms.py::test_a_root_that_hands_over_names_those_whom_it_waits_for_itself",
+        "protocol/topics/test_terms.py::test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for",
     ),
     Mutant(
         "another-descriptor-noted",
-        "A keeper counts that noted this very descriptor, and no other of the same term.",
+        "A replica counts only if it recorded this very descriptor, not another one of the same term.",
         "protocol/topics/root/replication.py",
         "                    if (term, digest) == (round_.note[1], descriptor.digest):\n",
         "                    if term == round_.note[1]:\n",
-        "protocol/topics/test_candidacy.py::test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other",
+        "protocol/topics/test_candidacy.py::test_a_replica_counts_only_if_it_recorded_this_very_descriptor",
     ),
     Mutant(
         "loop-not-left",
@@ -334,6 +334,6 @@ MUTANTS = (
         "protocol/topics/descriptor.py",
         " and is_signed(self.owner_key, self.signature, self.statement)\n",
         " and bool(self.signature)\n",
-        "protocol/security/test_access.py::test_a_descriptor_of_a_topic_with_an_owner_is_its_owners_word_or_counts_for_nothing",
+        "protocol/security/test_access.py::test_an_owned_topics_descriptor_is_valid_only_if_its_owner_signed_it",
     ),
 )

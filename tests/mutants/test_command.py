@@ -52,7 +52,7 @@ def test_one_alone_and_by_histories_alone(tried: list[str]) -> None:
     assert tried == ["histories"]
 
 
-def test_a_name_that_none_has_is_refused(tried: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_rejected(tried: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--only", "nobody"]) == 2
     assert SEEN.name in capsys.readouterr().out
     assert tried == []

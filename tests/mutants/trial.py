@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 UNITS = ("tests/core", "tests/protocol")
 HARD, WIDE = 80, 20  # drawn histories; 100 in all
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.toml"))
-SWEEPS = (
+SIMULATIONS = (
     ("hard", ("--hard", "--seeds", str(HARD))),
     *((name, ("--scenario", f"scenarios/{name}.toml", "--seeds", "2", "--first", "1")) for name in EXPERIMENTS),
     ("wide", ("--seeds", str(WIDE))),
@@ -95,18 +95,18 @@ def broken_in_the_original() -> list[str]:
 
 def _broken_seeds(root: Path) -> Iterator[str]:
     """Each history that breaks, as soon as it does."""
-    for name, arguments in SWEEPS:
+    for name, arguments in SIMULATIONS:
         command = [sys.executable, "-u", "-m", "quillcast.sim", *arguments, "--jobs", "1"]
-        with subprocess.Popen(command, cwd=root, env=_environment(root), stdout=subprocess.PIPE, text=True) as sweep:
-            assert sweep.stdout is not None
+        with subprocess.Popen(command, cwd=root, env=_environment(root), stdout=subprocess.PIPE, text=True) as run:
+            assert run.stdout is not None
             try:
-                for line in sweep.stdout:
+                for line in run.stdout:
                     if found := _BROKEN_SEED.match(line):
                         yield f"{name}, seed {found[1]}"
             finally:
-                sweep.kill()  # one is enough for whoever looks no further
-        if sweep.returncode not in (0, 1, -9):
-            raise RuntimeError(f"{' '.join(command)} ended with {sweep.returncode}")
+                run.kill()  # one is enough for whoever looks no further
+        if run.returncode not in (0, 1, -9):
+            raise RuntimeError(f"{' '.join(command)} ended with {run.returncode}")
 
 
 def _environment(root: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the Scribe paper says about Pastry (section 2), claim by claim. Text in quotes is the paper's."""
+"""What the Scribe paper says about Pastry (section 2), statement by statement. Text in quotes is the paper's."""
 
 from collections import Counter
 from itertools import pairwise
@@ -313,7 +313,7 @@ def test_a_new_node_takes_its_state_from_the_nodes_on_the_way() -> None:
     assert {c.node_id for c in reply.rows} <= joiner.known.keys(), "it measured them all"
 
 
-def test_those_who_need_to_know_of_an_arrival_are_told() -> None:
+def test_peers_that_need_to_know_of_an_arrival_are_notified() -> None:
     """ "X can correctly initialize its state and notify nodes that need to know of its arrival, thereby restoring all
     of Pastry's invariants." """
     world = ring_of(50, 3, config=PAPER)
@@ -341,7 +341,7 @@ def is_nearest_for_its_cell(world: World, newcomer: TestPeer, at: TestPeer) -> b
     return all(world.delay(at, peer) > world.delay(at, newcomer) for peer in rivals)
 
 
-def test_a_silent_node_is_presumed_failed_and_the_members_are_told() -> None:
+def test_a_silent_node_is_presumed_failed_and_the_members_are_notified() -> None:
     """ "neighboring nodes in the nodeId space ... periodically exchange keep-alive messages. If a node is unresponsive
     for a period T, it is presumed failed. All members of the failed node's leaf set are then notified and they update
     their leaf sets to restore the invariant." """

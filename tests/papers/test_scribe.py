@@ -1,4 +1,4 @@
-"""Scribe, claim by claim (Castro, Druschel, Kermarrec, Rowstron: the event notification paper and its successor)."""
+"""Scribe, statement by statement (Castro, Druschel, Kermarrec, Rowstron: the first paper and its successor)."""
 
 from quillcast.core.ids import topic_id
 from quillcast.protocol.config import Config

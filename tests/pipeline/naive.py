@@ -109,7 +109,7 @@ class NaiveAudit:
         return events
 
     def passed(self, runs: list[trace.Delivered], topic: bytes) -> set[Event]:
-        """The events that had a position before one, of the same term, of which something was handed over."""
+        """The events that had a position before one, of the same term, of which something was delivered."""
         reach: dict[Any, int] = defaultdict(int)
         for run in runs:
             reach[run.term] = max(reach[run.term], run.index + run.count)

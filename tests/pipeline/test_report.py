@@ -109,7 +109,7 @@ def page(found: Findings) -> str:
     return text
 
 
-def test_the_page_of_a_sound_run_says_so_and_needs_nothing_else() -> None:
+def test_the_page_of_a_sound_run_says_so_and_is_self_contained() -> None:
     text = page(findings())
     assert "every promise held" in text
     assert "12\u202f345" in text
@@ -129,7 +129,7 @@ def test_names_of_topics_are_text_in_the_page() -> None:
     assert "t&lt;1&gt;" in page(findings())
 
 
-def test_a_run_with_nothing_in_it_has_a_page_too() -> None:
+def test_an_empty_run_has_a_page_too() -> None:
     nothing = {name: [] for name in Findings._fields}
     given = {
         "run": Run(), "versions": {}, "seconds": 0.0, "peers": 0, "topics": 0,
@@ -167,7 +167,7 @@ def test_the_terminal_shows_subscribers_kills_and_verdicts() -> None:
     assert re.search(r"✗\s+nothing lost\s+5", text)
 
 
-def test_parents_stand_amid_their_children_and_lost_peers_come_last() -> None:
+def test_parents_are_drawn_amid_their_children_and_lost_peers_last() -> None:
     lost = {"peer": "z", "parent": "y", "is_root": False, "depth": None}
     at = {node.peer: (node.depth, node.line) for node in place([*tree("x", BEFORE), lost])}
     assert at == {"d": (2, 0), "e": (2, 1), "b": (1, 0.5), "c": (1, 2), "a": (0, 1.25), "z": (0, 3)}

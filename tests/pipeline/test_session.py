@@ -44,7 +44,7 @@ def test_java_home_goes_before_the_path(nowhere: Path, monkeypatch: pytest.Monke
     assert java_home(nowhere / "cache").name.startswith("java-21-")
 
 
-def test_a_java_home_that_is_too_old_gives_way(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_that_is_too_old_is_not_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java(nowhere / "home" / "bin" / "java", 'openjdk version "11.0.1"')
     java(nowhere / "bin" / "java", 'openjdk version "17.0.1"')
     monkeypatch.setenv("JAVA_HOME", str(nowhere / "home"))
@@ -165,7 +165,7 @@ def fifo(tmp_path: Path) -> Iterator[Callable[[], str]]:
         pytest.param(signal.SIGTERM, "deaf", 143, marks=pytest.mark.long),
     ],
 )
-def test_what_is_stopped_while_spark_works_ends_without_a_word(
+def test_an_audit_interrupted_while_spark_works_ends_quietly(
     how: signal.Signals, java: str, code: int, tmp_path: Path, fifo: Callable[[], str]
 ) -> None:
     (tmp_path / "folders").mkdir()

@@ -119,7 +119,7 @@ def test_the_ring_is_right_after_any_joins_and_departures(seed: int, steps: int)
 
 @settings(max_examples=15)
 @given(seeds, st.integers(2, 6))
-def test_splits_merge(seed: int, splits: int) -> None:
+def test_partitions_merge(seed: int, splits: int) -> None:
     random = Random(seed)
     turmoil = Turmoil(random, kinds=("split", "join"))
     for _ in range(random.randint(3, 25)):
@@ -133,7 +133,7 @@ def test_splits_merge(seed: int, splits: int) -> None:
 
 @settings(max_examples=15)
 @given(seeds)
-def test_nobody_but_the_closest_delivers_while_peers_come_and_go_in_good_order(seed: int) -> None:
+def test_only_the_closest_peer_delivers_while_peers_join_and_leave_in_good_order(seed: int) -> None:
     """Nobody is falsely suspected here, so an active closer peer is never passed over."""
     random = Random(seed)
     world = World(random.randrange(1 << 30), OverlayConfig(digit_bits=2, leaf_set_size=8))

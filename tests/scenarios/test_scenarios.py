@@ -109,7 +109,7 @@ def test_a_writer_that_starts_again_on_whatever_disk_is_another_publisher_and_lo
             assert {number for name, number in heard(reader) if name == writer.name} >= set(range(stable))
 
 
-@pytest.mark.parametrize(("name", "leaf"), [("last-copy-in-one-leaf", 9), ("forwarder-killed-over-the-only-copy", 3)])
+@pytest.mark.parametrize(("name", "leaf"), [("last-copy-in-one-leaf", 9), ("forwarder-killed-above-the-only-copy", 3)])
 def test_the_last_copy_is_found_wherever_it_is(name: str, leaf: int) -> None:
     simulation = run(name)
     killed_at = when(simulation, "peer 11 is without power")
@@ -119,7 +119,7 @@ def test_the_last_copy_is_found_wherever_it_is(name: str, leaf: int) -> None:
 
 
 def test_a_split_topic_has_two_roots_and_then_one() -> None:
-    simulation = run("split-with-two-roots")
+    simulation = run("partition-with-two-roots")
     split_at, healed_at = when(simulation, "nothing passes"), when(simulation, "the cut has healed")
     roots: set[int] = set()
     most = 0
@@ -192,7 +192,7 @@ def test_a_reader_below_a_newcomer_gets_what_the_newcomer_never_needed() -> None
 
 
 def test_a_publisher_knows_what_it_let_go_and_is_never_told_that_it_is_stable() -> None:
-    simulation = run("publisher-lets-go-before-the-root-dies")
+    simulation = run("publisher-discards-before-the-root-dies")
     (writer,) = simulation.writers
     slow = next(reader for reader in simulation.readers if reader.host.machine.number == 3)
     assert writer.never_stable.count > 0
@@ -216,7 +216,7 @@ def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(seed: int) -> None:
-    simulation = run("rivals-meet-after-a-split", seed)
+    simulation = run("rivals-meet-after-a-partition", seed)
     healed_at = when(simulation, "the cut has healed")
     became_root = [at for at, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
     assert max(became_root) < healed_at + 5.0
@@ -264,7 +264,7 @@ def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_read
 
 
 def test_what_a_publisher_brings_over_from_the_other_side_of_a_split_is_lost_to_nobody_there() -> None:
-    simulation = run("publisher-crosses-over-in-a-split")
+    simulation = run("publisher-crosses-over-in-a-partition")
     left_behind = [reader for reader in simulation.readers if reader.host.machine.number in (1, 2)]
     for reader in left_behind:
         assert told(reader) == []

@@ -100,7 +100,7 @@ class Cuts:
 
 
 def apart(simulation: Simulation, start: float, end: float, *, pauses: bool = False) -> None:
-    """As if the network had been cut between all readers and writers, or readers had stood still."""
+    """As if the network had been cut between all readers and writers, or readers had been paused."""
     simulation.reach = Cuts([Span(start, end)], pauses=pauses)  # type: ignore[assignment]
 
 
@@ -345,7 +345,7 @@ def test_a_loss_that_could_have_been_avoided_is_found(sound: Simulation) -> None
     reader.heard.remove(event)
     payload = Event(writer.name, 7).payload(32)
     try:
-        sound.judges.told_lost(reader, told)  # all let go of it long ago
+        sound.judges.told_lost(reader, told)  # all discarded it long ago
         writer.publisher.retained.append(Block.seal(writer.publisher.id, 7, [payload], time_ns=0))
         with pytest.raises(Broken, match=r"was told that it lost event 7 .* and peer 1, .* holds it"):
             sound.judges.told_lost(reader, told)
@@ -471,12 +471,12 @@ def test_what_never_becomes_stable_is_found(sound: Simulation) -> None:
         publisher.stable += 1
 
 
-def test_a_leaf_set_that_lacks_a_peer_is_found(sound: Simulation) -> None:
+def test_a_missing_peer_in_a_leaf_set_is_found(sound: Simulation) -> None:
     leaf_set = peer_of(sound.world.machines[3].host).overlay.leaf_set  # type: ignore[arg-type]
     gone = leaf_set.remove(sound.world.machines[0].node_id)
     assert gone is not None
     try:
-        with pytest.raises(Broken, match=rf"peer 3 .* lacks \['{gone.node_id[:4].hex()}'\]"):
+        with pytest.raises(Broken, match=rf"peer 3 .* misses \['{gone.node_id[:4].hex()}'\]"):
             checks.check_leaf_sets(sound)
     finally:
         leaf_set.add(gone)

@@ -44,6 +44,31 @@ def shape(simulation: Simulation) -> list[int]:
     return [len(tree.children) for tree in trees]
 
 
+class OnlyFirst(ScribeTree):
+    """A tree whose peers serve one child only: the others repair what they miss from their neighbours."""
+
+    def channels(self, place: Place) -> tuple[ChannelSpec, ...]:
+        return super().channels(place)[:1]
+
+
+class OnlyLast(ScribeTree):
+    """The same with the child that came last, so that channels close and open again."""
+
+    def channels(self, place: Place) -> tuple[ChannelSpec, ...]:
+        return super().channels(place)[-1:]
+
+
+@pytest.mark.parametrize("policy", [OnlyFirst, OnlyLast])
+@pytest.mark.parametrize("seed", [505, 507])
+def test_who_has_no_channel_is_served_by_repairs(policy: type[ScribeTree], seed: int) -> None:
+    simulation = Simulation(drawn(seed, 20), seed, policy=policy(16, 4))
+    simulation.run()
+    for _, peer in simulation.running():
+        for tree in peer.scribe.trees.values():
+            served = [child.channel in tree.flow.channels for child in tree.children.values()]
+            assert sum(served) == min(1, len(served))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_chain_holds_the_drawn_fault_histories(seed: int) -> None:
     simulation = Simulation(drawn(seed, 20), seed, policy=Chain())

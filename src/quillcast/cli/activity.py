@@ -124,7 +124,7 @@ def _unstable(parts: Sequence[Part]) -> int | None:
 
 
 def _subscribers(look: Look) -> list[SubscriberLag]:
-    """Every subscription of the peers here, with what it lacks of the furthest position that one of them knows."""
+    """Every subscription of the peers here, and how far it is behind the furthest position that one of them knows."""
     topics = [topic for status in look.statuses.values() for topic in status.topics if topic.in_tree]
     ends: dict[tuple[str, str | None], int] = {}
     for topic in topics:

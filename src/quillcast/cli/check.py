@@ -118,8 +118,8 @@ def peer_(
 @click.option(
     "--subscribers-min", default=DEFAULTS.subscribers_min, show_default=True, help="CRITICAL with fewer subscribers."
 )
-@bound("--behind-warning", COUNT, DEFAULTS.behind_warning, "EVENTS", "WARNING if a subscriber lacks more.")
-@bound("--behind-critical", COUNT, DEFAULTS.behind_critical, "EVENTS", "CRITICAL if a subscriber lacks more.")
+@bound("--behind-warning", COUNT, DEFAULTS.behind_warning, "EVENTS", "WARNING if a subscriber is further behind.")
+@bound("--behind-critical", COUNT, DEFAULTS.behind_critical, "EVENTS", "CRITICAL if a subscriber is further behind.")
 @bound("--late-warning", TIME, DEFAULTS.late_warning_s, "SECONDS", "WARNING if a missing event is older.")
 @bound("--late-critical", TIME, DEFAULTS.late_critical_s, "SECONDS", "CRITICAL if a missing event is older.")
 @PROMETHEUS

@@ -66,9 +66,9 @@ class Bounds(NamedTuple):
     buffers_critical: float = 0.95
     neighbours_min: int = 0
     subscribers_min: int = 0
-    behind_warning: int = 10_000  # events that a subscriber lacks; a guess: some seconds of a busy topic
+    behind_warning: int = 10_000  # events that a subscriber is behind; a guess: some seconds of a busy topic
     behind_critical: int = 100_000
-    late_warning_s: float = 10.0  # age of the oldest event that it lacks; a guess, above what a repair takes
+    late_warning_s: float = 10.0  # age of its oldest missing event; a guess, above what a repair takes
     late_critical_s: float = 60.0  # two leases: publishers' buffers discard it soon
     waiting_bytes_max: int = 4 << 20
     round_trip_ms_max: float | None = None

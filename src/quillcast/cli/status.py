@@ -18,7 +18,7 @@ from quillcast.core.status import Counters, JournalStatus, LinkStatus, NodeStatu
 def command(peer: str, network: str, as_json: bool) -> None:
     """Show a running peer of this machine: its neighbours, leaf set, topics, rates, and how far its subscriptions are.
 
-    What a subscription lacks is counted up to what this peer knows of the topic. `check topic` queries the root.
+    How far a subscription is behind is counted up to what this peer knows of the topic. `check topic` queries the root.
     """
     status = ask_peer(network, peer, "status", NodeStatus)
     if as_json:
@@ -69,7 +69,7 @@ def _topic(topic: TopicStatus) -> list[str]:
 
 
 def _lag(lag: SubscriberLag) -> list[str]:
-    """A subscription, and what it lacks of what this peer knows."""
+    """A subscription, and how far it is behind what this peer knows."""
     return [
         lag.topic,
         lag.label,

@@ -118,7 +118,7 @@ def _topic_row(topic: TopicActivity) -> list[str]:
 
 
 def _is_late(lag: SubscriberLag) -> bool:
-    """Whether it lacks events for longer than they usually take to arrive."""
+    """Whether events are missing for longer than they usually take to arrive."""
     return lag.behind_events > 0 and lag.behind_s >= LATE_S
 
 

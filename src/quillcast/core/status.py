@@ -166,9 +166,9 @@ class SubscriberLag(Status, frozen=True):
     number: int
     """Its number at its peer."""
     behind_events: int
-    """Events that it lacks."""
+    """Events that the application has not processed yet."""
     behind_s: float
-    """Age of the oldest event that it lacks and that its peer has, seconds, by the peer's clock."""
+    """Age of the oldest of them that its peer has, seconds, by the peer's clock."""
     stalled_s: float
     """For how long the application has taken nothing although events wait, seconds."""
     waiting_events: int

@@ -131,7 +131,7 @@ class Kills:
         return self._repair
 
     async def _watch(self, text: str, repair: Repair) -> Strike:
-        """Wait until no peer lacks a parent because of the victim."""
+        """Wait until every child of the victim has a parent again."""
         state, display = self.state, self.display
         lose = "loses its" if repair.children == 1 else "lose their"
         display.note(f"{text}: {counted(repair.children, repair.trees)} {lose} parent")

@@ -53,9 +53,9 @@ class TopicView:
         return any(parent is None and peer not in dead for peer, parent in self.places.items())
 
     def behind(self, dead: Collection[bytes]) -> dict[bytes, int]:
-        """How many events each living subscriber still lacks."""
+        """How many events each living subscriber is still to receive."""
         living = [peer for peer in self.subscribers if peer not in dead]
-        return {peer: lacks for peer in living if (lacks := self.published - self.delivered[peer]) > 0}
+        return {peer: due for peer in living if (due := self.published - self.delivered[peer]) > 0}
 
 
 class Watch:

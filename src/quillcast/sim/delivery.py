@@ -278,7 +278,7 @@ class Delivery:
         return None
 
     def _excuse(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
-        """Why a reader may lack an event that was reported lost; empty if it may not."""
+        """Why a loss report to a reader is excused; empty if it is not."""
         if self.cuts and self.leases.slow(reader, at, self.end):
             return "it was slow, or was catching up"
         places = {writer.host.machine.number: None}

@@ -1,4 +1,4 @@
-"""Chaos: processes that are killed, stopped, split and started again under load, and a judge of what they wrote down.
+"""Chaos: processes that are killed, stopped, partitioned and restarted under load, and a judge of what they wrote down.
 
 Prints the seed and its plan, then what the judge found. Exit code 1 says that a promise was not kept; the diaries stay
 where the last line says.
@@ -25,12 +25,12 @@ def main() -> int:
     options = _options()
     seed = options.seed if options.seed is not None else secrets.randbelow(1_000_000)
     planned = plan.draw(
-        seed, peers=options.peers, seconds=60 * options.minutes, lease_s=options.lease, splits=options.splits
+        seed, peers=options.peers, seconds=60 * options.minutes, lease_s=options.lease, partitions=options.partitions
     )
     sys.stdout.write(f"{planned}\n")
     sys.stdout.flush()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    verdict = perform(planned, terms(options.lease, SETTLE_S), folder, splits=options.splits)
+    verdict = perform(planned, terms(options.lease, SETTLE_S), folder, partitions=options.partitions)
     sys.stdout.write(f"{verdict}\n")
     if verdict.violations:
         sys.stdout.write(f"seed {seed}: the diaries are in {folder}\n")
@@ -39,9 +39,9 @@ def main() -> int:
     return 0
 
 
-def perform(planned: plan.Plan, how: Terms, folder: Path, *, splits: bool = False) -> Verdict:
-    """A run, judged. With splits every process is on a machine of its own (network namespaces, which takes root)."""
-    with wires() if splits else contextlib.nullcontext() as network:
+def perform(planned: plan.Plan, how: Terms, folder: Path, *, partitions: bool = False) -> Verdict:
+    """A run, judged. With partitions every process has a network namespace of its own, which needs root."""
+    with wires() if partitions else contextlib.nullcontext() as network:
         asyncio.run(Conductor(planned, how, folder, network).run())
     return Verdict.of(folder, how.bounds)
 
@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="what the plan is drawn from (a new one)")
     parser.add_argument("--peers", type=int, default=12, help="processes (12)")
     parser.add_argument("--lease", type=float, default=LEASE_S, help=f"seconds of a subscriber's lease ({LEASE_S:g})")
-    parser.add_argument("--no-splits", dest="splits", action="store_false", help="no network namespaces, so no root")
+    parser.add_argument("--no-partitions", dest="partitions", action="store_false", help="without root")
     return parser.parse_args()
 
 

@@ -40,7 +40,7 @@ class Terms:
 
     lease_s: float = 30.0
     settle_s: float = 60.0
-    """After the last fault: everything has come, or is reported lost, and each author's last event is stable."""
+    """After the last fault: everything has come, or is reported lost, and each writer's last event is stable."""
     budget_bytes: int = 32 * MIB
     """Enough for all that is published while one root after the other holds it for a lease's time."""
     slow_budget_bytes: int = 8 * MIB
@@ -55,8 +55,8 @@ class Terms:
     def config(self) -> quillcast.Config:
         """Small rings and few children, so that trees have forwarders; and the budget.
 
-        With the lease all other times are shorter than by default, so that a loss is noticed and mended within the same
-        share of it; but a busy machine is given the time that it takes to answer.
+        With the lease all other times are shorter than by default, so that a loss is noticed and repaired within the
+        same share of it; but a busy machine is given the time that it takes to answer.
         """
         pace = self.lease_s / TopicConfig().lease_s
         topics = msgspec.structs.replace(
@@ -141,7 +141,7 @@ class Player:
     def go_on(self) -> None:
         if self._watching is not None:
             self._process.send_signal(signal.SIGCONT)
-            self._note(entry.WentOn)
+            self._note(entry.Resumed)
 
     async def finish(self, within_s: float) -> None:
         """Have it publish the last events; returns when these are acknowledged, or will not be."""
@@ -239,8 +239,8 @@ class Conductor:
                     await asyncio.gather(*(self._gone(player, player.leave, fault.for_s) for player in players))
                 case "stop":
                     await self._stop(players, fault.for_s)
-                case "split":
-                    await self._split(players, fault.for_s)
+                case "partition":
+                    await self._partition(players, fault.for_s)
 
     async def _gone(self, player: Player, end: Callable[[], Awaitable[None]], for_s: float) -> None:
         await end()
@@ -254,16 +254,16 @@ class Conductor:
         for player in players:
             player.go_on()
 
-    async def _split(self, players: list[Player], for_s: float) -> None:
+    async def _partition(self, players: list[Player], for_s: float) -> None:
         assert self._wires is not None
         names = tuple(player.name for player in players)
         hosts = [player.namespace for player in players if player.namespace]
-        self._log.note(entry.Split, names)
-        self._wires.split(hosts)
+        self._log.note(entry.Partitioned, names)
+        self._wires.partition(hosts)
         await asyncio.sleep(for_s)
         for host in hosts:
-            self._wires.mend(host)
-        self._log.note(entry.Mended, names)
+            self._wires.heal(host)
+        self._log.note(entry.Healed, names)
 
     # --- the end
 

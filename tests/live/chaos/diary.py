@@ -29,22 +29,22 @@ class Began(Entry):
 
 
 class Opened(Entry):
-    """An author stands: a publisher, whose events carry its name and count from 0."""
+    """A writer has opened: a publisher, whose events carry its name and count from 0."""
 
-    author: str
+    writer: str
     topic: str
     publisher: str
 
 
 class Published(Entry):
-    """The author is about to publish."""
+    """The writer is about to publish."""
 
-    author: str
+    writer: str
     number: int
 
 
 class Acknowledged(Entry):
-    author: str
+    writer: str
     number: int
     wait: str
 
@@ -52,7 +52,7 @@ class Acknowledged(Entry):
 class Refused(Entry):
     """An acknowledgement did not come."""
 
-    author: str
+    writer: str
     number: int
     wait: str
     why: str
@@ -81,7 +81,7 @@ class Delivered(Entry):
     """The handler was called; `whole` says whether the payload is as it was made."""
 
     reader: str
-    author: str
+    writer: str
     number: int
     sequence: int
     whole: bool
@@ -130,13 +130,13 @@ class Killed(Entry):
 
 
 class Stopped(Entry):
-    """The process stands still from now on."""
+    """The process is paused from now on."""
 
     name: str
     life: int
 
 
-class WentOn(Entry):
+class Resumed(Entry):
     name: str
     life: int
 
@@ -164,28 +164,28 @@ class Complained(Entry):
     text: str
 
 
-class Split(Entry):
+class Partitioned(Entry):
     """From now on nothing passes between these and the others."""
 
     names: tuple[str, ...]
 
 
-class Mended(Entry):
+class Healed(Entry):
     names: tuple[str, ...]
 
 
 class Finishing(Entry):
-    """The last fault is over, and no events follow but each author's last one."""
+    """The last fault is over, and no events follow but each writer's last one."""
 
 
 class Settled(Entry):
-    """Everything had its time; what is missing by now is missing for good."""
+    """Everything had its time; what is missing now will never arrive."""
 
 
 Line = (
     Began | Opened | Published | Acknowledged | Refused | Subscribing | Started | NotStarted | Delivered | Lost | Closed
-    | Weighed | Problem | Topic | Killed | Stopped | WentOn | Leaving | Ended | Complained | Split | Mended | Finishing
-    | Settled
+    | Weighed | Problem | Topic | Killed | Stopped | Resumed | Leaving | Ended | Complained | Partitioned | Healed
+    | Finishing | Settled
 )  # fmt: skip
 
 encode = msgspec.json.Encoder().encode

@@ -1,4 +1,4 @@
-"""What happened in a run, as its diaries tell it: processes, their authors and readers, and what befell whom."""
+"""What happened in a run, as its diaries tell it: processes, their writers and readers, and what befell whom."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Life:
 
 
 @dataclass
-class Author:
+class Writer:
     """A publisher: when each of its events was published and acknowledged."""
 
     name: str
@@ -61,7 +61,7 @@ class Reader:
 
     @cached_property
     def got(self) -> dict[tuple[str, int], float]:
-        """Each event that it got, by author and number, and when for the first time."""
+        """Each event that it got, by writer and number, and when for the first time."""
         return {event: self.deliveries[place].at for event, place in self.first.items()}
 
     @cached_property
@@ -69,15 +69,15 @@ class Reader:
         """Where in `deliveries` each event came for the first time."""
         places: dict[tuple[str, int], int] = {}
         for place, one in enumerate(self.deliveries):
-            places.setdefault((one.author, one.number), place)
+            places.setdefault((one.writer, one.number), place)
         return places
 
     @cached_property
     def numbers(self) -> dict[str, list[int]]:
-        """Which events of each author came, in order."""
+        """Which events of each writer came, in order."""
         came = defaultdict(list)
-        for author, number in sorted(self.first):
-            came[author].append(number)
+        for writer, number in sorted(self.first):
+            came[writer].append(number)
         return came
 
     @cached_property
@@ -98,14 +98,14 @@ class History:
     """A run, as its diaries tell it."""
 
     lives: dict[tuple[str, int], Life] = field(default_factory=dict)
-    authors: dict[str, Author] = field(default_factory=dict)
+    writers: dict[str, Writer] = field(default_factory=dict)
     readers: dict[str, Reader] = field(default_factory=dict)
     topics: dict[str, entry.Topic] = field(default_factory=dict)
     befallen: dict[str, None] = field(default_factory=dict)
     """Names of processes that anything befell."""
     stopped: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
-    """When processes stood still."""
-    split: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    """When processes were paused."""
+    partitioned: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
     """When processes were cut off from those that were not."""
     statuses: list[entry.Ended] = field(default_factory=list)
     complaints: list[entry.Complained] = field(default_factory=list)
@@ -127,7 +127,7 @@ class History:
     def life(self, name: str, number: int) -> Life:
         return self.lives.setdefault((name, number), Life(name, number))
 
-    def healthy(self, one: Author | Reader) -> bool:
+    def healthy(self, one: Writer | Reader) -> bool:
         """Did nothing ever befall its process, and does it take what comes?"""
         return one.life.name not in self.befallen and not (isinstance(one, Reader) and one.slow)
 
@@ -138,9 +138,9 @@ class History:
         """Is it there when everything has had its time?"""
         return reader.ended_at >= self.settled_at
 
-    def of(self, topic: str) -> list[Author]:
-        """The authors of a topic."""
-        return self._authors[topic]
+    def of(self, topic: str) -> list[Writer]:
+        """The writers of a topic."""
+        return self._writers[topic]
 
     def read_by(self, topic: str) -> list[Reader]:
         """The readers of a topic."""
@@ -148,7 +148,7 @@ class History:
 
     def apart(self, one: Life, other: Life) -> list[Span]:
         """When two processes could not reach each other, for one of them was cut off."""
-        mine, theirs = self.split[one.name], self.split[other.name]
+        mine, theirs = self.partitioned[one.name], self.partitioned[other.name]
         edges = sorted({edge for span in (*mine, *theirs) for edge in span})
         found: list[Span] = []
         for since, until in pairwise(edges):
@@ -158,10 +158,10 @@ class History:
         return found
 
     @cached_property
-    def _authors(self) -> dict[str, list[Author]]:
+    def _writers(self) -> dict[str, list[Writer]]:
         found = defaultdict(list)
-        for author in self.authors.values():
-            found[author.topic].append(author)
+        for writer in self.writers.values():
+            found[writer.topic].append(writer)
         return found
 
     @cached_property
@@ -172,8 +172,8 @@ class History:
         return found
 
     @cached_property
-    def by_publisher(self) -> dict[str, Author]:
-        return {author.publisher: author for author in self.authors.values()}
+    def by_publisher(self) -> dict[str, Writer]:
+        return {writer.publisher: writer for writer in self.writers.values()}
 
 
 class _Reading:
@@ -199,7 +199,7 @@ class _Reading:
             case entry.Problem():
                 history.problems.append(line)
             case entry.Opened() | entry.Published() | entry.Acknowledged() | entry.Refused():
-                self._note_author(line)
+                self._note_writer(line)
             case (
                 entry.Subscribing() | entry.Started() | entry.NotStarted() | entry.Delivered() | entry.Lost()
                 | entry.Closed()
@@ -208,19 +208,19 @@ class _Reading:
             case _:
                 self._note_fault(line)
 
-    def _note_author(self, line: entry.Opened | entry.Published | entry.Acknowledged | entry.Refused) -> None:
-        authors = self._history.authors
+    def _note_writer(self, line: entry.Opened | entry.Published | entry.Acknowledged | entry.Refused) -> None:
+        writers = self._history.writers
         match line:
             case entry.Opened():
-                authors[line.author] = Author(line.author, line.topic, line.publisher, self._life)
+                writers[line.writer] = Writer(line.writer, line.topic, line.publisher, self._life)
             case entry.Published():
-                authors[line.author].published[line.number] = line.at
+                writers[line.writer].published[line.number] = line.at
             case entry.Acknowledged():
-                authors[line.author].acknowledged[line.number] = line.at
+                writers[line.writer].acknowledged[line.number] = line.at
                 if line.wait == "stable":
-                    authors[line.author].stable[line.number] = line.at
+                    writers[line.writer].stable[line.number] = line.at
             case entry.Refused():
-                authors[line.author].refused.append(line)
+                writers[line.writer].refused.append(line)
 
     def _note_reader(
         self,
@@ -259,13 +259,13 @@ class _Reading:
                 life.ended_at = min(life.ended_at, line.at)
             case entry.Complained():
                 history.complaints.append(line)
-            case entry.Stopped() | entry.Split():
+            case entry.Stopped() | entry.Partitioned():
                 history.faults[type(line).__name__] += 1
                 for name in _names(line):
                     history.befallen[name] = None
                     self._away[name] = line.at
-            case entry.WentOn() | entry.Mended():
-                spans = history.split if isinstance(line, entry.Mended) else history.stopped
+            case entry.Resumed() | entry.Healed():
+                spans = history.partitioned if isinstance(line, entry.Healed) else history.stopped
                 for name in _names(line):
                     spans[name].append((self._away.pop(name), line.at))
             case entry.Finishing():
@@ -278,5 +278,5 @@ def _within(at: float, spans: list[Span]) -> bool:
     return any(since <= at < until for since, until in spans)
 
 
-def _names(line: entry.Stopped | entry.WentOn | entry.Split | entry.Mended) -> tuple[str, ...]:
-    return line.names if isinstance(line, entry.Split | entry.Mended) else (line.name,)
+def _names(line: entry.Stopped | entry.Resumed | entry.Partitioned | entry.Healed) -> tuple[str, ...]:
+    return line.names if isinstance(line, entry.Partitioned | entry.Healed) else (line.name,)

@@ -1,9 +1,9 @@
 """Judges a run from its diaries alone: what each handler saw, what was acknowledged, and what befell whom.
 
 `violations(history, bounds)` goes through `RULES`, each of which knows one promise. A reader is *owed* what was
-acknowledged in its topic after its subscription stood, and whatever stands between two events of one author that it
-got. Each of these has to come, or to be reported lost. A reader or an author is *healthy* when nothing ever befell its
-process and its handler is not slow: what befalls others must not reach it.
+acknowledged in its topic after its subscription was established, and whatever lies between two events of one writer
+that it got. Each of these has to arrive, or to be reported lost. A reader or writer is *healthy* if no fault ever hit
+its process and its handler is not slow: it must not notice the faults of others.
 """
 
 from bisect import bisect_left
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.live.chaos.history import Author, History, Reader, Span
+from tests.live.chaos.history import History, Reader, Span, Writer
 
 EXAMPLES = 3  # of what a violation is about, in its text
-LEASE_SLACK_S = 1.0  # a lease may end so much earlier than the silence of its holder says; a guess: a sweep
+LEASE_SLACK_S = 1.0  # how much earlier than its holder's silence says a lease may end; a guess: a housekeeping
 
 Event = tuple[str, int]  # whose, and which
 
@@ -25,17 +25,17 @@ class Bounds:
 
     lease_s: float = 30.0
     silent_s: float = 15.0
-    """A healthy reader gets something within this, while healthy authors of its topic have something to say: time to
+    """A healthy reader gets something within this, while healthy writers of its topic have something to say: time to
     notice that a root or a parent is gone, to find another, and for patience with a slow one, each twice. Where the
     topic waits for slow readers a lease's time comes on top."""
     report_s: float = 10.0
     """What is passed over is reported within this, and who was away for longer than a lease is back within it."""
     rivals_s: float = 5.0
-    """Roots on both sides of a split learn of each other within this, once it is over (docs/delivery.md)."""
+    """Roots on both sides of a partition learn of each other within this, once it is over (docs/delivery.md)."""
     stable_s: float = 1.0
     """What a peer took, its handler has written down within this."""
     survival_s: float = 5.0
-    """Events that an author published so shortly before it was killed may have had no other copy that lived."""
+    """Events that a writer published so shortly before it was killed may have had no other copy that lived."""
     grown_bytes_max: int = 64 << 20
     """What a process may grow by after its start: budgets, windows, and what the allocator keeps of them."""
 
@@ -65,7 +65,7 @@ def violations(history: History, bounds: Bounds) -> list[Violation]:
 
 def repeated(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in history.readers.values():
-        times = [(one.author, one.number) for one in reader.deliveries]
+        times = [(one.writer, one.number) for one in reader.deliveries]
         again = [event for place, event in enumerate(times) if reader.first[event] != place]
         yield from _found("repeated", reader.name, again)
 
@@ -75,17 +75,17 @@ def misordered(history: History, bounds: Bounds) -> Iterator[Violation]:
         last: dict[str, int] = {}
         behind = []
         for one in reader.deliveries:
-            if one.number < last.get(one.author, 0):
-                behind.append((one.author, one.number))
-            last[one.author] = max(one.number, last.get(one.author, 0))
+            if one.number < last.get(one.writer, 0):
+                behind.append((one.writer, one.number))
+            last[one.writer] = max(one.number, last.get(one.writer, 0))
         yield from _found("misordered", reader.name, behind)
 
 
 def corrupt(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in history.readers.values():
-        damaged = [(one.author, one.number) for one in reader.deliveries if not one.whole]
+        damaged = [(one.writer, one.number) for one in reader.deliveries if not one.whole]
         yield from _found("corrupt", reader.name, damaged)
-        other = [(one.author, one.number) for one in reader.deliveries if one.sequence != one.number]
+        other = [(one.writer, one.number) for one in reader.deliveries if one.sequence != one.number]
         yield from _found("of another sequence", reader.name, other)
         made_up = [event for event in reader.got if not _published(history, event)]
         yield from _found("never published", reader.name, made_up)
@@ -109,59 +109,59 @@ def owed(history: History, reader: Reader, bounds: Bounds) -> Iterator[Event]:
     """The events that a reader should have got, and did not."""
     lives_on = history.lives_on(reader)
     decided_at = history.last_at if lives_on else reader.ended_at - bounds.report_s
-    for author in history.of(reader.topic):
-        numbers = reader.numbers.get(author.name, [])
+    for writer in history.of(reader.topic):
+        numbers = reader.numbers.get(writer.name, [])
         for before, after in pairwise(numbers):
-            if after > before + 1 and reader.got[author.name, after] <= decided_at:
-                yield from ((author.name, number) for number in range(before + 1, after))
+            if after > before + 1 and reader.got[writer.name, after] <= decided_at:
+                yield from ((writer.name, number) for number in range(before + 1, after))
         if lives_on:
-            owed_from = _owed_from(history, reader, author, bounds)
-            yield from _acknowledged_outside(author, reader, numbers, owed_from)
+            owed_from = _owed_from(history, reader, writer, bounds)
+            yield from _acknowledged_outside(writer, reader, numbers, owed_from)
 
 
-def _owed_from(history: History, reader: Reader, author: Author, bounds: Bounds) -> float:
-    """From when on it is owed what an author publishes: one that began beyond a split, once the two sides have met."""
-    began, apart = reader.started_at, history.apart(reader.life, author.life)
+def _owed_from(history: History, reader: Reader, writer: Writer, bounds: Bounds) -> float:
+    """From when on it is owed what a writer publishes; beyond a partition, once the two sides have met."""
+    began, apart = reader.started_at, history.apart(reader.life, writer.life)
     return max([until + bounds.rivals_s for since, until in apart if since < began < until + bounds.rivals_s] + [began])
 
 
-def _acknowledged_outside(author: Author, reader: Reader, numbers: list[int], owed_from: float) -> Iterator[Event]:
+def _acknowledged_outside(writer: Writer, reader: Reader, numbers: list[int], owed_from: float) -> Iterator[Event]:
     """What was acknowledged and is due before the first that came, or after the last."""
-    for number in author.acknowledged:
+    for number in writer.acknowledged:
         outside = not numbers or number < numbers[0] or number > numbers[-1]
-        if outside and author.published[number] > owed_from:
-            yield author.name, number
+        if outside and writer.published[number] > owed_from:
+            yield writer.name, number
 
 
 def _perished(history: History, event: Event, bounds: Bounds) -> bool:
-    """Was its author killed before anybody else was sure to have it, and is there nobody who did and lived on?"""
-    author, number = history.authors[event[0]], event[1]
-    if not author.life.killed or number not in author.published:
+    """Was its writer killed before anybody else was sure to have it, and is there nobody who did and lived on?"""
+    writer, number = history.writers[event[0]], event[1]
+    if not writer.life.killed or number not in writer.published:
         return False
-    young = number not in author.acknowledged or author.life.ended_at - author.published[number] < bounds.survival_s
-    had = ((reader.got[event], reader.life.ended_at) for reader in history.read_by(author.topic) if event in reader.got)
+    young = number not in writer.acknowledged or writer.life.ended_at - writer.published[number] < bounds.survival_s
+    had = ((reader.got[event], reader.life.ended_at) for reader in history.read_by(writer.topic) if event in reader.got)
     return young and not any(ended_at - came_at > bounds.report_s for came_at, ended_at in had)
 
 
 def untrue_stable(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in filter(history.reliable, history.readers.values()):
         untrue: list[Event] = []
-        for author in history.of(reader.topic):
-            away = _away(history.stopped[reader.life.name] + history.apart(reader.life, author.life), bounds)
-            told = [number for number in author.stable if author.published[number] > reader.started_at]
-            untrue += [(author.name, n) for n in told if not _has_by(history, reader, author, n, away, bounds)]
+        for writer in history.of(reader.topic):
+            away = _away(history.stopped[reader.life.name] + history.apart(reader.life, writer.life), bounds)
+            told = [number for number in writer.stable if writer.published[number] > reader.started_at]
+            untrue += [(writer.name, n) for n in told if not _has_by(history, reader, writer, n, away, bounds)]
         yield from _found("was not there when it was said to be stable", reader.name, untrue)
 
 
-def _has_by(history: History, reader: Reader, author: Author, number: int, away: list[Span], bounds: Bounds) -> bool:
+def _has_by(history: History, reader: Reader, writer: Writer, number: int, away: list[Span], bounds: Bounds) -> bool:
     """Had the reader's peer an event when it was said to be stable, for all that can be known, or no lease by then?"""
-    at, came_at = author.stable[number], reader.got.get((author.name, number))
+    at, came_at = writer.stable[number], reader.got.get((writer.name, number))
     tells_by = max([until + bounds.report_s for since, until in away if since < at < until], default=at)
-    said = _said(history.stopped[author.life.name], at, bounds)
+    said = _said(history.stopped[writer.life.name], at, bounds)
     if reader.ended_at < max(at + bounds.stable_s, tells_by) or any(_lapsed(span, said, bounds) for span in away):
         return True
     if came_at is None:  # who was cut has no lease until it goes on
-        told = _told(history, reader, (author.name, number)) or reader.uncertain > 0
+        told = _told(history, reader, (writer.name, number)) or reader.uncertain > 0
         return told and not history.healthy(reader)
     return reader.slow or came_at <= at + bounds.stable_s or any(s < came_at and e > at for s, e in away)
 
@@ -178,7 +178,7 @@ def _away(spans: list[Span], bounds: Bounds) -> list[Span]:
 
 
 def _said(process_paused: list[Span], at: float, bounds: Bounds) -> Span:
-    """When an author's root may have said what the author heard at a time: while that stood still it heard nothing."""
+    """When a writer's root may have said what the writer heard at a time: a paused writer hears nothing."""
     return min([since for since, until in process_paused if since < at < until + bounds.stable_s], default=at), at
 
 
@@ -196,7 +196,7 @@ def misreported(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in history.readers.values():
         empty = [(loss.publisher, loss.first) for loss in reader.losses if loss.first >= loss.last]
         yield from _found("an empty range was reported lost", reader.name, empty)
-        by_id = {author.publisher: author.name for author in history.of(reader.topic)}
+        by_id = {writer.publisher: writer.name for writer in history.of(reader.topic)}
         told = {(by_id.get(publisher, publisher), number): count for (publisher, number), count in reader.told.items()}
         again = [event for event, count in told.items() if count > 1]
         yield from _found("was reported lost more than once", reader.name, again)
@@ -212,7 +212,7 @@ def exaggerated(history: History, bounds: Bounds) -> Iterator[Violation]:
         if not vague:
             continue
         events = [
-            (author.name, number, at) for author in history.of(reader.topic) for number, at in author.published.items()
+            (writer.name, number, at) for writer in history.of(reader.topic) for number, at in writer.published.items()
         ]
         never = sum((name, number) not in reader.got for name, number, _ in events)
         after_all = sum(
@@ -227,29 +227,29 @@ def exaggerated(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 
 def bereft(history: History, bounds: Bounds) -> Iterator[Violation]:
-    """A healthy reader lacks only what an author that was killed or cut off had to itself."""
+    """A healthy reader misses only events that nobody but a killed or cut-off writer had."""
     for reader in filter(history.healthy, history.readers.values()):
         if not history.reliable(reader):
             continue
         told = [event for event in _lost_events(history, reader) if not _excused(history, event, bounds)]
         yield from _found("was reported lost to a healthy reader", reader.name, told)
-        befallen = [a for a in history.of(reader.topic) if a.life.killed or history.split[a.life.name]]
+        befallen = [a for a in history.of(reader.topic) if a.life.killed or history.partitioned[a.life.name]]
         if reader.uncertain and not befallen:
             yield Violation("was reported lost to a healthy reader", reader.name, f"{reader.uncertain} positions")
 
 
 def _lost_events(history: History, reader: Reader) -> Iterator[Event]:
     for publisher, number in reader.told:
-        author = history.by_publisher.get(publisher)
-        if author is not None:
-            yield author.name, number
+        writer = history.by_publisher.get(publisher)
+        if writer is not None:
+            yield writer.name, number
 
 
 def _excused(history: History, event: Event, bounds: Bounds) -> bool:
-    """Did it perish with its author, or was that cut off when it published it, or had its root yet to meet a rival?"""
-    author = history.authors[event[0]]
-    published_at = author.published.get(event[1], 0.0)
-    spans = history.split[author.life.name]
+    """Did it perish with its writer, or was that cut off when it published it, or had its root yet to meet a rival?"""
+    writer = history.writers[event[0]]
+    published_at = writer.published.get(event[1], 0.0)
+    spans = history.partitioned[writer.life.name]
     cut_off = any(since <= published_at < until + bounds.rivals_s for since, until in spans)
     return cut_off or _perished(history, event, bounds)
 
@@ -266,25 +266,25 @@ def silent(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 
 def silence(history: History, reader: Reader) -> tuple[float, float]:
-    """The longest time that a reader got nothing though a healthy author had something for it; until when that was."""
+    """The longest time that a reader got nothing though a healthy writer had something for it; until when that was."""
     ended_at = min(reader.ended_at, history.last_at)
     came = sorted({*(at for at in reader.got.values() if at < ended_at), ended_at})
     longest_s, when = 0.0, 0.0
-    for author in filter(history.healthy, history.of(reader.topic)):
-        for since, until in _waits(author, reader, ended_at):
+    for writer in filter(history.healthy, history.of(reader.topic)):
+        for since, until in _waits(writer, reader, ended_at):
             for begin, end in _spells(came, since, until):
                 if end - begin > longest_s:
                     longest_s, when = end - begin, end
     return longest_s, when
 
 
-def _waits(author: Author, reader: Reader, ended_at: float) -> Iterator[tuple[float, float]]:
-    """From when to when each event of an author was on its way to a reader; a later one that comes ends it, too."""
+def _waits(writer: Writer, reader: Reader, ended_at: float) -> Iterator[tuple[float, float]]:
+    """From when to when each event of a writer was on its way to a reader; a later one that comes ends it, too."""
     until = ended_at
-    for number in sorted(author.published, reverse=True):
-        until = min(until, reader.got.get((author.name, number), ended_at))
-        if author.published[number] >= reader.started_at:
-            yield author.published[number], until
+    for number in sorted(writer.published, reverse=True):
+        until = min(until, reader.got.get((writer.name, number), ended_at))
+        if writer.published[number] >= reader.started_at:
+            yield writer.published[number], until
 
 
 def _spells(came: list[float], since: float, until: float) -> Iterator[tuple[float, float]]:
@@ -296,17 +296,17 @@ def _spells(came: list[float], since: float, until: float) -> Iterator[tuple[flo
 
 
 def unanswered(history: History, bounds: Bounds) -> Iterator[Violation]:
-    """A healthy author's last event is stable when everything has had its time, and all are admitted before.
+    """A healthy writer's last event is stable when everything has had its time, and all are admitted before.
 
     Where the topic waits for slow readers nothing says for how long, but for the last one.
     """
-    for author in filter(history.healthy, history.authors.values()):
-        last, waits = max(author.published, default=0), history.topics[author.topic].slow == "wait"
-        refused = [one for one in author.refused if one.number == last or not (waits or one.wait == "stable")]
+    for writer in filter(history.healthy, history.writers.values()):
+        last, waits = max(writer.published, default=0), history.topics[writer.topic].slow == "wait"
+        refused = [one for one in writer.refused if one.number == last or not (waits or one.wait == "stable")]
         if refused:
             first = refused[0]
             text = f"{len(refused)}: {first.number} of 0 to {last}: {first.wait or 'publish'}: {first.why}"
-            yield Violation("a healthy author's event was not acknowledged", author.name, text)
+            yield Violation("a healthy writer's event was not acknowledged", writer.name, text)
 
 
 def shut_out(history: History, bounds: Bounds) -> Iterator[Violation]:
@@ -344,17 +344,17 @@ RULES: tuple[Rule, ...] = (
 
 
 def _published(history: History, event: Event) -> bool:
-    author = history.authors.get(event[0])
-    return author is not None and event[1] in author.published
+    writer = history.writers.get(event[0])
+    return writer is not None and event[1] in writer.published
 
 
 def _told(history: History, reader: Reader, event: Event) -> bool:
-    return (history.authors[event[0]].publisher, event[1]) in reader.told
+    return (history.writers[event[0]].publisher, event[1]) in reader.told
 
 
 def _found(kind: str, where: str, events: Iterable[Event]) -> Iterator[Violation]:
     """One violation for all events of a kind in one place."""
     found = sorted(events)
     if found:
-        some = ", ".join(f"{author or 'positions'} {number}" for author, number in found[:EXAMPLES])
+        some = ", ".join(f"{writer or 'positions'} {number}" for writer, number in found[:EXAMPLES])
         yield Violation(kind, where, f"{len(found)}: {some}{', ...' if len(found) > EXAMPLES else ''}")

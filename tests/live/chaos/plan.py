@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Do = Literal["kill", "leave", "stop", "split"]
+Do = Literal["kill", "leave", "stop", "partition"]
 
 STEADY_SHARE = 3  # one in so many processes is steady
 ABSENT_SHARE = 4  # at most one in so many is away at a time: what all replicas of something hold may be lost
 RECOVERY_S = 4.0  # between two faults of one process; a guess: it is back among the others by then
 FAULTS_EVERY_S = (0.5, 4.0)
 SIZES = (*[40] * 10, *[4000] * 4, 100_000)
-WAITS = ("root", "", "stable", "", "")  # of an author's events in turns; most wait for nothing
+WAITS = ("root", "", "stable", "", "")  # of a writer's events in turns; most wait for nothing
 PER_S = 6.0
 PAUSE_S = {"cut": 0.4, "wait": 0.05}  # of a slow reader after each event: a cut topic's cannot keep up
 
@@ -80,7 +80,7 @@ class Plan:
         return "\n".join([f"seed {self.seed}", *roles, *map(str, self.faults)])
 
 
-def draw(seed: int, *, peers: int, seconds: float, lease_s: float, splits: bool = False) -> Plan:
+def draw(seed: int, *, peers: int, seconds: float, lease_s: float, partitions: bool = False) -> Plan:
     """The plan of a seed: faults begin and end within so many seconds."""
     rng = random.Random(seed)
     names = [f"p{number:02}" for number in range(peers)]
@@ -89,12 +89,12 @@ def draw(seed: int, *, peers: int, seconds: float, lease_s: float, splits: bool 
         Setting(f"chaos/{slow}/{number}", slow) for slow, count in (("cut", 4), ("wait", 2)) for number in range(count)
     ]
     parts = [Part(name, _reads(rng, settings, settings), _writes(rng, settings)) for name in names[steady:]]
-    faults = _Faults(rng, names[steady:], seconds, lease_s, splits=splits).draw()
+    faults = _Faults(rng, names[steady:], seconds, lease_s, partitions=partitions).draw()
     return Plan(seed, tuple(settings), (*_steady(rng, names[:steady], settings), *parts), tuple(faults))
 
 
 def _steady(rng: random.Random, names: list[str], settings: list[Setting]) -> Iterator[Part]:
-    """Every topic has a steady author and a steady reader; the last of these processes has the slow readers besides."""
+    """Every topic has a steady writer and a steady reader; the last of these processes has the slow readers besides."""
     for number, name in enumerate(names):
         own = settings[number :: len(names)]
         reads = _reads(rng, own, settings)
@@ -118,9 +118,19 @@ def _writes(rng: random.Random, settings: list[Setting]) -> tuple[str, ...]:
 class _Faults:
     """Draws one fault after the other; none befalls a process that is away, or was just now."""
 
-    def __init__(self, rng: random.Random, names: list[str], seconds: float, lease_s: float, *, splits: bool) -> None:
+    def __init__(
+        self, rng: random.Random, names: list[str], seconds: float, lease_s: float, *, partitions: bool
+    ) -> None:
         self._rng, self._names, self._seconds, self._lease_s = rng, names, seconds, lease_s
-        self._choices: list[Do] = ["kill", "kill", "stop", "stop", "stop", "leave", *(["split"] * 2 if splits else [])]
+        self._choices: list[Do] = [
+            "kill",
+            "kill",
+            "stop",
+            "stop",
+            "stop",
+            "leave",
+            *(["partition"] * 2 if partitions else []),
+        ]
         self._busy_until = dict.fromkeys(names, 0.0)
         self._away_until: dict[str, float] = {}
 
@@ -138,7 +148,7 @@ class _Faults:
         free = [name for name in self._names if self._busy_until[name] <= at_s]
         away = sum(until > at_s for until in self._away_until.values())
         spare = (len(self._names) * STEADY_SHARE // (STEADY_SHARE - 1)) // ABSENT_SHARE - away
-        count = self._rng.randint(1, 2) if do != "split" else 3
+        count = self._rng.randint(1, 2) if do != "partition" else 3
         if at_s + for_s > self._seconds or spare < 1 or not free:
             return None
         names = tuple(sorted(self._rng.sample(free, min(count, spare, len(free)))))

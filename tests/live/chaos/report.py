@@ -23,14 +23,14 @@ class Verdict:
 
     def figures(self) -> dict[str, object]:
         """How much happened, and how close it came to the bounds."""
-        authors, readers = self.history.authors.values(), self.history.readers.values()
+        writers, readers = self.history.writers.values(), self.history.readers.values()
         healthy = [reader for reader in readers if self.history.healthy(reader)]
-        refused = Counter(each.why.partition(":")[0] for author in authors for each in author.refused)
+        refused = Counter(each.why.partition(":")[0] for writer in writers for each in writer.refused)
         reports = [loss for reader in readers for loss in reader.losses]
         return {
-            "published": sum(len(author.published) for author in authors),
-            "acknowledged": sum(len(author.acknowledged) for author in authors),
-            "stable": sum(len(author.stable) for author in authors),
+            "published": sum(len(writer.published) for writer in writers),
+            "acknowledged": sum(len(writer.acknowledged) for writer in writers),
+            "stable": sum(len(writer.stable) for writer in writers),
             "refused": dict(refused),
             "subscriptions": len(readers),
             "deliveries": sum(len(reader.deliveries) for reader in readers),

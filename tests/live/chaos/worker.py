@@ -38,7 +38,7 @@ class Orders(msgspec.Struct, frozen=True):
     live: quillcast.LiveConfig
     settings: tuple[plan.Setting, ...]
     finish_s: float
-    """How long an author's last event may take to be stable."""
+    """How long a writer's last event may take to be stable."""
 
 
 class Worker:
@@ -65,10 +65,10 @@ class Worker:
 
     def write(self) -> None:
         """Publish from now on."""
-        self._writing = [asyncio.create_task(Author(self, topic).write()) for topic in self.orders.part.writes]
+        self._writing = [asyncio.create_task(Writer(self, topic).write()) for topic in self.orders.part.writes]
 
     async def finish(self) -> None:
-        """Publish each author's last event; returns when it is acknowledged, or will not be."""
+        """Publish each writer's last event; returns when it is acknowledged, or will not be."""
         self.finishing.set()
         await asyncio.wait(self._writing)
 
@@ -129,7 +129,7 @@ class Worker:
                 await self.paused(self.rng.uniform(*AWAY_S))
 
 
-class Author:
+class Writer:
     """A publisher, whose events say whose they are and the how manieth."""
 
     def __init__(self, worker: Worker, topic: str) -> None:
@@ -171,15 +171,15 @@ class Author:
                 self._diary.note(entry.Acknowledged, self._name, number, wait)
 
 
-def made(author: str, number: int, body: bytes) -> bytes:
+def made(writer: str, number: int, body: bytes) -> bytes:
     """A payload."""
-    return b"%s %d %08x " % (author.encode(), number, zlib.crc32(body)) + body
+    return b"%s %d %08x " % (writer.encode(), number, zlib.crc32(body)) + body
 
 
 def read(payload: bytes) -> tuple[str, int]:
     """Whose event it is, and which one."""
-    author, number, _ = payload.split(b" ", 2)
-    return author.decode(), int(number)
+    writer, number, _ = payload.split(b" ", 2)
+    return writer.decode(), int(number)
 
 
 def whole(payload: bytes) -> bool:
@@ -211,9 +211,7 @@ async def main(orders: Orders) -> None:
     diary = Diary(Path(orders.diary))
     diary.note(entry.Began, orders.part.name, orders.life)
     settings = {"config": orders.config, "live": orders.live, "on_problem": partial(diary.note, entry.Problem)}
-    settings["journal"] = (
-        Path(orders.diary).parent / "journal"
-    )  # what the judge never reads, and who mends a fault does
+    settings["journal"] = Path(orders.diary).parent / "journal"  # for people who look for a fault; the judge ignores it
     try:
         async with quillcast.Node(**settings, **orders.node) as node:
             await obey(Worker(orders, node, diary))

@@ -64,7 +64,7 @@ def test_events_behind_a_hole_in_a_publishers_sequence_wait_until_it_is_filled()
     assert notes.got == [b"0", b"a", b"1", b"2"]
 
 
-def test_a_hole_that_nobody_fills_becomes_void() -> None:
+def test_a_hole_that_is_never_filled_becomes_void() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -123,7 +123,7 @@ def test_a_later_subscription_gets_no_report_of_events_admitted_before_and_readm
     assert notes.lost_ == [(1, 0, 1, "late")], "nobody sent again what the root declared stable"
 
 
-def test_nor_does_it_get_a_report_if_nobody_keeps_those_events() -> None:
+def test_nor_does_it_get_a_report_if_those_events_are_gone() -> None:
     edge, notes, _ = an_edge(since=SECOND, start=5)
     edge.owe(FIRST, 0, 1)
     edge.take(down(SECOND, 5, block(PAUL, 4)))
@@ -218,7 +218,7 @@ def test_late_events_reported_lost_by_position_are_not_reported_by_name() -> Non
     assert notes.lost_ == [(1, 1, 2, "dropped")]
 
 
-def test_events_of_an_earlier_term_that_nobody_has_are_reported_lost_after_later_ones() -> None:
+def test_missing_events_of_an_earlier_term_are_reported_lost_after_later_ones() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -249,7 +249,7 @@ def test_the_remembered_gaps_of_a_best_effort_subscriber_are_bounded() -> None:
     assert notes.lost_ == [(2, 3, 4, "overtaken")], "the oldest gap is forgotten"
 
 
-def test_positions_that_nobody_has_are_reported_and_skipped() -> None:
+def test_positions_that_no_peer_has_are_reported_and_skipped() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 3, block(PAUL, 3)))
     edge.skip(FIRST, [(0, 3)], "unavailable")
@@ -378,6 +378,17 @@ def test_no_event_is_marked_once_publishers_keep_none_of_them_or_the_term_is_for
     assert edge.doubts is None
 
 
+def test_an_event_that_waited_behind_a_hole_is_marked_however_late_it_is_delivered() -> None:
+    edge, notes = a_doubting_edge()
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    edge.forget_publishers()
+    edge.forget_publishers()
+    edge.take(down(SECOND, 1, block(PAUL, 1)))
+    assert notes.got == [b"0", b"1", b"2"]
+    assert notes.recovered == [b"1", b"2"]
+
+
 def test_a_dropped_event_that_arrives_under_another_term_is_marked() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
@@ -452,7 +463,7 @@ def test_but_they_are_reported_if_they_arrive_after_later_ones() -> None:
     assert notes.lost_ == [(1, 1, 4, "late")], "each once"
 
 
-def test_or_if_nobody_has_them_any_more() -> None:
+def test_or_if_no_peer_has_them_any_more() -> None:
     edge, notes = an_edge_that_passed_over_events()
     edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 1, 2)], [Run(0, PAUL, 2, 8)])
     assert notes.lost_ == [(1, 1, 3, "unavailable")], "its own term held one of them, but before it began"

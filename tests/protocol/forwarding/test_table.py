@@ -166,7 +166,7 @@ def listening(*begins: Term, keeps: bool = True) -> tuple[ForwardingTable, Liste
     return table, listener, host
 
 
-def test_what_arrives_goes_to_every_channel_and_the_control_plane_is_told() -> None:
+def test_bundles_go_to_every_channel_and_the_control_plane_is_notified() -> None:
     table, listener, host = listening()
     table.arrive(PAULS, down(FIRST, 0, block(PAUL, 0)))
     assert [to for to, _ in host.carried] == [BOB, CAROL]
@@ -174,7 +174,7 @@ def test_what_arrives_goes_to_every_channel_and_the_control_plane_is_told() -> N
     assert host.released == [], "the control plane returns the credit, when the buffers have room"
 
 
-def test_a_repeat_tells_nobody_and_takes_no_credit() -> None:
+def test_a_repeat_notifies_no_listener_and_takes_no_credit() -> None:
     table, listener, host = listening()
     bundle = down(FIRST, 0, block(PAUL, 0))
     for _ in range(2):
@@ -201,7 +201,7 @@ def test_a_bundle_of_an_unknown_topic_is_dropped_and_its_credit_returned() -> No
     assert host.released == [(PAULS.node_id, bundle.size)]
 
 
-def test_a_gap_is_told_and_so_is_the_repair_that_fills_its_front() -> None:
+def test_a_gap_is_reported_and_so_is_the_repair_that_fills_its_front() -> None:
     table, listener, _ = listening()
     table.arrive(PAULS, down(FIRST, 2, block(PAUL, 2)))
     assert ("gap",) not in listener.heard, "nothing came before: the start of a flow is what its parent says"
@@ -257,7 +257,7 @@ def test_what_one_live_term_releases_stays_of_the_other() -> None:
     table.check()
 
 
-def test_a_channel_that_is_behind_takes_each_live_term_in_order_and_is_told_of_what_went() -> None:
+def test_a_channel_that_is_behind_takes_each_live_term_in_order_and_learns_what_was_discarded() -> None:
     table, flow, host = a_table()
     notes = Notes()
     edge, notes.space = Edge(host, WEATHER, notes, ordered=True), 0
@@ -277,7 +277,7 @@ def test_a_channel_that_is_behind_takes_each_live_term_in_order_and_is_told_of_w
     assert notes.got == [b"0 of 1", b"1 of 1", b"1 of 2"]
 
 
-def test_one_live_term_ends_and_the_other_goes_on() -> None:
+def test_one_live_term_ends_and_the_other_continues() -> None:
     table, flow, host = two_live_terms()
     flow.end(SECOND, until=60.0)
     assert (flow.term, flow.past[SECOND].kept()) == (FIRST, [(0, 3)])
@@ -285,3 +285,115 @@ def test_one_live_term_ends_and_the_other_goes_on() -> None:
     assert not table.move(flow, down(SECOND, 3, block(PAULA, 3)))
     assert [bundle.envelope.first for to, bundle in host.carried if to == CAROL][-1] == 3
     table.check()
+
+
+def test_a_term_that_ended_above_the_current_one_does_not_begin_again() -> None:
+    table, listener, _ = listening(SECOND)
+    flow = table.flows[WEATHER]
+    flow.begin_beside(SECOND, 0)
+    flow.end(SECOND, until=60.0)
+    table.arrive(PAULS, down(SECOND, 0, block(PAULA, 0)))
+    assert (listener.heard, flow.term) == ([], FIRST)
+    table.check()
+
+
+def test_a_live_term_is_no_ended_one_and_begins_once() -> None:
+    _, flow, _ = two_live_terms()
+    assert not flow.may_recall(FIRST, 10)
+    flow.note_forgotten([(FIRST, 10)])
+    assert FIRST not in flow.forgotten
+    with pytest.raises(ValueError, match="goes on already"):
+        flow.begin_beside(FIRST, 0)
+
+
+def test_what_stalls_in_one_live_term_makes_nothing_of_the_other_stay() -> None:
+    table, flow, _ = two_live_terms()
+    for index in range(3, 1000):
+        table.move(flow, down(SECOND, index, block(PAULA, index)))
+        flow.release(index, term=SECOND)
+    assert len(flow.log) == 4, "three of the first term, and the last of the second"
+
+
+# ---- channels that open, close and filter
+
+
+def test_a_channel_that_opens_again_begins_with_what_is_left() -> None:
+    table, flow, host = a_table()
+    first = flow.channels[0]
+    flow.close(first)
+    for index in range(3):
+        table.move(flow, down(FIRST, index, block(PAUL, index)))
+    flow.serve(first)
+    assert not [to for to, _ in host.carried if to == BOB], "a closed channel is not served"
+    flow.release(2)
+    flow.open(first)
+    flow.serve(first)
+    assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [2]
+    table.check()
+
+
+def test_a_subscriber_behind_a_filter_does_not_wait_for_what_that_stops() -> None:
+    table, flow, host = a_table()
+    notes = Notes()
+    edge = Edge(host, WEATHER, notes, ordered=True)
+    edge.begin(FIRST, 0)
+    notes.turn_over = edge.tell_losses
+    flow.open(Channel(edge, 0, lambda bundle: bundle if bundle.envelope.first % 2 else None))
+    for index in range(4):
+        table.move(flow, down(FIRST, index, block(PAUL, index)))
+    assert (notes.got, notes.lost_, edge.frontier(FIRST)) == ([b"1", b"3"], [], 4)
+    flow.begin(SECOND, 0, until=60.0)
+    for index in (4, 5):
+        table.move(flow, down(FIRST, index, block(PAUL, index), kind=Kind.REPAIR))
+    assert notes.got == [b"1", b"3", b"5"]
+
+
+def test_what_is_passed_over_is_lost_only_as_far_as_the_filter_admits_it() -> None:
+    table, flow, host = a_table()
+    notes = Notes()
+    edge, notes.space = Edge(host, WEATHER, notes, ordered=True), 0
+    edge.begin(FIRST, 0)
+    notes.turn_over = edge.tell_losses
+    flow.open(Channel(edge, 0, lambda bundle: bundle if bundle.envelope.first % 2 else None))
+    for index in range(4):
+        table.move(flow, down(FIRST, index, block(PAUL, index)))
+    flow.release(4)
+    assert notes.lost_ == [(1, 1, 2, "cut"), (1, 3, 4, "cut")]
+
+
+def test_a_repair_of_an_ended_term_waits_behind_what_waits_before_it() -> None:
+    table, flow, host = a_table()
+    notes = Notes()
+    edge, notes.space = Edge(host, WEATHER, notes, ordered=False), 0
+    edge.begin(FIRST, 0)
+    notes.turn_over = edge.tell_losses
+    channel = Channel(edge, 0)
+    flow.open(channel)
+    for index in (0, 1, 3):
+        table.move(flow, down(FIRST, index, block(PAUL, index)))
+    flow.begin(SECOND, 0, until=60.0)
+    table.move(flow, down(FIRST, 2, block(PAUL, 2), kind=Kind.REPAIR))
+    notes.space = 1 << 20
+    channel.advance(flow.log)
+    assert (notes.got, notes.lost_) == ([b"0", b"1", b"2", b"3"], [])
+
+
+def test_channels_that_wait_for_the_same_peer_take_turns() -> None:
+    host = RecordingHost()
+    table = ForwardingTable(host, 1 << 20)
+    ways = []
+    for topic in (b"a" * 16, b"b" * 16):
+        flow = table.open(Flow(topic, table.budget))
+        flow.begin(FIRST, 0, until=60.0)
+        channel = Channel(PeerSink(host, BOB), 0)
+        flow.open(channel)
+        ways.append((flow, channel))
+        host.rooms[BOB.node_id] = 0
+        for index in range(2):
+            table.move(flow, down(FIRST, index, block(PAUL, index)))
+    first = []
+    for _ in range(4):
+        host.rooms[BOB.node_id] = 1
+        table.resume(BOB, ways)
+        first.append([channel.cursor for _, channel in ways])
+    assert first == [[1, 0], [1, 1], [2, 1], [2, 2]]

@@ -189,7 +189,7 @@ def test_a_lost_member_is_reported_and_its_side_repaired(parts: Parts) -> None:
     assert parts.host.sent == [(BOB, MemberLost(CAROL.node_id)), (BOB, LeafSetProbe((BOB,), joining=True))]
 
 
-def test_a_joining_member_is_told_of_a_loss_that_others_already_know(parts: Parts) -> None:
+def test_a_joining_member_learns_of_a_loss_that_others_already_know(parts: Parts) -> None:
     agreement, dave = parts.agreement(), Contact(b"d" * 16, "dave")
     for contact, joining in ((BOB, False), (CAROL, False), (dave, True)):
         list(agreement.probed(contact, LeafSetProbe((), joining=joining)))

@@ -43,7 +43,7 @@ def test_ranges_that_make_no_progress_are_requested_again() -> None:
     assert gap.to_ask(PARENT, [(0, 4)], 1.0) == [(0, 4)]
 
 
-def test_nobody_has_ranges_that_all_have_refused_for_long_enough() -> None:
+def test_ranges_that_every_source_has_refused_for_long_enough_are_gone() -> None:
     gap = a_gap()
     gap.refused(PARENT, [(0, 4)], [(0, 4)])
     assert gap.nobody_has([(0, 4)], 1.0, 0.0, 5.0) == [], "the sibling has not answered"

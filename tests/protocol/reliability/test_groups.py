@@ -23,12 +23,18 @@ class Circle:
     def __init__(self) -> None:
         self.flow = Flow(WEATHER, Budget(1 << 20))
         self.flow.begin(FIRST, 0, until=60.0)
-        self.known_end, self.root = 0, None
+        self.end, self.root = 0, None
         self.upstream: Contact | None = BOB
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
 
+    def known_end(self, term: Term) -> int:
+        return self.end
+
     def members(self) -> Iterator[Member]:
         return (Member(contact, held) for contact, held in self.held.items())
+
+    def may_be_late(self, within_s: float) -> bool:
+        return False
 
     def sources(self) -> list[Contact]:
         return list(self.held)
@@ -58,9 +64,6 @@ class Circles:
 
     def ask_root(self, group: Group, message: Message) -> None:
         raise AssertionError("Bob is the root")
-
-    def may_be_late(self, group: Group) -> bool:
-        return False
 
     def is_pressed(self) -> bool:
         return False
@@ -93,7 +96,7 @@ class World:
 
 def test_what_is_missing_at_two_checks_is_requested_from_one_member_after_another() -> None:
     world = World()
-    world.circle.known_end = 3
+    world.circle.end = 3
     world.look(times=1)
     assert world.asked == [], "it may be on its way"
     world.look(times=1)
@@ -102,9 +105,9 @@ def test_what_is_missing_at_two_checks_is_requested_from_one_member_after_anothe
     assert world.asked[1:] == [(CAROL, [(0, 3)])]
 
 
-def test_a_range_is_given_up_once_upstream_released_it_and_nobody_has_it() -> None:
+def test_a_range_is_given_up_once_upstream_released_it_and_no_peer_has_it() -> None:
     world = World()
-    world.circle.known_end = 3
+    world.circle.end = 3
     world.look()
     world.refuse(BOB, FIRST, [(0, 3)], for_good=True)
     assert world.groups.given_up == 0, "Carol may have it"
@@ -136,3 +139,15 @@ def test_a_peer_that_is_in_no_group_of_the_topic_has_nothing() -> None:
     world = World()
     world.dispatch.message(CAROL, Fetch(b"x" * 16, FIRST, [(0, 2)]))
     assert world.host.sent == [(CAROL, Unavailable(b"x" * 16, FIRST, [(0, 2)]))]
+
+
+def test_a_gap_in_any_live_term_is_requested() -> None:
+    world = World()
+    flow = world.circle.flow
+    flow.begin_beside(SECOND, 0)
+    for index in (0, 5):
+        stream = flow.live(FIRST)
+        assert stream is not None
+        flow.move(down(FIRST, index, block(PAUL, index)), stream)
+    world.look()
+    assert world.asked == [(BOB, [(1, 5)])]

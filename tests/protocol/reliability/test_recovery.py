@@ -71,7 +71,7 @@ def test_a_refusal_names_the_lost_events_and_so_does_the_loss_report() -> None:
     assert reading.told == [(100, 103)], "sequences of a publisher, not positions"
 
 
-def test_ranges_of_a_past_term_that_nobody_has_are_given_up_after_the_time_of_a_lease() -> None:
+def test_missing_ranges_of_a_past_term_are_given_up_after_the_time_of_a_lease() -> None:
     reading = Reading()
     village, counter = reading.village, reading.tree.term.counter
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
@@ -109,24 +109,23 @@ def test_unknown_events_are_awaited_while_the_root_holds_publishers_back() -> No
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
 
     def hold_back(peer: Peer, *, held_back: bool) -> None:
-        root.note_held_back(peer.host.now(), held_back=held_back)
-        peer.scribe.reports.touch(root)
+        peer.scribe.reports.note_held_back(root, held_back=held_back)
 
     village.act(reading.root, lambda peer: hold_back(peer, held_back=True))
     village.run(5)
-    assert reading.tree.held_back
+    assert TOPIC in village.peers[reading.peer].scribe.reports.held_back
     village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
     village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
-    village.run(70)
+    village.run(45)
     assert reading.told == []
     village.act(reading.root, lambda peer: hold_back(peer, held_back=False))
-    village.run(25)
-    assert reading.told == []
     village.run(20)
+    assert reading.told == []
+    village.run(25)
     assert reading.told == [(0, 3)]
 
 
-def test_what_a_peer_discarded_of_a_past_term_it_gets_again_from_a_neighbour_for_those_who_ask() -> None:
+def test_a_peer_fetches_discarded_events_of_a_past_term_for_peers_that_ask() -> None:
     reading = Reading()
     village, term = reading.village, Term(reading.tree.term.counter, bytes(16))
     root, sibling = village.tree(reading.root, NAME), village.tree(reading.sibling, NAME)

@@ -18,7 +18,7 @@ def test_a_warrant_serves_one_peer_in_one_topic() -> None:
     assert bearer(None, NODE, TOPIC) == ""
 
 
-def test_a_descriptor_of_a_topic_with_an_owner_is_its_owners_word_or_counts_for_nothing() -> None:
+def test_an_owned_topics_descriptor_is_valid_only_if_its_owner_signed_it() -> None:
     owned = CREDENTIALS.own(described("weather", Settings()))
     assert owned.genuine
     assert not msgspec.structs.replace(owned, version=owned.version + 1).genuine

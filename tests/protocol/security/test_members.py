@@ -30,7 +30,7 @@ def test_a_node_id_is_a_hash_of_the_key_and_of_the_issuers_nonce() -> None:
     assert member_id(b"a" * 32, b"m" * 16) != ALICE.node_id
 
 
-def test_a_peer_may_claim_what_its_certificate_says_and_nothing_else() -> None:
+def test_a_peer_has_only_the_identity_that_its_certificate_states() -> None:
     check_claim(ALICE, ALICE.public_key, ALICE.nonce)
     for key, nonce in ((b"b" * 32, ALICE.nonce), (ALICE.public_key, b"m" * 16), (ALICE.public_key + b"n", b"n" * 15)):
         with pytest.raises(Unadmitted, match="it claims to be the peer") as refused:
@@ -90,5 +90,5 @@ def test_a_fingerprint_is_easy_to_copy() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0, "0 s"), (59, "1 minute"), (90, "2 minutes"), (3600, "1 hour"), (86399, "1 day")]
 )
-def test_times_are_told_in_their_largest_unit(seconds: float, words: str) -> None:
+def test_times_are_printed_in_their_largest_unit(seconds: float, words: str) -> None:
     assert spoken(seconds) == words

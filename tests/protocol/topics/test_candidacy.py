@@ -102,7 +102,7 @@ def terms(village: Village) -> list[str]:
 # ---- before a term
 
 
-def test_a_peer_asks_the_keepers_then_has_its_term_noted_and_then_takes_children_in(
+def test_a_candidate_asks_the_replicas_has_its_term_recorded_and_then_accepts_children(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     village = Village(8)
@@ -122,7 +122,7 @@ def test_a_peer_asks_the_keepers_then_has_its_term_noted_and_then_takes_children
     assert terms(village) == ["created"]
 
 
-def test_one_that_is_alone_has_nobody_to_ask() -> None:
+def test_a_candidate_that_is_alone_asks_no_replica() -> None:
     village = Village(1)
     answers = create(village, 0)
     assert len(answers) == 1
@@ -130,7 +130,7 @@ def test_one_that_is_alone_has_nobody_to_ask() -> None:
     assert village.peers[0].scribe.publishing.holders[TOPIC] == 1
 
 
-def test_whoever_asks_for_the_root_before_it_terms_waits_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_for_a_root_before_its_term_begins_wait_and_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(8)
     root, *keepers = by_distance(village)[:5]
     resting = pause(village, *keepers[:3])  # most of those to be asked; nobody suspects them yet
@@ -175,7 +175,7 @@ def test_most_answers_are_enough_once_the_others_had_time() -> None:
     assert reader.start is not None
 
 
-def test_a_keeper_that_is_suspected_is_not_waited_for() -> None:
+def test_a_suspected_replica_is_not_waited_for() -> None:
     village = Village(3)
     pause(village, by_distance(village)[1])
     village.run(12)
@@ -185,7 +185,7 @@ def test_a_keeper_that_is_suspected_is_not_waited_for() -> None:
     assert reader.start is not None
 
 
-def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
+def test_a_joining_replica_is_not_waited_for_and_its_answer_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     village = Village(8)
@@ -202,7 +202,7 @@ def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
     assert village.root(NAME) == root
 
 
-def test_newcomers_ask_those_who_were_there_before_them_and_hear_whom_these_lost(
+def test_newcomers_ask_earlier_replicas_and_learn_which_peers_those_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The one replica died, and where it was are two that never heard of it."""
@@ -223,7 +223,7 @@ def test_newcomers_ask_those_who_were_there_before_them_and_hear_whom_these_lost
     assert tree.root.hold_until <= village.peers[root].host.now()
 
 
-def test_a_keeper_that_knows_of_a_later_term_is_outbid() -> None:
+def test_a_replica_with_a_later_term_is_outbid() -> None:
     village = Village(8)
     root, keeper = by_distance(village)[:2]
     village.act(keeper, lambda peer: peer.scribe.known.enter(TOPIC, Term(7, bytes(16))))
@@ -235,7 +235,7 @@ def test_a_keeper_that_knows_of_a_later_term_is_outbid() -> None:
     assert terms(village) == ["took_over"], "orphans of the seventh may be on their way"
 
 
-def test_a_term_that_a_keeper_has_noted_for_another_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_term_that_a_replica_recorded_for_another_peer_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one's word came after this peer had asked."""
     village = Village(8)
     root, keeper = by_distance(village)[:2]
@@ -251,7 +251,7 @@ def test_a_term_that_a_keeper_has_noted_for_another_is_not_used(monkeypatch: pyt
     assert village.marks["noted_anew"] == 1
 
 
-def test_a_topic_that_is_about_to_be_handed_over_is_waited_for() -> None:
+def test_a_topic_that_is_about_to_be_transferred_is_waited_for() -> None:
     """The next root is asked for the topic before the present one has handed it over."""
     village = Village(8)
     old = by_distance(village)[0]
@@ -289,7 +289,7 @@ def test_one_that_is_not_handed_the_topic_takes_over_in_the_end() -> None:
     assert terms(village) == ["created", "took_over"]
 
 
-def test_a_topic_that_was_handed_to_a_peer_and_that_nobody_needed_is_handed_on_to_a_closer_one() -> None:
+def test_an_unused_topic_is_transferred_on_to_a_closer_peer() -> None:
     """Else that one takes over from it, and waits a lease's time for those that the last root had named."""
     village = Village(6)
     holder, gone = by_distance(village)[1], village.world.machines[by_distance(village)[-1]].contact
@@ -306,7 +306,7 @@ def test_a_topic_that_was_handed_to_a_peer_and_that_nobody_needed_is_handed_on_t
     assert left_s == pytest.approx(6.0, abs=0.1)
 
 
-def test_the_root_of_a_topic_that_nobody_used_names_nobody_to_the_next() -> None:
+def test_the_root_of_an_unused_topic_names_no_peers_to_the_next_root() -> None:
     village = Village(6)
     create(village, 3)
     village.run(2)
@@ -318,7 +318,7 @@ def test_the_root_of_a_topic_that_nobody_used_names_nobody_to_the_next() -> None
     assert publisher.stable == 1
 
 
-def test_requests_go_on_to_a_closer_peer_that_turns_up() -> None:
+def test_requests_are_forwarded_to_a_closer_peer_that_appears() -> None:
     village = Village(8)
     root, *keepers = by_distance(village)[:5]
     resting = pause(village, *keepers)
@@ -335,7 +335,7 @@ def test_requests_go_on_to_a_closer_peer_that_turns_up() -> None:
         host.resume()
 
 
-def test_a_noted_term_of_a_new_topic_that_is_never_used_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_but_unused_term_of_a_new_topic_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A closer peer came meanwhile. It finds a term noted, and cannot know by itself that no event has it."""
     village = Village(8)
     root = by_distance(village)[0]
@@ -390,7 +390,7 @@ def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize("restarted", [0, 1, 4])
-def test_a_root_that_comes_back_with_a_known_identity_and_no_memory_lets_nobody_in(restarted: int) -> None:
+def test_a_root_that_returns_without_memory_admits_nobody(restarted: int) -> None:
     """It is asked before neighbours had time to tell it anything."""
     village = Village(5)
     create(village, 3, own=listed)
@@ -434,7 +434,7 @@ def test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_p
     assert not any(hosts[0].charged.values()), "its credit goes back all the same"
 
 
-def test_a_child_that_waited_is_judged_by_the_list_that_the_keepers_knew_of() -> None:
+def test_a_waiting_child_is_judged_by_the_access_list_of_the_replicas() -> None:
     village = Village(8)
     root, keeper = by_distance(village)[:2]
     descriptor = OWNER.own(Descriptor(NAME, version=1, access=(entry("subscribe", FRIEND.principal),)))
@@ -448,7 +448,7 @@ def test_a_child_that_waited_is_judged_by_the_list_that_the_keepers_knew_of() ->
     assert not tree.children
 
 
-def test_where_first_use_creates_nothing_a_root_asks_before_it_says_that_there_is_no_topic() -> None:
+def test_if_first_use_creates_no_topic_a_root_asks_before_it_refuses() -> None:
     village = Village(5, config=Config(topics=TopicConfig(auto_create=False)))
     create(village, 3)
     village.run(2)
@@ -462,7 +462,7 @@ def test_where_first_use_creates_nothing_a_root_asks_before_it_says_that_there_i
     assert reader.start is not None
 
 
-def test_a_question_about_a_topic_that_nobody_knows_makes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_about_an_unknown_topic_makes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(5)
     root, asker = by_distance(village)[0], by_distance(village)[-1]
     village.act(root, lambda peer: peer.scribe.learn(Descriptor(NAME)))  # somebody assumed it once
@@ -477,7 +477,7 @@ def test_a_question_about_a_topic_that_nobody_knows_makes_no_root(monkeypatch: p
 # ---- what is kept
 
 
-def test_a_create_is_answered_when_most_keepers_have_noted_it() -> None:
+def test_a_create_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
     village = Village(8)
     _, *keepers = by_distance(village)[:5]
     resting = pause(village, *keepers[:3])
@@ -492,7 +492,7 @@ def test_a_create_is_answered_when_most_keepers_have_noted_it() -> None:
     assert len(kept) >= 3
 
 
-def test_a_change_is_answered_when_most_keepers_have_noted_it() -> None:
+def test_a_change_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
     village = Village(8)
     _, *keepers = by_distance(village)[:5]
     changer = by_distance(village)[-1]
@@ -511,7 +511,7 @@ def test_a_change_is_answered_when_most_keepers_have_noted_it() -> None:
     assert versions == [2] * 4
 
 
-def test_a_keeper_that_lost_its_memory_is_given_what_it_should_keep() -> None:
+def test_a_replica_that_lost_its_memory_gets_the_state_again() -> None:
     village = Village(8)
     keepers = by_distance(village)[:5]
     create(village, keepers[0])
@@ -524,7 +524,7 @@ def test_a_keeper_that_lost_its_memory_is_given_what_it_should_keep() -> None:
     assert [entry.term for entry in known] == [known[0].term] * 5
 
 
-def test_a_newcomer_among_the_keepers_is_given_what_it_should_keep() -> None:
+def test_a_new_replica_gets_the_state() -> None:
     village = Village(8)
     create(village, 3)
     village.run(3)
@@ -534,7 +534,7 @@ def test_a_newcomer_among_the_keepers_is_given_what_it_should_keep() -> None:
     assert TOPIC in village.peers[newcomer].scribe.known.terms
 
 
-def test_a_former_keeper_gives_what_it_keeps_again_when_all_who_had_it_are_beyond_a_partition() -> None:
+def test_a_former_replica_passes_its_state_on_when_the_others_are_beyond_a_partition() -> None:
     village = Village(6, config=Config(topics=TopicConfig(replicas=1)))
     *_, former = ring = by_distance(village)
     create(village, former)
@@ -547,7 +547,7 @@ def test_a_former_keeper_gives_what_it_keeps_again_when_all_who_had_it_are_beyon
     assert village.peers[ring[3]].scribe.known.entry(TOPIC).term == term
 
 
-def test_neighbours_that_agreed_say_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_with_equal_state_send_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(8)
     create(village, 3)
     village.run(20)
@@ -591,7 +591,7 @@ def published(village: Village, peer: int, publisher: Publisher) -> tuple[int, b
 
 
 @pytest.mark.parametrize(("count", "apart"), [(2, 1), (5, 3), (8, 3), (8, 4)])
-def test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements(count: int, apart: int) -> None:
+def test_a_root_without_a_majority_of_replicas_marks_its_acknowledgements(count: int, apart: int) -> None:
     village = Village(count)
     root = by_distance(village)[0]
     away = by_distance(village)[1 : 1 + apart]
@@ -607,7 +607,7 @@ def test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements(count:
     assert published(village, root, publisher) == (4, False)
 
 
-def test_where_the_topic_says_so_nothing_is_acknowledged_in_a_split_and_what_was_published_comes_to_all() -> None:
+def test_if_set_so_nothing_is_acknowledged_during_a_partition_and_all_is_delivered_later() -> None:
     """Each side delivers what it has; publishers keep it until the rivals have met, and then it comes to the others."""
     village = Village(6)
     here, there = by_distance(village)[::2], by_distance(village)[1::2]
@@ -642,7 +642,7 @@ def test_one_that_reaches_most_does_not() -> None:
     assert published(village, root, publisher) == (1, False)
 
 
-def test_keepers_that_left_do_not_count_nor_those_that_are_gone_for_longer_than_a_lease() -> None:
+def test_replicas_that_left_or_are_gone_for_longer_than_a_lease_do_not_count() -> None:
     village = Village(2)
     root, other = by_distance(village)
     publisher = village.publisher(root, NAME)
@@ -664,7 +664,7 @@ def test_keepers_that_left_do_not_count_nor_those_that_are_gone_for_longer_than_
 # ---- ways that are cut in one direction
 
 
-def test_whoever_asks_again_is_answered_over_the_overlay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_query_is_answered_over_the_overlay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the root sends straight to it is lost; the peers between reach both."""
     village = Village(8)
     root, far = by_distance(village)[0], by_distance(village)[-1]
@@ -686,7 +686,7 @@ def test_whoever_asks_again_is_answered_over_the_overlay(monkeypatch: pytest.Mon
         assert len(sent.of(Routed)) == 1
 
 
-def test_a_routed_answer_is_taken_by_whom_it_is_for_and_by_nobody_else() -> None:
+def test_a_routed_answer_is_used_only_by_its_addressee() -> None:
     village = Village(8)
     root, far, other = by_distance(village)[0], by_distance(village)[-1], by_distance(village)[-2]
     publisher = village.publisher(far, NAME)
@@ -714,7 +714,7 @@ def test_only_what_was_not_answered_is_asked_again(monkeypatch: pytest.MonkeyPat
         assert [message.again for message in routed if isinstance(message, kind)][:2] == [False, True]
 
 
-def test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other() -> None:
+def test_a_replica_counts_only_if_it_recorded_this_very_descriptor() -> None:
     village = Village(8)
     root, *keepers = by_distance(village)[:5]
     create(village, root)
@@ -756,7 +756,7 @@ def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_pee
     assert TOPIC not in bearers
 
 
-def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_latest_transferred_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(successors, "TOPICS_MAX", 3)
     village = Village(2)
     names = [f"topic/{number}" for number in range(30)]
@@ -770,7 +770,7 @@ def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: 
     assert max(moved) == 3
 
 
-def test_a_root_goes_on_while_the_peer_that_is_closer_is_still_joining() -> None:
+def test_a_root_stays_root_while_the_closer_peer_is_still_joining() -> None:
     village = Village(6)
     root, *others = by_distance(village)
     reader_at, slow = [peer for peer in others if peer][:2]  # the newcomer joins through peer 0

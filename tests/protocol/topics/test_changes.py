@@ -59,7 +59,7 @@ def test_a_change_outlives_the_root() -> None:
     assert settings_at(village, heir).slow == "wait"
 
 
-def test_changes_follow_each_other_and_what_stands_already_is_no_new_version() -> None:
+def test_changes_follow_each_other_and_equal_settings_are_no_new_version() -> None:
     village = Village(6)
     village.act(0, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
     village.run(2)

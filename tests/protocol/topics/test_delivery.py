@@ -59,7 +59,7 @@ def test_earliest_begins_at_what_the_buffer_still_holds() -> None:
     assert all(reader.payloads == [b"a", b"b", b"c"] for reader in readers.values())
 
 
-def test_a_subscriber_that_asks_for_the_earliest_events_is_told_which_are_not_kept_any_more() -> None:
+def test_a_subscriber_to_the_earliest_events_learns_which_are_gone() -> None:
     village = Village(8)
     village.subscribe(2, NAME, Reader())
     publisher = village.publisher(1, NAME)
@@ -86,7 +86,7 @@ def test_a_subscriber_that_asks_for_the_earliest_events_is_told_which_are_not_ke
     assert stuck.losses == []
 
 
-def test_a_subscriber_that_comes_back_is_told_what_earlier_terms_had_and_nobody_keeps() -> None:
+def test_a_returning_subscriber_learns_which_events_of_earlier_terms_are_gone() -> None:
     village = Village(8)
     village.subscribe(2, NAME, Reader())
     publisher = village.publisher(1, NAME)
@@ -108,7 +108,7 @@ def test_a_subscriber_that_comes_back_is_told_what_earlier_terms_had_and_nobody_
     assert all((loss.publisher, loss.first, loss.last) in ((publisher.id, 0, 2), (b"", 0, 2)) for loss in reader.losses)
 
 
-def test_whoever_begins_now_or_with_the_first_event_of_a_topic_is_told_of_no_loss() -> None:
+def test_a_subscriber_that_misses_nothing_gets_no_loss_report() -> None:
     village = Village(6)
     first, now = Reader(), Reader()
     village.subscribe(2, NAME, first, start="earliest")
@@ -194,7 +194,7 @@ def who_lags(village: Village, peer: int, publisher: Publisher, sequence: int = 
     return inspection.walks.pop(number)
 
 
-def test_who_is_asked_and_has_the_event_is_not_to_blame_though_its_parent_has_not_heard_so() -> None:
+def test_a_peer_that_has_the_event_is_not_named_even_if_its_parent_does_not_know() -> None:
     village = Village(6)
     readers = {peer: Reader() for peer in range(1, 6)}
     for peer, reader in readers.items():
@@ -213,7 +213,7 @@ def test_who_is_asked_and_has_the_event_is_not_to_blame_though_its_parent_has_no
     assert (walk.behind, walk.unresponsive, walk.orphaned_leases) == ([], [], {})
 
 
-def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_told_apart() -> None:
+def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_distinguished() -> None:
     village = Village(6)
     for peer in range(1, 6):
         village.subscribe(peer, NAME, Reader())
@@ -298,7 +298,7 @@ def flood(village: Village, writer: int, seconds: float, publisher) -> int:
     return publisher.next - before
 
 
-def test_a_subscriber_that_cannot_keep_up_is_cut_and_told_which_positions_it_lost() -> None:
+def test_a_subscriber_that_cannot_keep_up_is_cut_and_learns_which_positions_it_lost() -> None:
     village = Village(5, config=small_buffers(), window_bytes=32 * 1024)
     good, stuck = Reader(), Reader()
     village.subscribe(2, NAME, good)
@@ -322,7 +322,7 @@ def test_a_subscriber_that_cannot_keep_up_is_cut_and_told_which_positions_it_los
     assert stuck.payloads == sorted(set(stuck.payloads))
 
 
-def test_a_topic_that_waits_paces_its_publishers_and_loses_nothing() -> None:
+def test_a_topic_that_waits_blocks_its_publishers_and_loses_nothing() -> None:
     village = Village(5, config=small_buffers(), window_bytes=32 * 1024)
     village.act(1, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
     village.run(2)
@@ -487,7 +487,7 @@ class Stopping:
         return join
 
 
-def test_best_effort_goes_on_past_a_gap_for_those_too_that_first_took_the_topic_for_a_reliable_one() -> None:
+def test_best_effort_continues_past_a_gap_even_if_the_topic_was_believed_reliable() -> None:
     village = Village(12)
     village.act(1, lambda peer: peer.create(NAME, Settings(delivery="best_effort"), lambda answer: None))
     village.run(2)
@@ -513,7 +513,7 @@ def test_best_effort_goes_on_past_a_gap_for_those_too_that_first_took_the_topic_
     assert (late.payloads, late.gone) == ([b"d"], []), "what was dropped before its start is none of its matter"
 
 
-def test_peers_note_the_guarantee_that_they_know_and_what_each_subscription_is_owed() -> None:
+def test_peers_record_the_known_guarantee_and_what_each_subscription_is_owed() -> None:
     village = Village(12)
     village.act(1, lambda peer: peer.create(NAME, Settings(), lambda answer: None))
     village.act(1, lambda peer: peer.create("news", Settings(delivery="best_effort"), lambda answer: None))
@@ -545,7 +545,7 @@ def test_acknowledgements_follow_the_bytes_that_moved_so_that_buffers_stay_small
     assert max(kept) <= 4 << 20
 
 
-def test_buffers_that_are_full_by_what_is_taken_at_last_are_told_so_at_once() -> None:
+def test_buffers_that_the_last_bundle_fills_are_reported_full_at_once() -> None:
     """They take nothing more that would tell of it; the next report of its own accord is half a minute off."""
     limits = TopicConfig(
         report_s=30.0, report_bytes=1 << 18, budget_bytes=1 << 20, window_bytes=1 << 18, retain_bytes=8 << 20

@@ -70,7 +70,7 @@ def test_topics_that_a_publisher_has_closed_are_forgotten_beyond_a_bound() -> No
     peer.check()
 
 
-def test_what_is_used_is_not_forgotten_however_many_topics_there_are() -> None:
+def test_topics_in_use_are_not_forgotten_however_many_there_are() -> None:
     village = Village(8, config=CONFIG)
     village.run(5)
     for name in NAMES:
@@ -79,7 +79,7 @@ def test_what_is_used_is_not_forgotten_however_many_topics_there_are() -> None:
     assert {described(name).topic for name in NAMES} <= known(village.peers[6])
 
 
-def test_who_keeps_topics_no_more_forgets_them_once_others_do() -> None:
+def test_a_former_replica_forgets_topics_once_others_keep_them() -> None:
     village = Village(4, config=CONFIG)
     village.run(5)
     for name in NAMES:

@@ -51,7 +51,7 @@ def test_events_of_a_past_term_that_are_neither_found_nor_given_up_are_as_old_as
     assert 10.0 < reader.behind_s < 25.0
 
 
-def test_a_question_about_a_topic_that_is_none_makes_none() -> None:
+def test_a_query_about_an_unknown_topic_does_not_create_it() -> None:
     village = Village(8)
     village.run(5)
     for number in village.alive():
@@ -61,7 +61,7 @@ def test_a_question_about_a_topic_that_is_none_makes_none() -> None:
     assert topics_known(village) == [set()] * 8
 
 
-def test_a_question_about_a_topic_that_nobody_uses_says_what_is_known_and_makes_no_root() -> None:
+def test_a_query_about_an_unused_topic_returns_its_settings_and_makes_no_root() -> None:
     village = Village(8)
     reader = Reader()
     subscription = village.subscribe(3, NAME, reader)
@@ -118,7 +118,7 @@ def test_a_subscriber_without_room_is_behind_by_what_it_did_not_take() -> None:
     assert second.behind_s == 0
 
 
-def test_what_a_silent_child_covers_is_told_by_its_parent_and_a_lost_one_stays_named_for_its_lease() -> None:
+def test_a_parent_reports_for_a_silent_child_and_names_a_lost_one_for_its_lease() -> None:
     village = Village(6)
     for number in range(2, 6):
         village.subscribe(number, NAME, Reader())

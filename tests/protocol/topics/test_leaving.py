@@ -86,7 +86,7 @@ def test_somebody_knows_what_a_topic_had_though_its_root_leaves_together_with_th
     assert [loss.count for loss in reader.losses] == [1]
 
 
-def test_a_lease_below_a_peer_that_forgot_everything_goes_on() -> None:
+def test_a_lease_below_a_peer_that_forgot_everything_continues() -> None:
     """A process that was killed and came back as the same peer says it is no child: it cannot speak for its orphans."""
     village = Village(8, seed=3)
     readers = {number: Reader() for number in range(2, 8)}

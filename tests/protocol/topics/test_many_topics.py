@@ -95,7 +95,7 @@ def bytes_per_topic_and_peer() -> float:
     return used_bytes / topics / PEERS
 
 
-def test_no_publisher_that_waits_for_nothing_is_looked_over() -> None:
+def test_housekeeping_skips_publishers_that_wait_for_nothing() -> None:
     village = village_with(3)
     publishers = [village.publisher(1, f"many/{number}") for number in range(3)]
     village.run(5)
@@ -108,14 +108,14 @@ def test_no_publisher_that_waits_for_nothing_is_looked_over() -> None:
     assert not any(village.peers[peer].scribe.due.topics for peer in village.alive())
 
 
-def test_claims_that_are_equal_are_one_object() -> None:
+def test_equal_link_reports_are_one_object() -> None:
     """All topics of a root in which nothing happened say the same on a link, and it is kept once."""
     village = village_with(12)
     nodes = [village.world.machines[peer].node_id for peer in village.alive()]
     streams = [village.peers[peer].streams for peer in village.alive()]
-    claims = [claim for each in streams for node in nodes for claim in each.telling(node).values()]
-    assert len(claims) == 2 * 12 * (PEERS - 1), "parent and child tell each other of each topic"
-    assert len({id(claim) for claim in claims}) == len(set(claims)) < len(claims) / 2
+    reports = [report for each in streams for node in nodes for report in each.telling(node).values()]
+    assert len(reports) == 2 * 12 * (PEERS - 1), "parent and child tell each other of each topic"
+    assert len({id(report) for report in reports}) == len(set(reports)) < len(reports) / 2
 
 
 def test_what_neighbours_tell_of_a_topic_is_kept_under_the_id_that_is_there_already() -> None:

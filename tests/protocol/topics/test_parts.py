@@ -234,7 +234,7 @@ def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Part
     assert child.cut is None
 
 
-def test_a_child_whose_reports_lag_behind_an_admission_is_not_taken_for_slow(
+def test_a_child_whose_reports_lag_behind_an_admission_is_not_considered_slow(
     world: Parts, flow_control: FlowControl
 ) -> None:
     """No child reports what was admitted just now. If it moved on lately, whoever holds back is below it."""
@@ -249,6 +249,23 @@ def test_a_child_whose_reports_lag_behind_an_admission_is_not_taken_for_slow(
     assert child.cut is None
 
 
+def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    fill(world, tree)
+    flow_control.sealed(tree, BOB.node_id, 10)
+    assert tree.topic in world.reports.held_back
+    assert tree.topic in world.reports.dirty
+    world.budget.limit_bytes *= 4
+    flow_control.relieved()
+    assert tree.topic not in world.reports.held_back
+    world.host.time += 9
+    assert world.reports.held_back.lately(tree.topic, 10.0)
+    world.host.time += 1
+    assert not world.reports.held_back.lately(tree.topic, 10.0)
+
+
 def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
     cut = Cut(mark=10, at=0.0)
     assert not cut.is_over(9, 20, now=0.5)
@@ -257,22 +274,7 @@ def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
     assert cut.is_over(20, 30, now=5.5)
 
 
-def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back(
-    world: Parts, flow_control: FlowControl
-) -> None:
-    tree = world.root(Descriptor("weather", Settings(slow="wait")))
-    fill(world, tree)
-    flow_control.sealed(tree, BOB.node_id, 10)
-    assert tree.parent_report(world.host.me, ()).held_back
-    assert tree.topic in world.reports.dirty
-    world.budget.limit_bytes *= 4
-    flow_control.relieved()
-    assert not tree.parent_report(world.host.me, ()).held_back
-    assert tree.may_be_late(world.host.time + 9, 10.0)
-    assert not tree.may_be_late(world.host.time + 10, 10.0)
-
-
-def test_what_a_child_was_asked_to_cut_in_one_term_says_nothing_of_the_next(world: Parts) -> None:
+def test_a_cut_requested_in_one_term_does_not_apply_to_the_next(world: Parts) -> None:
     child = world.child(world.root(), CAROL)
     child.cut_requested_to = 50
     child.note_report(ChildReport(FIRST, 5, FIRST))
@@ -325,7 +327,7 @@ def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts) -> None:
     assert tree.root.admissions == {}
 
 
-def test_the_peer_of_a_silent_publisher_is_asked_for_it(world: Parts) -> None:
+def test_the_peer_of_a_silent_publisher_is_queried(world: Parts) -> None:
     admissions, neighbours = admitting(world)
     tree = world.root()
     assert tree.root is not None
@@ -345,7 +347,7 @@ def _settled(contact: Contact) -> Admission:
 # ---- changes of settings
 
 
-def test_who_changes_settings_asks_for_the_root_until_it_answers(world: Parts) -> None:
+def test_a_change_of_settings_is_sent_to_the_root_until_it_answers(world: Parts) -> None:
     changes = world.changes
     changes.ask("weather", {"slow": "wait"}, lambda answer: None)
     asked = (FindRoot(DESCRIPTOR.topic, ALICE, None, NO_TERM), DESCRIPTOR.topic)
@@ -386,7 +388,7 @@ def test_a_root_tells_publishers_and_children_of_a_change(world: Parts) -> None:
 # ---- what is known of topics
 
 
-def test_what_supersedes_the_known_settings_is_learned_and_told_to_the_tree(world: Parts) -> None:
+def test_newer_settings_are_learned_and_passed_to_the_tree(world: Parts) -> None:
     tree = world.tree()
     newer = Descriptor("weather", Settings(slow="wait"), version=1)
     world.known.learn(newer)
@@ -403,7 +405,7 @@ def test_what_a_peer_only_assumes_of_a_topic_is_no_knowledge(world: Parts) -> No
     assert (entry.descriptor, entry.term) == (DESCRIPTOR, FIRST)
 
 
-def test_a_keeper_says_what_it_knows_and_notes_what_it_is_told(world: Parts) -> None:
+def test_a_replica_answers_what_it_knows_and_records_what_it_receives(world: Parts) -> None:
     assert world.replication.comparing is world.comparing
     world.dispatch.message(BOB, RecordState([(DESCRIPTOR, FIRST)]))
     assert world.known.terms == {DESCRIPTOR.topic: FIRST}
@@ -476,7 +478,7 @@ def test_an_accepted_child_tells_its_parent_and_looks_at_what_that_reported(worl
     assert world.ordered == [ParentAccepted(tree, BOB)]
 
 
-def test_who_is_taken_for_a_child_and_needs_nothing_says_so(world: Parts) -> None:
+def test_a_supposed_child_that_needs_nothing_says_so(world: Parts) -> None:
     membership, world.host.time = world.membership, 2 * CONFIG.lease_s  # else it may have been restarted
     membership.accepted(BOB, Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), ()))
     assert world.host.sent == [(BOB, Leave(DESCRIPTOR.topic))]
@@ -497,7 +499,7 @@ def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Par
     assert world.ordered == [GapNoticed(tree.topic)]
 
 
-def test_who_believes_to_be_a_child_where_there_is_no_tree_is_sent_away(world: Parts) -> None:
+def test_a_supposed_child_of_a_peer_without_a_tree_is_rejected(world: Parts) -> None:
     world.reporting.changed(BOB, DESCRIPTOR.topic, encode(ChildReport(FIRST, 0, FIRST)))
     assert world.host.sent == [(BOB, Orphaned([DESCRIPTOR.topic], ()))]
 
@@ -526,6 +528,27 @@ def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts
     assert world.ordered == [GapNoticed(tree.topic)]
 
 
+def test_a_bundle_of_a_later_term_that_ends_a_peers_part_in_the_topic_is_dropped(world: Parts) -> None:
+    """A root that hears of a later term hands over, and may have no more use for the topic."""
+    tree = world.root()
+    bundle = Bundle(Envelope(tree.topic, DOWN, SECOND, 0), (block(PAUL, 0),))
+    world.ordered = Forgetful(world, tree)
+    world.arrivals.carry_out = world.terms.carry_out = world.ordered.append
+    world.table.arrive(BOB, bundle)
+    assert (world.table.flows, world.budget.used_bytes) == ({}, 0)
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+
+
+class Forgetful(list[object]):
+    """Carries out the first order in the shortest way: the topic is forgotten."""
+
+    def __init__(self, world: Parts, tree: Tree) -> None:
+        self.world, self.tree = world, tree
+
+    def append(self, effect: object) -> None:
+        self.world.open_trees.forget(self.tree)
+
+
 def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -> None:
     tree = world.root()
     assert tree.root is not None
@@ -539,7 +562,7 @@ def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -
     assert world.ordered == [AllStable(tree)]
 
 
-def test_who_is_no_root_gives_credit_back_and_says_who_may_be(world: Parts) -> None:
+def test_a_peer_that_is_not_root_returns_credit_and_names_the_likely_root(world: Parts) -> None:
     world.successors.note(WEATHER, CAROL)
     bundle = up(0, block(PAUL, 0))
     world.intake.up(BOB, bundle)
@@ -556,7 +579,7 @@ def test_a_root_admits_events_and_seals_them_at_the_end_of_the_turn(world: Parts
     assert [type(timer) for timer in world.timers if isinstance(timer, (Seal, Acknowledge))] == [Seal, Acknowledge]
 
 
-def test_a_root_that_is_outdone_begins_a_later_term_or_hands_over() -> None:
+def test_a_root_with_an_outdated_term_begins_a_later_one_or_transfers_leadership() -> None:
     for ring, ordered in ((ALICE, BecomeRoot), (BOB, Resign)):
         world = Parts(ring, CAROL)
         tree = world.root()
@@ -595,7 +618,7 @@ class Listener:
     def failed(self, error: Exception) -> None: ...
 
 
-def test_a_question_about_a_tree_is_routed_by_who_has_no_place_in_it(world: Parts) -> None:
+def test_a_peer_outside_the_tree_routes_queries_about_it(world: Parts) -> None:
     number = world.inspection.survey("weather")
     assert [type(message) for message, _ in world.ring.routed] == [Survey]
     assert world.inspection.surveys == {number: {}}
@@ -612,7 +635,7 @@ def test_a_root_answers_for_itself_and_asks_its_children(world: Parts) -> None:
 # ---- becoming root, forgetting, and what time brings
 
 
-def test_who_is_alone_becomes_root_and_answers_those_who_asked(world: Parts) -> None:
+def test_a_candidate_that_is_alone_becomes_root_and_answers_waiting_requests(world: Parts) -> None:
     world.alone()
     tree = world.tree()
     world.terms.keep(tree)
@@ -623,7 +646,7 @@ def test_who_is_alone_becomes_root_and_answers_those_who_asked(world: Parts) -> 
     assert world.candidacies.by_topic == {}
 
 
-def test_a_topic_that_nobody_asked_to_be_created_gets_no_root(world: Parts) -> None:
+def test_a_topic_that_was_never_created_gets_no_root(world: Parts) -> None:
     world.alone()
     world.candidacies.wait(DESCRIPTOR.topic, FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM))
     assert world.host.sent == [(BOB, NotRoot(DESCRIPTOR.topic, None, unknown=True))]
@@ -670,13 +693,13 @@ def test_a_round_of_housekeeping_looks_at_topics_that_are_due_and_comes_again(wo
     assert world.timers == [HousekeepingDue()] * 2
 
 
-def test_no_round_follows_where_there_is_nothing_to_look_at(world: Parts) -> None:
+def test_no_round_of_housekeeping_follows_if_nothing_is_due(world: Parts) -> None:
     world.due.begin()
     world.housekeeping.housekeep()
     assert not world.due.timer_set
 
 
-def test_a_lease_that_ran_out_is_ended_and_told(world: Parts) -> None:
+def test_an_expired_lease_is_ended_and_reported(world: Parts) -> None:
     tree = world.root()
     housekeeping = world.housekeeping
     child = world.child(tree, BOB)

@@ -1,4 +1,4 @@
-"""A process that stood still judges no lease by the time that passed meanwhile, whatever comes first afterwards."""
+"""After a pause, a process judges no lease by the time that passed meanwhile, whatever arrives first."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
     assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.orphaned_leases.values()] == [True]
 
 
-def test_time_in_which_a_peer_stood_still_is_no_patience_with_those_who_could_not_speak() -> None:
+def test_the_time_of_a_pause_does_not_count_as_patience() -> None:
     village = Village(4)
     root, other = by_distance(village)[:2]
     village.subscribe(other, NAME, Reader())
@@ -73,7 +73,7 @@ def test_time_in_which_a_peer_stood_still_is_no_patience_with_those_who_could_no
     assert village.marks["lease_cut"] == 1
 
 
-def test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_that_it_knows_have_it() -> None:
+def test_after_a_pause_a_root_declares_nothing_stable_for_a_lease() -> None:
     """Another may have been root meanwhile, and have children that this one does not know: the one that is dead now."""
     village = Village(4)
     root, other, dead = by_distance(village)[:3]

@@ -118,7 +118,7 @@ def test_what_is_discarded_before_it_is_stable_never_counts_as_stable() -> None:
     assert publisher.unsettled == 0
 
 
-def test_who_listens_hears_of_each_block_that_is_discarded() -> None:
+def test_a_listener_is_notified_of_each_discarded_block() -> None:
     publisher, _, host = a_publisher(retain_s=2.5)
     publisher.root_is(BOB, FIRST)
     held_up(publisher, host, stable=3, written=6)

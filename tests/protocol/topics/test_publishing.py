@@ -120,7 +120,7 @@ def closed(village: Village, peer: int) -> Publisher:
     return publisher
 
 
-def test_roots_forget_publishers_that_close_and_peers_keep_nothing_of_them() -> None:
+def test_roots_and_peers_forget_closed_publishers() -> None:
     village, root, writer = a_village()
     for peer in (root, writer):
         publishers = [closed(village, peer) for _ in range(5)]

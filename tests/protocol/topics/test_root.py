@@ -50,13 +50,13 @@ def test_what_all_leases_cover_is_stable_once_the_root_holds_it_back_no_more() -
     assert not root.acknowledge_to(1, now=12.0)
 
 
-def test_a_best_effort_root_asks_nobody_back() -> None:
+def test_a_best_effort_root_queries_no_publisher() -> None:
     root = a_root(Settings(delivery="best_effort"))
     root.admit(BOB, up(0, block(PAUL, 5)))
     assert root.receipts() == {BOB: [(PAUL, 6, 0, False)]}
 
 
-def test_a_floor_is_no_word_on_what_is_stable() -> None:
+def test_a_floor_does_not_imply_stability() -> None:
     """The publisher may have discarded what lies below it."""
     root = a_root()
     root.frontiers = {PAULA: 4}
@@ -68,7 +68,7 @@ def test_a_floor_is_no_word_on_what_is_stable() -> None:
     assert root.receipts() == {BOB: [(PAUL, 8, 8, False)]}
 
 
-def test_a_root_goes_on_where_a_publisher_discarded_what_it_waits_for() -> None:
+def test_a_root_skips_events_that_their_publisher_discarded() -> None:
     """Else it would ask the publisher back for good to what that has no more."""
     root = a_root()
     root.admit(BOB, up(0, block(PAUL, 0)))
@@ -134,7 +134,7 @@ def test_a_publisher_that_is_lost_again_after_it_came_back_is_forgotten_too() ->
     assert not root.admissions
 
 
-def test_publishers_are_bounded_and_those_that_were_silent_for_longest_go_first() -> None:
+def test_publishers_are_bounded_and_the_longest_silent_are_forgotten_first() -> None:
     root = Root(RecordingHost(), TopicConfig(admissions_max=8), Descriptor("weather"), FIRST, hold_until=0.0)
     assert isinstance(root.host, RecordingHost)
     for number in range(8):

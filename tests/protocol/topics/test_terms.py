@@ -70,13 +70,13 @@ def leaving_root(readers: int, *, dying: int = 0) -> tuple[Village, Publisher, i
 
 
 @pytest.mark.parametrize("readers", [0, 1, 8])
-def test_a_leaving_root_names_who_is_below_it_and_nobody_else_is_waited_for(readers: int) -> None:
+def test_a_leaving_root_names_the_peers_below_it_and_only_those_are_waited_for(readers: int) -> None:
     """Neither a lone subscriber that leaves nor one with many readers costs publishers a lease's time."""
     _, publisher, _ = leaving_root(readers)
     assert publisher.stable == 1
 
 
-def test_whoever_was_below_a_leaving_root_and_does_not_come_is_waited_for_as_long_as_its_lease() -> None:
+def test_a_peer_below_a_leaving_root_that_does_not_arrive_is_waited_for_during_its_lease() -> None:
     village, publisher, new = leaving_root(4, dying=1)
     assert publisher.stable == 0
     tree = village.tree(new, NAME)
@@ -116,7 +116,7 @@ def stable_after(village: Village, publisher: Publisher, seconds: float) -> bool
     return publisher.stable == publisher.next
 
 
-def test_whoever_finds_the_next_root_full_and_joins_below_another_is_known_to_have_come() -> None:
+def test_a_peer_that_joins_below_a_full_root_counts_as_arrived() -> None:
     village, publisher, (old, new, *_) = narrow_tree()
     assert [len(children(village, peer)) for peer in (old, new)] == [2, 2]
     village.act(old, lambda peer: peer.leave())
@@ -126,7 +126,7 @@ def test_whoever_finds_the_next_root_full_and_joins_below_another_is_known_to_ha
     assert stable_after(village, publisher, 2)
 
 
-def test_a_forwarder_that_leaves_names_those_below_it_and_costs_nobody_a_lease() -> None:
+def test_a_leaving_forwarder_names_the_peers_below_it_and_no_lease_ends() -> None:
     """Its children find its parent full too, for it is still there; they join below others, and are named up there."""
     village, publisher, (root, *_) = narrow_tree()
     forwarder = next(peer for peer in children(village, root) if children(village, peer))
@@ -140,7 +140,7 @@ def test_a_forwarder_that_leaves_names_those_below_it_and_costs_nobody_a_lease()
     assert [child.newcomers for child in tree.children.values()] == [(), ()], "it is told for a while, not for good"
 
 
-def test_whoever_was_below_a_leaving_forwarder_and_does_not_come_is_waited_for() -> None:
+def test_a_peer_below_a_leaving_forwarder_that_does_not_arrive_is_waited_for() -> None:
     village, publisher, (root, *_) = narrow_tree()
     forwarder = next(peer for peer in children(village, root) if children(village, peer))
     gone = children(village, forwarder)[0]
@@ -157,7 +157,7 @@ def test_whoever_was_below_a_leaving_forwarder_and_does_not_come_is_waited_for()
 
 
 @pytest.mark.parametrize("spoke_since", [True, False])
-def test_who_names_a_newcomer_ends_no_lease_that_it_has_elsewhere_by_its_own_word_since(spoke_since: bool) -> None:
+def test_naming_a_newcomer_ends_no_lease_that_it_has_since_reported_elsewhere(spoke_since: bool) -> None:
     village = Village(6)
     root, former, child = by_distance(village)[:3]
     for peer in (former, child):
@@ -188,13 +188,13 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     village.act(root, lambda peer: peer.message(contacts[forwarder], left))
     village.act(root, lambda peer: peer.scribe.children.enter(tree, contacts[child], 5))
     assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[contacts[child].node_id]]
-    claim = ChildReport(tree.term, 2, tree.term)
-    village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(claim)))
+    report = ChildReport(tree.term, 2, tree.term)
+    village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
     assert not tree.orphaned_leases
 
 
 @pytest.mark.parametrize("another_term", [True, False])
-def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_term(another_term: bool) -> None:
+def test_a_transfer_from_before_another_term_is_ignored(another_term: bool) -> None:
     village = Village(6)
     peer, gone = by_distance(village)[-1], village.world.machines[by_distance(village)[2]].contact
     term = Term(3, bytes(16))
@@ -211,7 +211,7 @@ def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_t
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_term
 
 
-def test_a_subscription_to_a_topic_that_was_handed_over_is_owed_nothing_that_was_admitted_before() -> None:
+def test_a_new_subscription_to_a_transferred_topic_is_owed_no_earlier_events() -> None:
     """The next root knows how far the term before it went, though nothing of it came along."""
     village = Village(2)
     root, other = by_distance(village)
@@ -257,7 +257,7 @@ def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet
     assert village.tree(root, NAME) is None
 
 
-def test_what_a_parent_claimed_before_its_answer_to_the_join_came_counts() -> None:
+def test_a_parents_report_that_overtakes_its_answer_to_the_join_counts() -> None:
     """It says how far the topic has come, so that what was sent before the answer, too, is asked for."""
     village = Village(2)
     root, child = by_distance(village)
@@ -317,12 +317,12 @@ def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -
     village.run(60)
     host.resume()
     village.run(2)
-    assert joining.former[TOPIC].keys() >= {*parents[2:]}, "nobody's lease ran out while this process stood still"
+    assert joining.former[TOPIC].keys() >= {*parents[2:]}, "no lease ran out while this process was paused"
     village.run(32)
     assert joining.former == {}
 
 
-def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_waits_yet() -> None:
+def test_a_root_that_is_about_to_seal_is_due_although_nothing_new_waits_yet() -> None:
     """What is sealed may come in the same turn, after a repeat; an event that follows in it finds the topic awake."""
     village = Village(2)
     root, other = by_distance(village)
@@ -346,7 +346,7 @@ def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_wa
     village.act(root, repeat_sweep_and_publish)
 
 
-def test_a_subscription_begins_now_though_its_peer_joins_for_a_child_that_lacks_what_came_before() -> None:
+def test_a_subscription_begins_now_even_if_its_peer_joins_for_a_child_that_lags_behind() -> None:
     village = Village(4)
     root, peer, below, _ = by_distance(village)
     village.subscribe(root, NAME, Reader())
@@ -415,7 +415,7 @@ class Busy:
         return [record.how for record in records if isinstance(record, BecameRoot)][1:]
 
 
-def test_what_a_root_admitted_keeps_its_position_when_the_topic_is_handed_over_while_events_flow() -> None:
+def test_admitted_events_keep_their_positions_when_the_topic_is_transferred() -> None:
     busy = Busy()
     busy.arrive()
     busy.settle()
@@ -443,7 +443,7 @@ def test_what_a_lease_lags_behind_with_is_admitted_again_by_the_root_that_takes_
     assert busy.repeated("edge") > 0
 
 
-def test_events_that_only_the_old_root_had_come_from_their_publisher_after_a_hand_over() -> None:
+def test_events_that_only_the_old_root_had_are_sent_again_after_a_transfer() -> None:
     """Were the admitted frontier moved and not the stable one, nobody would admit these again, and all were lost."""
     busy = Busy()
     machines = {busy.old, busy.writer}
@@ -459,7 +459,7 @@ def test_events_that_only_the_old_root_had_come_from_their_publisher_after_a_han
     busy.settle()
 
 
-def test_a_topic_that_most_of_its_keepers_call_new_holds_nothing_back_though_one_was_just_lost() -> None:
+def test_a_topic_that_most_replicas_call_new_holds_nothing_back_though_one_was_just_lost() -> None:
     village = Village(6)
     village.run(10)
     village.kill(by_distance(village)[0])
@@ -470,7 +470,7 @@ def test_a_topic_that_most_of_its_keepers_call_new_holds_nothing_back_though_one
     assert (publisher.admitted, publisher.stable) == (1, 1)
 
 
-def test_a_topic_most_of_whose_keepers_were_just_lost_may_have_been_in_use() -> None:
+def test_a_topic_that_just_lost_most_replicas_may_have_been_in_use() -> None:
     village = Village(12)
     village.run(10)
     for peer in by_distance(village)[:3]:
@@ -484,7 +484,7 @@ def test_a_topic_most_of_whose_keepers_were_just_lost_may_have_been_in_use() -> 
     assert publisher.stable == 1
 
 
-def test_after_a_long_split_readers_hear_of_a_term_that_nobody_over_there_read() -> None:
+def test_after_a_long_partition_readers_learn_of_a_term_that_had_no_readers() -> None:
     """Its events were stable among nobody, its root hands over and needs the topic no more: yet its length is told."""
     village = Village(8)
     closest = by_distance(village)
@@ -568,7 +568,7 @@ def test_a_child_in_two_terms_keeps_its_lease_in_the_one_it_does_not_follow(anot
     assert [message for message in sent if isinstance(message, Leave)] == [Leave(TOPIC, moved=another_term)]
 
 
-def test_a_subscriber_is_told_of_what_it_lacked_in_a_term_that_is_let_go_because_many_followed() -> None:
+def test_a_subscriber_learns_what_it_missed_in_an_old_term_that_is_discarded() -> None:
     village = Village(4)
     reader = Reader()
     peer = by_distance(village)[1]
@@ -626,7 +626,7 @@ def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
     assert again == [3, 3]
 
 
-def test_a_child_that_speaks_of_a_later_term_says_nothing_of_this_one() -> None:
+def test_a_report_about_a_later_term_says_nothing_about_this_one() -> None:
     village = Village(6)
     root, child = by_distance(village)[0], by_distance(village)[2]
     village.subscribe(child, NAME, Reader())
@@ -636,8 +636,8 @@ def test_a_child_that_speaks_of_a_later_term_says_nothing_of_this_one() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     assert tree.acknowledged_position(village.world.now) == 4
-    claimed = tree.children[village.world.machines[child].node_id]
-    claimed.acknowledged_term = Term(tree.term.counter + 1, tree.term.node)
+    entry = tree.children[village.world.machines[child].node_id]
+    entry.acknowledged_term = Term(tree.term.counter + 1, tree.term.node)
     assert tree.acknowledged_position(village.world.now) == 0
 
 
@@ -651,8 +651,8 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
     village.act(above, lambda peer: peer.scribe.children.adopt(join))
     assert tree.child_report(village.world.now).newcomers == (), "what it has itself may be more than they have"
-    claim = ChildReport(tree.term, 2, tree.term)
-    village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(claim)))
+    report = ChildReport(tree.term, 2, tree.term)
+    village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(report)))
     assert tree.child_report(village.world.now).newcomers == (contact.node_id,)
 
 
@@ -683,7 +683,7 @@ def test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have
     assert reader.payloads == [b"7", b"8"]
 
 
-def test_what_a_root_turns_away_while_it_hands_over_gives_its_credit_back() -> None:
+def test_bundles_rejected_during_a_transfer_return_their_credit() -> None:
     village = Village(4)
     root, writer = by_distance(village)[:2]
     publisher = village.publisher(writer, NAME)
@@ -700,7 +700,7 @@ def test_what_a_root_turns_away_while_it_hands_over_gives_its_credit_back() -> N
     assert not any(host.charged.values())
 
 
-def test_a_root_that_hands_over_names_those_whom_it_waits_for_itself() -> None:
+def test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for() -> None:
     """Those whom the root before named, and those whom a forwarder named that left."""
     village = Village(6)
     root, forwarder, first, second = by_distance(village)[:4]
@@ -730,14 +730,14 @@ def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
     assert tree is not None
     assert tree.parent == parent
     me = village.world.machines[child].node_id
-    claim = ParentReport(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
-    village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(claim)))
+    report = ParentReport(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
+    village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(report)))
     assert tree.parent is None
     village.run(3)
     assert tree.attached
 
 
-def test_what_the_last_root_admitted_and_nobody_got_is_lost_though_the_next_one_was_its_child() -> None:
+def test_events_that_only_the_last_root_had_are_lost_though_the_next_one_was_its_child() -> None:
     village = Village(6, seed=1)
     first, second = by_distance(village)[:2]
     reader = Reader()
@@ -801,7 +801,7 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
 
 
 @pytest.mark.parametrize("reaches_all", [True, False])
-def test_a_pause_holds_until_all_who_would_know_say_that_no_other_terms(reaches_all: bool) -> None:
+def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reaches_all: bool) -> None:
     village = Village(4)
     root, child = by_distance(village)[:2]
     village.subscribe(child, NAME, Reader())
@@ -820,7 +820,7 @@ def test_a_pause_holds_until_all_who_would_know_say_that_no_other_terms(reaches_
     assert publisher.stable == 1
 
 
-def test_a_root_that_stood_still_learns_of_the_next_term_from_those_who_noted_it() -> None:
+def test_a_paused_root_learns_of_the_next_term_from_its_replicas() -> None:
     village = Village(6)
     root, keeper = by_distance(village)[:2]
     village.subscribe(keeper, NAME, Reader())
@@ -835,7 +835,7 @@ def test_a_root_that_stood_still_learns_of_the_next_term_from_those_who_noted_it
     assert tree.root.term > later
 
 
-def test_a_forwarder_that_was_restarted_speaks_for_nobody_that_was_below_it() -> None:
+def test_a_restarted_forwarder_reports_for_no_peer_that_was_below_it() -> None:
     village = Village(6)
     root, forwarder, below = by_distance(village)[:3]
     for peer in (root, forwarder):

@@ -17,7 +17,7 @@ from quillcast.evaluation.network import Floats, Ids, Ints
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_NJIT: Any = njit  # its types lack `_nrt`
+_NJIT: Any = njit  # its types do not know `_nrt`
 Whole = Any  # scalars of kernels, whose types numba infers: int32 for peers and places, int64
 Word = Any  # uint64: an id, a key, or leading bits of one
 Ms = Any  # float32

@@ -82,9 +82,9 @@ async def bring_over(place: Rendezvous, entries: Sequence[Entry], credential: st
 def unheard(entry: Entry, network: str) -> str:
     """A line for the members of a network about a peer that they cannot reach."""
     whose = "" if entry.is_own else f" of user {entry.user}"
-    lacks = f"with another credential ({entry.credential})" if entry.credential else "without its credential"
+    how = f"with another credential ({entry.credential})" if entry.credential else "without its credential"
     return (
-        f"process {entry.pid}{whose} is in network {network!r} {lacks}, and cannot be heard here: start it again with "
+        f"process {entry.pid}{whose} is in network {network!r} {how}, and cannot be heard here: start it again with "
         "--join and the line that `quillcast node --invite` prints, or with another --network"
     )
 

@@ -159,7 +159,7 @@ class Keyring:
                 "insert into members (secret, certificate) values (?, ?)", list(secrets_and_certificates)
             )
 
-    def claim(self) -> CertifiedIdentity | None:
+    def lock_identity(self) -> CertifiedIdentity | None:
         """The first identity that no running process uses, or None. The caller must close it."""
         authority = self.certificate
         if authority is None:

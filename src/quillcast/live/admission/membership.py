@@ -126,13 +126,13 @@ class MembershipResolver:
         self.keyring.note_contacts(self.users.contacts(), now_ns)
 
     def _claim(self, authority: Authority | None) -> CertifiedIdentity:
-        claimed = self.keyring.claim()
-        while claimed is None and authority is not None:  # another process may claim the identity that this one added
+        locked = self.keyring.lock_identity()
+        while locked is None and authority is not None:  # another process may lock the identity that this one added
             self.keyring.add([admit_here(authority, self.wall_ns)])
-            claimed = self.keyring.claim()
-        if claimed is None:
+            locked = self.keyring.lock_identity()
+        if locked is None:
             raise self._all_in_use(self.keyring)
-        return claimed
+        return locked
 
     @staticmethod
     def _all_in_use(keyring: Keyring) -> LocalError:

@@ -1,7 +1,7 @@
 """When a peer yields the CPU to the processes that its events woke (docs/decisions/yielding.md).
 
 The kernel queues a woken process for a CPU that is about to become idle, and a chain of peers that stays on one CPU is
-faster than one that wakes another. But a peer that yields on a busy machine loses its turn to whoever wants the CPU.
+faster than one that wakes another. But on a busy machine, a peer that yields loses its turn to every waiting process.
 """
 
 import math

@@ -43,7 +43,7 @@ class Handshake:
         )  # fmt: skip
 
     def check_admitted(self, theirs: Hello, certificate: bytes | None) -> None:
-        """Raise `Unadmitted` unless this certificate proves that the sender of this hello is the member it claims."""
+        """Raise `Unadmitted` unless this certificate proves that the sender is the member that its hello names."""
         if self.tls is None:
             return
         now_ns = self.wall_ns()
@@ -66,6 +66,6 @@ class Handshake:
             answer = self.answer_application(mine, application)
         except DiskFailed as problem:
             self._problems.append(str(problem))
-            raise Unadmitted("token", "this peer cannot read its tokens; whoever runs it sees why") from problem
+            raise Unadmitted("token", "this peer cannot read its tokens; its operator sees why") from problem
         self._counters["admitted"] += 1
         return answer

@@ -62,7 +62,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def contact(self) -> Contact:
-        """The peer that this hello claims to be from."""
+        """The peer that this hello names as its sender."""
         return Contact(member_id(self.public_key, self.issuer_nonce), self.address)
 
 

@@ -30,7 +30,7 @@ class Sink:
         raise NotImplementedError(f"{type(self).__name__} does not say how much room it has")
 
     def take(self, bundle: Bundle) -> None:
-        """Take a bundle: the same bytes, by reference."""
+        """Take a bundle: the same bytes, by reference. It must not open or close channels, nor end a term."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it does with a bundle")
 
     # Only a sink that is owed every event does something in the following methods.
@@ -39,6 +39,9 @@ class Sink:
         self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
     ) -> None:
         """These positions of a term will not arrive. `runs` tell which events were there (`Edge.skip`)."""
+
+    def exclude(self, bundle: Bundle) -> None:
+        """The channel's filter stopped this bundle: it is not owed."""
 
     def settle(self, term: Term, stable: int) -> None:
         """The root of an ended term declared it stable below an index."""
@@ -93,9 +96,23 @@ class Channel:
                 take(bundle)
 
     def _take_filtered(self, bundle: Bundle) -> None:
-        entering = bundle if self.filter is None else self.filter(bundle)
+        assert self.filter is not None
+        entering = self.filter(bundle)
         if entering is not None:
             self.sink.take(entering)
+        else:
+            self.sink.exclude(bundle)
+
+    def restore(self, bundle: Bundle) -> None:
+        """A repair of an ended term arrived: pass it on if the sink is owed it, behind what waits before it."""
+        if not self.sink.owed:
+            return
+        if self.backlog:
+            self.backlog = deque(sorted((*self.backlog, bundle), key=_position))
+        elif self.filter is None:
+            self.sink.take(bundle)
+        else:
+            self._take_filtered(bundle)
 
     def end_term(self, log: Log, term: Term) -> None:
         """A term ends, and its bundles leave the log: set aside what the sink is owed of them and had no room for."""
@@ -105,9 +122,14 @@ class Channel:
 
     def pass_over(self, term: Term, gone: list[Bundle]) -> None:
         """The log discarded these bundles before this channel took them."""
-        if self.sink.owed:
-            runs = [run for bundle in gone for run in runs_of(bundle)]
-            self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
+        if not self.sink.owed:
+            return
+        owed = [bundle for bundle in gone if self.filter is None or self.filter(bundle) is not None]
+        for bundle in gone if len(owed) < len(gone) else ():
+            if bundle not in owed:
+                self.sink.exclude(bundle)
+        runs = [run for bundle in owed for run in runs_of(bundle)]
+        self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in owed], "cut", runs)
 
     def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
         """These bundles of an ended term were discarded, and must not wait here.
@@ -115,11 +137,15 @@ class Channel:
         What waits for room is lost. What waits behind a gap is delivered now, without what is missing there. `runs`
         tell which events the term held, and `later` which events later terms hold.
         """
-        freed = {id(bundle): None for bundle in gone}
-        lost = [(b.envelope.first, b.last) for b in self.backlog if id(b) in freed]
+        freed = RangeSet((bundle.envelope.first, bundle.last) for bundle in gone)
+
+        def is_gone(bundle: Bundle) -> bool:
+            return bundle.envelope.term == term and freed.covers(bundle.envelope.first, bundle.last)
+
+        lost = [(b.envelope.first, b.last) for b in self.backlog if is_gone(b)]
         if lost:
-            self.backlog = deque(bundle for bundle in self.backlog if id(bundle) not in freed)
-        if waiting := [bundle.last for bundle in self.sink.waiting(term) if id(bundle) in freed]:
+            self.backlog = deque(bundle for bundle in self.backlog if not is_gone(bundle))
+        if waiting := [bundle.last for bundle in self.sink.waiting(term) if is_gone(bundle)]:
             lost += self.sink.gaps_before(term, max(waiting))
         if lost:
             self.sink.skip(term, sorted(lost), "cut", runs, later)
@@ -132,3 +158,7 @@ class Channel:
         """What waits for room: the backlog, and what is in the log."""
         yield from self.backlog
         yield from log.after(self.cursor)
+
+
+def _position(bundle: Bundle) -> tuple[Term, int]:
+    return bundle.envelope.term, bundle.envelope.first

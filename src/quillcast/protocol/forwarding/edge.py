@@ -299,6 +299,20 @@ class Edge(Sink):
             self._doubt(Loss(term, first, last, why), term_cursor)
         self._resume(term_cursor)
 
+    def exclude(self, bundle: Bundle) -> None:
+        term_cursor = self.term_cursor(bundle.envelope.term)
+        if term_cursor is None:
+            return
+        for run in runs_of(bundle):  # later events of the publisher do not wait for these
+            cursor = self.publishers.get(run.publisher) or self._meet(run.publisher)
+            cursor.lost = cursor.lost or RangeSet()
+            cursor.lost.add(run.first, run.first + run.events)
+            if cursor.next is not None:
+                self._pass_lost(cursor, cursor.next)
+        term_cursor.given_up = term_cursor.given_up or RangeSet()
+        term_cursor.given_up.add(bundle.envelope.first, bundle.last)
+        self._resume(term_cursor)
+
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: report those that are no longer kept."""
         for term, ranges, runs in gone:
@@ -340,7 +354,8 @@ class Edge(Sink):
         """Check all publishers, and forget those that were silent since the last check, except for some.
 
         The checks are so far apart that a silent publisher has nothing in transit, unless it is beyond a partition.
-        Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent.
+        Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent. Events that wait
+        behind a hole arrived before, and are delivered later: until then, they may be at doubted positions.
         """
         silent = [id_ for id_, cursor in self.publishers.items() if cursor.looked_at_next == cursor.next]
         for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
@@ -349,7 +364,7 @@ class Edge(Sink):
         for cursor in self.publishers.values():
             cursor.looked_at_next = cursor.next
             cursor.awaited = cursor.awaited if cursor.awaited.end > (cursor.next or 0) else NO_RANGES
-        if self.doubts is not None:
+        if self.doubts is not None and not any(cursor.held for cursor in self.publishers.values()):
             self.doubts.age(self.publishers)
 
     # ---- losses

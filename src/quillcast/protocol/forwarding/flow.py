@@ -69,13 +69,20 @@ class Flow:
     @property
     def frontier(self) -> int:
         """How far the current term came without a gap. If nothing is kept, nothing counts as missing."""
-        return self.current.frontier if self.keeps else max(self.current.start, self.current.seen.end)
+        return self._frontier(self.current)
+
+    def _frontier(self, stream: Stream) -> int:
+        return stream.frontier if self.keeps else max(stream.start, stream.seen.end)
 
     @property
     def earliest(self) -> int:
         """The first index of the current term from which everything is kept, or in transit."""
         oldest = next(self.log.of(self.term), None)
         return min(oldest.envelope.first, self.frontier) if oldest is not None else self.frontier
+
+    def live_terms(self) -> tuple[Term, ...]:
+        """The terms that go on, the current one last."""
+        return (*(stream.term for stream in self.others), self.term)
 
     def live(self, term: Term) -> Stream | None:
         """The stream of a term that goes on."""
@@ -94,6 +101,8 @@ class Flow:
 
     def begin_beside(self, term: Term, start: int) -> None:
         """A new term begins, and those that are live go on."""
+        if self.live(term) is not None:
+            raise ValueError(f"{term} goes on already")
         if self.begun:
             self.others = (*self.others, self.current)
         self.current = Stream(term, start)
@@ -115,8 +124,8 @@ class Flow:
         self.others, self.current = tuple(live[:-1]), live[-1]
 
     def may_recall(self, term: Term, end: int) -> bool:
-        """Is this an earlier term that was not discarded already, as far as it went?"""
-        return term < self.term and end > self.forgotten.get(term, -1)
+        """Is this an ended term that was not discarded already, as far as it went?"""
+        return term < self.term and self.live(term) is None and end > self.forgotten.get(term, -1)
 
     def recall(self, term: Term, end: int, until: float) -> bool:
         """Record how far an ended term went, even one this peer missed. Its missing events are wanted until `until`.
@@ -164,7 +173,7 @@ class Flow:
 
     def note_forgotten(self, ends: Iterable[tuple[Term, int]]) -> None:
         """Record ended terms that nobody wants any more, and how far they went. What is known here stays."""
-        new = {term: end for term, end in ends if term < self.term and term not in self.past}
+        new = {term: end for term, end in ends if self.may_recall(term, end) and term not in self.past}
         if new:
             self.forgotten = dict(sorted({**new, **self.forgotten}.items())[-FORGOTTEN_MAX:])
 
@@ -194,9 +203,14 @@ class Flow:
         if self.log.end == 0:
             self.log = Log(self.log.budget)  # its first bundle
         log = self.log
+        serial = log.end
         log.append(bundle)
         for channel in self.channels:
-            channel.advance(log)
+            if channel.cursor != serial or channel.filter is not None or channel.backlog:
+                channel.advance(log)
+            elif channel.sink.room() > 0:  # the common case, at less than half the cost
+                channel.cursor = serial + 1
+                channel.sink.take(bundle)
         return True
 
     def restore(self, bundle: Bundle) -> bool:
@@ -211,19 +225,24 @@ class Flow:
         past.end = max(past.end, bundle.last)
         self.log.budget.used_bytes += bundle.size
         for channel in self.channels:
-            if channel.sink.owed:
-                channel.sink.take(bundle)
+            channel.restore(bundle)
         return True
 
     # ---- channels
 
     def open(self, channel: Channel) -> None:
-        """Add a channel, which starts at its cursor."""
+        """Add a channel, which starts at its cursor, or at what is left after it."""
+        channel.cursor = max(channel.cursor, self.log.base)
         self.channels = (*self.channels, channel)
 
     def close(self, channel: Channel) -> None:
         """Remove a channel."""
         self.channels = tuple([other for other in self.channels if other is not channel])
+
+    def serve(self, channel: Channel) -> None:
+        """A channel's sink has room again, or the channel has just begun: pass on what waits, if it is open."""
+        if channel in self.channels:
+            channel.advance(self.log)
 
     def first_over(self, index: int) -> int:
         """The serial at which a channel starts that needs the current term from an index on."""
@@ -235,9 +254,10 @@ class Flow:
         """Discard everything in the log. Returns how many channels were passed over because they had no room."""
         passed_over = 0
         for channel in self.channels:
-            passed_over += channel.cursor < self.log.end
-            channel.cursor = self.log.end
-        self.log.drop()
+            if channel.cursor < self.log.end:
+                channel.cursor = self.log.end
+                passed_over += 1
+        self.log.clear()
         return passed_over
 
     def release(self, below: int, goal_bytes: int = 0, *, term: Term | None = None) -> int:
@@ -312,7 +332,7 @@ class Flow:
         """The first missing index of a term: of an ended one, of what is owed here or a neighbour asked for."""
         stream = self.live(term)
         if stream is not None:
-            return stream.frontier if self.keeps else self.frontier
+            return self._frontier(stream)
         owed = self.owed(term) if term in self.past else None
         return owed.start if owed else None
 

@@ -36,11 +36,6 @@ class Ledger:
     def __init__(self) -> None:
         self._runs: list[Run] = []
 
-    def note(self, bundle: Bundle) -> None:
-        """Record the runs of a discarded bundle."""
-        for run in runs_of(bundle):
-            self.add(run)
-
     def add(self, run: Run) -> None:
         """Add a run, merging it with the last one if possible. Beyond the bound, the oldest runs are forgotten."""
         runs = self._runs

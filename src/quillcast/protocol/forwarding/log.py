@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
+from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import Range
-
-_NO_BUNDLES: list[Bundle | None] = []  # shared by all logs that never held a bundle
 
 
 class Budget:
@@ -27,52 +26,48 @@ class Budget:
 class Log:
     """Bundles by serial number, in order of arrival, whatever their term. The cursors of channels are serial numbers.
 
-    A bundle that is discarded before older ones of another term leaves a hole (None).
+    A bundle of one term may be discarded before older ones of another.
     """
 
-    __slots__ = ("_bundles", "budget", "end", "size_bytes")
+    __slots__ = ("_bundles", "base", "budget", "end", "size_bytes")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
+        self.base = 0
+        """The serial of the oldest kept bundle; `end` if there is none."""
         self.end = 0
         """The serial of the next bundle."""
         self.size_bytes = 0
-        self._bundles = _NO_BUNDLES
-
-    @property
-    def base(self) -> int:
-        """The serial of the oldest kept bundle; `end` if there is none."""
-        return self.end - len(self._bundles)
+        self._bundles: dict[int, Bundle] = EMPTY
 
     def __len__(self) -> int:
         return len(self._bundles)
 
     def append(self, bundle: Bundle) -> None:
         """Add a bundle."""
-        if self._bundles is _NO_BUNDLES:
-            self._bundles = []
-        self._bundles.append(bundle)
+        if self._bundles is EMPTY:
+            self._bundles = {}
+        self._bundles[self.end] = bundle
         self.end += 1
         self.size_bytes += bundle.size
         self.budget.used_bytes += bundle.size
 
     def at(self, serial: int) -> Bundle | None:
         """The bundle with this serial, or None if it is not kept any more."""
-        behind = self.end - serial
-        return self._bundles[-behind] if 0 < behind <= len(self._bundles) else None
+        return self._bundles.get(serial)
 
     def after(self, serial: int) -> Iterator[Bundle]:
         """The kept bundles from a serial on, in order of arrival."""
-        return (bundle for at in range(max(serial, self.base), self.end) if (bundle := self.at(at)) is not None)
+        return (bundle for at, bundle in self._bundles.items() if at >= serial)
 
     def of(self, term: Term) -> Iterator[Bundle]:
         """The kept bundles of a term, in order of arrival."""
-        return (bundle for bundle in self._bundles if bundle is not None and bundle.envelope.term == term)
+        return (bundle for bundle in self._bundles.values() if bundle.envelope.term == term)
 
     def first_over(self, term: Term, index: int) -> int:
         """The first serial whose bundle reaches past an index of a term, or is of another one; the end if none does."""
-        for serial, bundle in enumerate(self._bundles, self.base):
-            if bundle is not None and (bundle.last > index or bundle.envelope.term != term):
+        for serial, bundle in self._bundles.items():
+            if bundle.last > index or bundle.envelope.term != term:
                 return serial
         return self.end
 
@@ -87,8 +82,8 @@ class Log:
         Returns the discarded bundles with their serials.
         """
         gone, left_bytes = list[tuple[int, Bundle]](), self.size_bytes
-        for serial, bundle in enumerate(self._bundles, self.base):
-            if bundle is None or bundle.envelope.term != term:
+        for serial, bundle in self._bundles.items():
+            if bundle.envelope.term != term:
                 continue
             if bundle.last > below or left_bytes <= goal_bytes:
                 break
@@ -97,34 +92,30 @@ class Log:
         self._take_out(gone)
         return gone
 
-    def drop(self, term: Term | None = None) -> list[Bundle]:
-        """Discard all bundles, or those of a term, and return them."""
-        of_term = [
-            (serial, bundle)
-            for serial, bundle in enumerate(self._bundles, self.base)
-            if bundle is not None and (term is None or bundle.envelope.term == term)
-        ]
-        self._take_out(of_term)
-        return [bundle for _, bundle in of_term]
+    def drop(self, term: Term) -> list[Bundle]:
+        """Discard the bundles of a term, and return them."""
+        gone = [(serial, bundle) for serial, bundle in self._bundles.items() if bundle.envelope.term == term]
+        self._take_out(gone)
+        return [bundle for _, bundle in gone]
+
+    def clear(self) -> None:
+        """Discard all bundles."""
+        self._bundles = EMPTY
+        self.budget.used_bytes -= self.size_bytes
+        self.base, self.size_bytes = self.end, 0
 
     def _take_out(self, gone: list[tuple[int, Bundle]]) -> None:
-        if not gone:
-            return
-        bundles, base = self._bundles, self.base
-        for serial, _ in gone:
-            bundles[serial - base] = None
-        holes = next((at for at, bundle in enumerate(bundles) if bundle is not None), len(bundles))
-        del bundles[:holes]
-        size_bytes = sum(bundle.size for _, bundle in gone)
-        self.size_bytes -= size_bytes
-        self.budget.used_bytes -= size_bytes
+        for serial, bundle in gone:
+            del self._bundles[serial]
+            self.size_bytes -= bundle.size
+            self.budget.used_bytes -= bundle.size
+        if gone:
+            self.base = next(iter(self._bundles), self.end)
 
     def bytes_between(self, first: int, last: int) -> int:
         """The size of the kept bundles from serial `first` to before `last`."""
-        base = self.base
-        kept = self._bundles[max(0, first - base) : max(0, last - base)]
-        return sum(bundle.size for bundle in kept if bundle is not None)
+        return sum(bundle.size for serial in range(max(first, self.base), last) if (bundle := self.at(serial)))
 
     def bundles(self) -> list[Bundle]:
         """All kept bundles, in order of arrival."""
-        return [bundle for bundle in self._bundles if bundle is not None]
+        return list(self._bundles.values())

@@ -1,20 +1,21 @@
 """The forwarding table: topics and their flows. `ForwardingTable.arrive` is the whole way of a bundle through a peer.
 
-1. Find the flow of the bundle's topic. A bundle of a later term than those known is announced to the control plane.
+1. Find the flow of the bundle's topic. A term that is not known yet is announced to the control plane.
 2. Pass the topic's entrance, where it has a handler of its own.
 3. Note the range in its stream. A repeat ends here. So does a bundle of an ended term, unless it is a repair.
 4. Hand the same bytes to each channel, as far as its sink has room. What waits stays in the log.
 5. Tell the control plane, and return the sender's credit.
 """
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import NO_TERM, REPAIR, Term
+from quillcast.core.envelope import REPAIR, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repaired, Repeated
-from quillcast.protocol.forwarding.channels import Filter
+from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 
@@ -23,7 +24,7 @@ class FlowListener(Protocol):
     """What the control planes learn of flows, at once and on the way of a bundle: keep it short."""
 
     def new_term(self, flow: Flow, term: Term) -> None:
-        """A bundle of a later term than the current one came. It is dropped unless the term begins now."""
+        """A bundle of an unknown term came. It is dropped unless the term begins now, or is recalled."""
         ...
 
     def moved(self, flow: Flow, bundle: Bundle) -> None:
@@ -54,6 +55,7 @@ class ForwardingTable:
         self.listener: FlowListener = _Nobody(host)
         self.repeats = 0
         self.dropped = 0
+        self._turn = 0  # which of the channels to a peer goes on first
 
     def open(self, flow: Flow) -> Flow:
         """Add a topic's flow."""
@@ -65,18 +67,17 @@ class ForwardingTable:
         flow = self.flows.pop(topic, None)
         self.entrances.pop(topic, None)
         if flow is not None:
-            flow.log.drop()
+            flow.log.clear()
             for term in list(flow.past):
                 flow.forget(term)
 
     def arrive(self, sender: Contact, bundle: Bundle) -> None:
         """A neighbour's bundle arrived: pass it on, and return its credit now or when the buffers have room."""
         envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
-        if flow is not None and envelope.term > flow.current.term:
+        if flow is not None and envelope.term != flow.current.term and not flow.knows(envelope.term):
             listener.new_term(flow, envelope.term)
-        if (
-            flow is None or flow.current.term is NO_TERM
-        ):  # it is not known yet from where on this peer is owed the topic
+            flow = self.flows.get(envelope.topic)  # hearing of it may have ended this peer's part in the topic
+        if flow is None or not (flow.begun or flow.past):  # from where on it is owed is not known yet
             self.host.release(sender.node_id, bundle.size)
             self._drop(bundle, "no_flow")
             return
@@ -110,6 +111,16 @@ class ForwardingTable:
             self.listener.gap(flow)
         self._moved(flow, bundle)
         return True
+
+    def resume(self, to: Contact, ways: Iterable[tuple[Flow, Channel]]) -> None:
+        """There is credit towards a peer again: the channels that lead to it go on, each first in its turn."""
+        waiting = [(flow, channel) for flow, channel in ways if channel.cursor < flow.log.end]
+        first = self._turn % len(waiting) if waiting else 0
+        self._turn += 1
+        for flow, channel in (*waiting[first:], *waiting[:first]):
+            flow.serve(channel)
+            if self.host.room(to) <= 0:
+                break
 
     def _restore(self, flow: Flow, bundle: Bundle) -> bool:
         """Keep a repair of an ended term. Drop other bundles of one: their root does not know that it has ended."""

@@ -26,9 +26,8 @@ class Group(Protocol):
 
     flow: Flow
 
-    @property
-    def known_end(self) -> int:
-        """How far the current term is known to have gone, even if its events never came here."""
+    def known_end(self, term: Term) -> int:
+        """How far a live term is known to have gone, even if its events never came here."""
         ...
 
     @property
@@ -39,6 +38,10 @@ class Group(Protocol):
     @property
     def root(self) -> bytes | None:
         """The nodeId of the current term's root, if it is another than `upstream`; None otherwise."""
+        ...
+
+    def may_be_late(self, within_s: float) -> bool:
+        """May events be late because publishers are held back, or were until a while ago?"""
         ...
 
     def members(self) -> Iterator[Member]:
@@ -75,10 +78,6 @@ class Groups(Protocol):
 
     def ask_root(self, group: Group, message: Message) -> None:
         """Take a request to the root of the topic."""
-        ...
-
-    def may_be_late(self, group: Group) -> bool:
-        """May events come later than usual, because publishers are held back or were until lately?"""
         ...
 
     def is_pressed(self) -> bool:

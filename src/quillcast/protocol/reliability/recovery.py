@@ -85,11 +85,12 @@ class Recovery:
     def _look_over(self, group: Group) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(group)
         flow = group.flow
-        if missing := self._missing(group):
-            gap = self._gap(flow.topic, flow.term)
-            gap.look(missing, self.host.now())
-            self._fill_present(group, gap)
-            yield (flow.topic, flow.term), gap
+        for term in flow.live_terms():
+            if missing := self._missing(group, term):
+                gap = self._gap(flow.topic, term)
+                gap.look(missing, self.host.now())
+                self._fill_present(group, term, gap)
+                yield (flow.topic, term), gap
         for term in sorted(flow.past):
             if wanted := self._wanted(group, term):
                 gap = self._gap(flow.topic, term)
@@ -100,33 +101,33 @@ class Recovery:
     def _gap(self, topic: bytes, term: Term) -> Gap:
         return self.gaps.get((topic, term)) or Gap(self.host.now(), 2 * self.times.gap_s)
 
-    def _missing(self, group: Group) -> list[Range]:
-        return group.flow.current.missing(group.known_end)
+    def _missing(self, group: Group, term: Term) -> list[Range]:
+        stream = group.flow.live(term)
+        return stream.missing(group.known_end(term)) if stream is not None else []
 
-    # ---- the current term
+    # ---- live terms
 
-    def _fill_present(self, group: Group, gap: Gap) -> None:
+    def _fill_present(self, group: Group, term: Term, gap: Gap) -> None:
         """Request what was already missing at the last check, from one source after another, or give it up."""
         flow, upstream = group.flow, group.upstream
-        missing = intersection(gap.confirmed, self._missing(group))
+        missing = intersection(gap.confirmed, self._missing(group, term))
         if not missing or upstream is None:
             return
         sources = group.sources()
         gap.ask_among([*(contact.node_id for contact in sources), *([ROOT] if group.root is not None else [])])
         for contact in sources:
-            self._ask(contact, flow.topic, flow.term, gap.to_ask(contact.node_id, missing, self.host.now()))
+            self._ask(contact, flow.topic, term, gap.to_ask(contact.node_id, missing, self.host.now()))
         if ROOT in gap.sources:
-            self._ask_root(group, gap.to_ask(ROOT, missing, self.host.now()))
+            self._ask_root(group, term, gap.to_ask(ROOT, missing, self.host.now()))
         final = intersection(missing, gap.sources[upstream.node_id].released)
         gone = gap.nobody_has(final, self.host.now(), 0.0, self.times.give_up_s)
-        self._give_up(group, flow.term, gap, gone)
-        self._press(group, flow.term, gap, sources)
+        self._give_up(group, term, gap, gone)
+        self._press(group, term, gap, sources)
 
-    def _ask_root(self, group: Group, ranges: list[Range]) -> None:
+    def _ask_root(self, group: Group, term: Term, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_root"))
-            topic, term = group.flow.topic, group.flow.term
-            self.groups.ask_root(group, FetchFromRoot(topic, term, ranges, self.host.contact))
+            self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, self.host.contact))
 
     def _give_up(self, group: Group, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
@@ -187,8 +188,8 @@ class Recovery:
         """
         flow = group.flow
         awaited, present = flow.may_be_readmitted(term, gone), self.gaps.get((flow.topic, flow.term))
-        incomplete = present is not None and bool(intersection(present.confirmed, self._missing(group)))
-        if incomplete or self.groups.may_be_late(group):
+        incomplete = present is not None and bool(intersection(present.confirmed, self._missing(group, flow.term)))
+        if incomplete or group.may_be_late(self.times.lease_s):
             known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, gone))
             awaited.update(difference(gone, known))
         return awaited
@@ -214,8 +215,8 @@ class Recovery:
             self._fill(group, term, gap)
 
     def _fill(self, group: Group, term: Term, gap: Gap) -> None:
-        if term == group.flow.term:
-            self._fill_present(group, gap)
+        if group.flow.live(term) is not None:
+            self._fill_present(group, term, gap)
         elif term in group.flow.past:
             self._fill_past(group, term, gap)
 

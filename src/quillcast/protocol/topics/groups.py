@@ -8,6 +8,7 @@ from quillcast.core.ranges import Range
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.reliability.group import Group, Member
 from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.terms import Terms
@@ -17,12 +18,11 @@ from quillcast.protocol.topics.state.tree import Tree
 class TreeGroup:
     """The neighbours of a peer in one topic's tree (`reliability.group.Group`)."""
 
-    def __init__(self, tree: Tree, me: bytes, neighbours: Neighbours) -> None:
-        self.tree, self.flow, self.me, self.neighbours = tree, tree.flow, me, neighbours
+    def __init__(self, tree: Tree, me: bytes, neighbours: Neighbours, held_back: HeldBack) -> None:
+        self.tree, self.flow, self.me, self.neighbours, self.held_back = tree, tree.flow, me, neighbours, held_back
 
-    @property
-    def known_end(self) -> int:
-        return self.tree.known_end
+    def known_end(self, term: Term) -> int:
+        return self.tree.known_end if term == self.tree.term else 0
 
     @property
     def upstream(self) -> Contact | None:
@@ -31,6 +31,9 @@ class TreeGroup:
     @property
     def root(self) -> bytes | None:
         return self.tree.path[0] if len(self.tree.path) > 1 else None
+
+    def may_be_late(self, within_s: float) -> bool:
+        return self.held_back.lately(self.tree.topic, within_s)
 
     def members(self) -> Iterator[Member]:
         if self.tree.parent is not None:
@@ -66,7 +69,7 @@ class TreeGroups:
 
     def find(self, topic: bytes) -> TreeGroup | None:
         tree = self.trees.get(topic)
-        return TreeGroup(tree, self.me, self.neighbours) if tree is not None else None
+        return TreeGroup(tree, self.me, self.neighbours, self.reports.held_back) if tree is not None else None
 
     def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
         tree = self.trees[group.flow.topic]
@@ -82,9 +85,6 @@ class TreeGroups:
 
     def ask_root(self, group: Group, message: Message) -> None:
         self.ring.route(message, group.flow.topic)
-
-    def may_be_late(self, group: Group) -> bool:
-        return self.trees[group.flow.topic].may_be_late(self.flow_control.host.now(), self.flow_control.config.lease_s)
 
     def is_pressed(self) -> bool:
         return self.flow_control.budget.over

@@ -107,6 +107,8 @@ class Housekeeping:
         flow = tree.flow
         for term in flow.overdue(now):
             if self._may_come_again(tree, term, now):
+                if not flow.waits_for(term):
+                    flow.discard_past(term)  # nobody here waits for what is kept of it
                 continue
             flow.give_up_owed(term)
             if self._may_forget(tree, term):
@@ -115,29 +117,31 @@ class Housekeeping:
         for edge in tree.subscriptions:
             edge.forget(flow.knows)
             waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
-            before = now - self.config.lease_s - self._late_s(tree, now)
+            before = now - self.config.lease_s - self._late_s(tree)
             if not waits and edge.give_up_holes(before, edge.channel.untaken(flow.log)):
                 self.reports.touch(tree)
 
     def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
-        """May publishers that were held back send what a subscriber here lacks again? It is awaited for some time.
+        """May publishers that were held back send what a subscriber here lacks again? It is awaited for another lease.
 
         What others kept of the term may have filled the root's buffers until now. A root does not wait: what it keeps
         itself may be what holds its publishers back.
         """
-        flow, past = tree.flow, tree.flow.past[term]
+        flow = tree.flow
+        past = flow.past[term]
         if tree.descriptor.settings.slow != "wait" or tree.root is not None:
             return False
-        if not past.until <= now < past.until + max(self.config.lease_s, self._late_s(tree, now)):
+        if not past.until <= now < past.until + self.config.lease_s:
             return False
         lacking = [lost for edge in tree.subscriptions for lost in edge.lacking(term, past.seen, past.end)]
         known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, lacking))
-        unknown = difference(lacking, known) if tree.may_be_late(now, self.config.lease_s) else []
+        unknown = difference(lacking, known) if self._late_s(tree) else []
         return bool(unknown or flow.may_be_readmitted(term, lacking))
 
-    def _late_s(self, tree: Tree, now: float) -> float:
-        """For how much longer to wait for events, because publishers are held back or were until a lease ago."""
-        return self.config.past_terms_s if tree.may_be_late(now, self.config.lease_s) else 0.0
+    def _late_s(self, tree: Tree) -> float:
+        """For how much longer to wait for events, if publishers are held back or were until a lease ago."""
+        is_late = self.reports.held_back.lately(tree.topic, self.config.lease_s)
+        return self.config.lease_s if is_late else 0.0
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""

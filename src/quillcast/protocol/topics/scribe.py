@@ -97,7 +97,7 @@ class Scribe:
         "intake", "keepers", "known", "leadership_transfer", "membership", "neighbours", "open_trees",
         "overlay", "placement", "policy", "progress", "publishers", "publishing", "recovery", "rendezvous",
         "repair", "replication", "reporting", "reports", "rivals", "streams", "subscribing", "successors",
-        "table", "terms", "trees", "turn",
+        "table", "terms", "trees",
     )  # fmt: skip
 
     def __init__(
@@ -108,7 +108,6 @@ class Scribe:
         self.streams, self.table, self.policy, self.dispatch = streams, table, policy, dispatch
         self.trees: dict[bytes, Tree] = {}
         self.handlers: dict[bytes, Handlers] = {}
-        self.turn = 0  # which of the channels to a neighbour comes first when it has room again: each in its turn
         self.answers = Answers(host, overlay, dispatch)
         self.successors = Successors()
         self._make_state()
@@ -343,14 +342,9 @@ class Scribe:
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
-        trees = [tree for tree in linked(self.streams, self.trees, contact.node_id) if contact.node_id in tree.children]
-        waiting = [tree for tree in trees if tree.children[contact.node_id].channel.cursor < tree.flow.log.end]
-        first = self.turn % len(waiting) if waiting else 0
-        self.turn += 1
-        for tree in (*waiting[first:], *waiting[:first]):
-            tree.children[contact.node_id].channel.advance(tree.flow.log)
-            if self.host.room(contact) <= 0:
-                break
+        node, trees = contact.node_id, linked(self.streams, self.trees, contact.node_id)
+        ways = [(tree.flow, tree.children[node].channel) for tree in trees if node in tree.children]
+        self.table.resume(contact, ways)
         self.publishing.room(contact)
 
     def check(self) -> None:

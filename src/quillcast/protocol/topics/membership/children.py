@@ -99,6 +99,7 @@ class ChildrenTables:
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
+        self.placement.install(tree)
         for join in list(tree.waiting.values()):
             del tree.waiting[join.child.node_id]
             if join.child.node_id in tree.path:
@@ -107,7 +108,7 @@ class ChildrenTables:
                 self._accept(tree, join, gone)
         tree.waiting = tree.waiting or EMPTY
         for child in tree.children.values():
-            child.channel.advance(tree.flow.log)
+            tree.flow.serve(child.channel)
 
     def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
         """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
@@ -126,7 +127,7 @@ class ChildrenTables:
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
                 self.host.carry(contact, bundle)
-        child.channel.advance(tree.flow.log)
+        tree.flow.serve(child.channel)
         if tree.root is not None:
             tree.root.heard_from((contact.node_id,))  # of this term it has nothing, and covers nothing yet
         self.reports.touch(tree)
@@ -209,6 +210,7 @@ class ChildrenTables:
         if lease and awaited and not child.is_cut:
             leaf = not whose and link_reports.is_leaf(self.streams, node, tree.topic)
             tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
+        self.placement.install(tree)
         self.streams.drop(child.contact, tree.topic)
         self.links.remove(node)
         self.host.trace(ChildRemoved(tree.topic, node, why))

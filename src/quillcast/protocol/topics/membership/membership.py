@@ -205,7 +205,7 @@ class TreeMembership:
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
-        tree.note_held_back(self.host.now(), held_back=False)
+        self.reports.note_held_back(tree, held_back=False)
         self.note_former(tree.topic, parent.node_id)
         self.streams.drop(parent, tree.topic)
         self.parents.remove(parent.node_id)

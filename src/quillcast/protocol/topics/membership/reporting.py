@@ -115,7 +115,7 @@ class Reporting:
         child.note_report(report)
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
-        child.channel.advance(tree.flow.log)
+        tree.flow.serve(child.channel)
         self.reports.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
@@ -134,8 +134,7 @@ class Reporting:
             self.reports.touch(tree)
         tree.follow_path(interned(report.path))
         tree.fallbacks, tree.parent_held = interned(report.fallbacks), report.held
-        if tree.note_held_back(self.host.now(), held_back=report.held_back):
-            self.reports.touch(tree)
+        self.reports.note_held_back(tree, held_back=report.held_back)
         self.terms.heard_of(tree, term)
         if term > tree.term:
             self.terms.enter(tree, term, 0)

@@ -90,7 +90,7 @@ class Subscribing:
         tree = self.trees.by_topic.get(subscription.topic)
         if tree is not None and subscription in tree.subscriptions:
             log, channel, first = tree.flow.log, subscription.channel, subscription.channel.cursor
-            channel.advance(log)
+            tree.flow.serve(channel)
             tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
             self.progress.moved(tree, log.bytes_between(first, channel.cursor))
 
@@ -132,7 +132,7 @@ class Subscribing:
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
             edge.miss(gone or tree.flow.gone(first))
-        edge.channel.advance(tree.flow.log)
+        tree.flow.serve(edge.channel)
         self.reports.touch(tree)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:

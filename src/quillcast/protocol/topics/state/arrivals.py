@@ -26,10 +26,10 @@ class Arrivals:
     def new_term(self, flow: Flow, term: Term) -> None:
         """Enter the term, unless this peer is a root, which outdoes it, or does not know yet from where it is owed."""
         tree = self.trees[flow.topic]
-        if not flow.begun and not tree.attached:
+        if term < flow.term or (not flow.begun and not tree.attached):
             return
         self.terms.heard_of(tree, term)
-        if tree.root is None:
+        if tree.root is None and flow.topic in self.trees:
             self.terms.enter(tree, term, 0)
 
     def moved(self, flow: Flow, bundle: Bundle) -> None:

@@ -118,7 +118,7 @@ class FlowControl:
             if tree.topic not in self.withheld_by_topic:
                 self.withheld_by_topic[tree.topic] = deque()
                 self.host.trace(Mark("topic_blocked"))
-                self._note_held_back(tree, held_back=True)
+                self.reports.note_held_back(tree, held_back=True)
             self.withheld_by_topic[tree.topic].append((sender, size_bytes))
         else:
             self.release(sender, size_bytes, tree.topic)
@@ -131,15 +131,10 @@ class FlowControl:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
         relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.trees.get(topic))]
         for tree in (self.trees[topic] for topic in relieved if topic in self.trees):
-            self._note_held_back(tree, held_back=False)
+            self.reports.note_held_back(tree, held_back=False)
         due = [(*credit, topic) for topic in relieved for credit in self.withheld_by_topic.pop(topic)]
         for sender, size_bytes, topic in due:  # this may ease others, too
             self.release(sender, size_bytes, topic)
-
-    def _note_held_back(self, tree: Tree, *, held_back: bool) -> None:
-        """Those below wait longer for what publishers keep."""
-        if tree.note_held_back(self.host.now(), held_back=held_back):
-            self.reports.touch(tree)
 
     def _is_to_wait(self, tree: Tree | None) -> bool:
         return tree is not None and tree.root is not None and self._has_its_share(tree)

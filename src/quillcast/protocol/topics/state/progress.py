@@ -82,7 +82,11 @@ class Progress:
         self.streams.put(child, tree.topic, self._parent_report(tree))
 
     def _parent_report(self, tree: Tree) -> bytes:
-        return link_reports.encode(tree.parent_report(self.host.me, self.placement.stand_ins(tree)))
+        return link_reports.encode(
+            tree.parent_report(
+                self.host.me, self.placement.stand_ins(tree), held_back=tree.topic in self.reports.held_back
+            )
+        )
 
     # ---- what is stable
 

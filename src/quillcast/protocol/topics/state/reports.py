@@ -1,6 +1,7 @@
 """Which topics have news for the neighbours in their trees, and when the neighbours are told."""
 
 from quillcast.core.host import Host, Timer
+from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.tree import Tree
 
 
@@ -16,6 +17,7 @@ class Reports:
         self.dirty: dict[bytes, None] = {}
         self.timer_set = False
         self.reported_at = float("-inf")
+        self.held_back = HeldBack(host)
 
     def touch(self, tree: Tree) -> None:
         """Something about the tree is to be told to its neighbours in the next report."""
@@ -25,9 +27,15 @@ class Reports:
             due = self.reported_at + self.report_s - self.host.now()
             self.host.set_timer(ReportDue(), max(0.0, due))  # after a quiet time at once
 
+    def note_held_back(self, tree: Tree, *, held_back: bool) -> None:
+        """The root holds publishers back, or does so no more: those below are told, if that is news."""
+        if self.held_back.note(tree.topic, held_back=held_back):
+            self.touch(tree)
+
     def forget(self, tree: Tree) -> None:
         """The tree is gone: there is nothing to tell about it."""
         self.dirty.pop(tree.topic, None)
+        self.held_back.forget(tree.topic)
 
     def take(self) -> list[bytes]:
         """The report is made now: the topics that it covers."""

@@ -1,7 +1,6 @@
 """One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
 
 from collections.abc import Iterable, Iterator
-from math import inf
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.interning import EMPTY
@@ -19,15 +18,13 @@ from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildRep
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.subscription import Subscription
 
-_NEVER = -inf
-
 
 class Tree:
     """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one.
 
     `flow` is the topic's entry in the forwarding table, which the data path reads. The rest is Scribe's.
     A peer may be a leaf of ten thousand: what a leaf has none of is `EMPTY`, until `enter`, `await_parent`,
-    `begin_later` or `depart` enters something.
+    `begin_later` or `orphan_lease` enters something.
     """
 
     __slots__ = (
@@ -38,7 +35,6 @@ class Tree:
         "fallbacks",
         "flow",
         "heard",
-        "held_back_until",
         "joining",
         "keeping_until",
         "lost_parent",
@@ -72,7 +68,6 @@ class Tree:
         self.parent_frontier = 0
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
-        self.held_back_until = _NEVER  # until when the root held publishers back; inf: it still does
         self.lost_parent = b""
         self.moved = False  # between two parents, even if no new one has accepted it yet
         self.joining = False
@@ -379,22 +374,6 @@ class Tree:
             if lease.until > now:
                 yield lease
 
-    def note_held_back(self, now: float, *, held_back: bool) -> bool:
-        """The root holds publishers back, or does so no more. True if that is news."""
-        if held_back == self.held_back:
-            return False
-        self.held_back_until = inf if held_back else now
-        return True
-
-    @property
-    def held_back(self) -> bool:
-        """Does the root hold publishers back?"""
-        return self.held_back_until == inf
-
-    def may_be_late(self, now: float, within_s: float) -> bool:
-        """May events be late because publishers are held back, or were until a while ago?"""
-        return now < self.held_back_until + within_s
-
     def child_report(self, now: float) -> ChildReport:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
@@ -409,7 +388,7 @@ class Tree:
             leaf,
         )
 
-    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentReport:
+    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...], *, held_back: bool) -> ParentReport:
         """What to tell the children."""
         return ParentReport(
             self.term,
@@ -418,7 +397,7 @@ class Tree:
             self.path_here(me),
             fallbacks,
             self.flow.held(),
-            self.held_back,
+            held_back,
         )
 
     def check_place(self, me: bytes) -> None:
