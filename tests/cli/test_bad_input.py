@@ -48,6 +48,8 @@ TYPING = [
     (["top", "--once", "--interval", "inf"], "inf is not in the range"),
     (["topic", "set", "t"], "nothing to set"),
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
+    (["topic", "create", "t", "--event-bytes-max", "0"], "must lie between 1 and"),
+    (["topic", "create", "t", "--order", "none"], "goes with delivery = 'best_effort'"),
     (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),
     (["bench", "pub", "t", "--rate", "inf"], "inf is not a finite number"),
     (["bench", "latency", "--seconds", "nan"], "nan is not a finite number"),
@@ -105,7 +107,7 @@ def test_a_file_without_credentials_is_a_clear_error(quillcast: Commands, tmp_pa
     (tmp_path / "empty").touch()
     code, _, err = quillcast.run("pub", "t", "x", "--as", str(tmp_path / "empty"))
     assert code == 2
-    assert_one_line(err, "empty holds no credentials, which are an Ed25519 key without a password (PEM)")
+    assert_one_line(err, "empty holds no credentials (an Ed25519 key in PEM format, without a password)")
     assert "http" not in err
 
 

@@ -134,7 +134,7 @@ def test_subscribers_without_an_event_are_named(quillcast: Commands) -> None:
 
 def test_a_subscriber_gives_up_if_asked(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("silence", "--timeout", "0.2", "--count", "2")
-    assert subscriber.end() == (1, "", "quillcast: no event of silence came for 0.2 s, after 0\n")
+    assert subscriber.end() == (1, "", "quillcast: no event of silence arrived for 0.2 s; 0 arrived before\n")
 
 
 def test_json_tells_all_about_an_event(quillcast: Commands) -> None:
