@@ -66,7 +66,7 @@ def _options() -> argparse.Namespace:
         parser.error("there are at least two rounds")
     for tree in (options.base, options.new):
         if not (tree / "src" / "quillcast").is_dir():
-            parser.error(f"{tree} is no checkout: it has no src/quillcast")
+            parser.error(f"{tree} is not a checkout: it has no src/quillcast")
     return options
 
 

@@ -13,7 +13,7 @@ settings.load_profile("quillcast")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is long is slow, so that `-m "not slow"` leaves it out too."""
+    """Long tests are slow too, so that `-m "not slow"` leaves them out."""
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker("slow")

@@ -1,4 +1,4 @@
-"""Who may import whom: each layer knows only what stands below it, and protocols reach the world through the Host."""
+"""Which layer may import which: only those below it; and protocols reach the world through the Host."""
 
 import ast
 import subprocess
@@ -82,7 +82,7 @@ def test_every_module_has_its_place_in_the_order() -> None:
     assert [name for name, _ in modules() if entry(name) == "quillcast" and name not in PACKAGES] == []
 
 
-def test_each_layer_imports_only_what_stands_below_it() -> None:
+def test_each_layer_imports_only_lower_ones() -> None:
     broken = [
         f"{name} imports {imported}"
         for name, tree in modules()
@@ -93,7 +93,7 @@ def test_each_layer_imports_only_what_stands_below_it() -> None:
     assert broken == []
 
 
-def test_each_folder_of_live_imports_only_what_stands_below_it() -> None:
+def test_each_folder_of_live_imports_only_lower_ones() -> None:
     broken = [
         f"{name} imports {imported}"
         for name, tree in modules()
@@ -168,7 +168,7 @@ def test_circles_are_found_whatever_way_they_take() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """What is imported for type checkers, or inside a function, ties modules together like any other import."""
+    """Imports for type checkers, or inside functions, tie modules together like any other import."""
     assert circles(import_graph()) == []
 
 

@@ -32,7 +32,7 @@ EXTERNAL = set((Path(__file__).parent / "external_names.txt").read_text().split(
 
 
 def spans(page: Path) -> Iterator[str]:
-    """What a page marks as code within a line."""
+    """Inline code of a page."""
     return iter(dict.fromkeys(SPAN.findall(FENCE.sub("", page.read_text()))))
 
 
@@ -196,7 +196,7 @@ def test_the_import_chain_that_is_drawn_is_the_longest() -> None:
 
 
 def test_external_names_are_used() -> None:
-    """What no page names any more leaves the list."""
+    """Names that no page uses any more leave the list."""
     words = {word for page in PAGES for span in spans(page) for word in (*PATH.findall(span), *NAME.findall(span))}
     words |= {part for word in words for part in word.split(".")}
     assert sorted(EXTERNAL - words) == []

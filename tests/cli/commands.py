@@ -18,7 +18,7 @@ PATIENCE_S = 30.0  # a test that waits longer fails; nothing is expected to take
 
 
 def hear_signals() -> None:
-    """What runs the tests may ignore signals, as `nohup` does, and then its children would, too."""
+    """Restores signals that the test runner may ignore, as `nohup` does, because children would inherit that."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -99,7 +99,7 @@ class Commands:
         return self.json_of(self.start(*arguments, "--json"))
 
     def json_or_alarm(self, *arguments: str) -> Any:
-        """What a check prints as JSON, be it an alarm."""
+        """What a check prints as JSON, even if it is an alarm."""
         return json.loads(self.run(*arguments, "--json")[1])
 
     def json_of(self, command: Command) -> Any:
@@ -116,7 +116,7 @@ def topic_near(node_id: str) -> str:
 
 
 def read_terminal(fd: int) -> bytes:
-    """What a terminal shows next; nothing once nobody is at its other side."""
+    """What a terminal shows next; nothing once its other end is closed."""
     try:
         return os.read(fd, 1 << 16)
     except OSError:

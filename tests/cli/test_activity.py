@@ -54,7 +54,7 @@ OTHER = replace(STATUS, node_id=BOB, topics=(LEAF,), neighbours=())
 
 
 def look(at_s: float, *statuses: NodeStatus) -> Look:
-    """What the peers told at a time."""
+    """The statuses of the peers at one time."""
     by_node = {status.node_id: status for status in statuses}
     return Look(at_s, by_node, dict.fromkeys(by_node, at_s / 4), ())
 

@@ -48,6 +48,8 @@ TYPING = [
     (["top", "--once", "--interval", "inf"], "inf is not in the range"),
     (["topic", "set", "t"], "nothing to set"),
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
+    (["topic", "create", "t", "--event-bytes-max", "0"], "must lie between 1 and"),
+    (["topic", "create", "t", "--order", "none"], "goes with delivery = 'best_effort'"),
     (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),
     (["bench", "pub", "t", "--rate", "inf"], "inf is not a finite number"),
     (["bench", "latency", "--seconds", "nan"], "nan is not a finite number"),
@@ -90,7 +92,7 @@ def test_invalid_requests_exit_with_2(quillcast: Commands, arguments: list[str],
         (["pub", LONG, "x"], "is not a topic name"),
         (["pub", f"{LONG}/+", "x"], "is not a topic name"),
         (["sub", "t", "--network", LONG], "is not a network name"),
-        (["sub", "t", "--name", LONG], "is no name for a subscription"),
+        (["sub", "t", "--name", LONG], "is not a valid subscription name"),
     ],
     ids=["topic", "pattern", "network", "label"],
 )
@@ -105,7 +107,7 @@ def test_a_file_without_credentials_is_a_clear_error(quillcast: Commands, tmp_pa
     (tmp_path / "empty").touch()
     code, _, err = quillcast.run("pub", "t", "x", "--as", str(tmp_path / "empty"))
     assert code == 2
-    assert_one_line(err, "empty holds no credentials, which are an Ed25519 key without a password (PEM)")
+    assert_one_line(err, "empty holds no credentials (an Ed25519 key in PEM format, without a password)")
     assert "http" not in err
 
 
@@ -177,7 +179,7 @@ def test_a_fault_of_the_system_is_one_line_too(quillcast: Commands, tmp_path: Pa
 
 @pytest.mark.live
 class TestWithAPeer:
-    """What needs somebody else to be wrong about."""
+    """Requests that are wrong only because of other peers."""
 
     @pytest.fixture
     def node(self, quillcast: Commands, tmp_path: Path) -> dict[str, str]:

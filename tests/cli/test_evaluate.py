@@ -29,6 +29,7 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        ([], "Missing argument 'EXPERIMENT'"),
         (["scribe-2003"], "built-in: churn, internet-10m"),
         (["scribe-2002", "--nodes", "1"], "1 is not in the range"),
         (["scribe-2002", "--nodes", "2000"], "2000 peers are too few for 1500 groups"),

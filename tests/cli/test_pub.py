@@ -6,6 +6,7 @@ import time
 import pytest
 
 from quillcast.cli import pub
+from quillcast.cli.app import run
 from quillcast.live.config import LiveConfig
 from tests.cli.commands import Commands
 
@@ -38,3 +39,13 @@ def test_a_stopped_peer_of_this_machine_does_not_block_publishing(quillcast: Com
         assert hears.end()[:2] == (0, "heard\n")
     finally:
         stopped.signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--whole"]], ids=["lines", "whole"])
+def test_a_closed_standard_input_is_refused_before_the_node_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as Python finds it after `<&-`
+    assert run(["pub", "t", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err == "quillcast: standard input is closed; give a MESSAGE or --file (quillcast pub --help)\n"

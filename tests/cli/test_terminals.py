@@ -100,7 +100,7 @@ def test_files_and_input_are_one_event_each_if_asked(quillcast: Commands, tmp_pa
     assert got == ["one\none", "two\ntwo", "a\nb\n"]
 
 
-def test_publishing_goes_on_until_ctrl_c_if_asked(quillcast: Commands) -> None:
+def test_publishing_continues_until_ctrl_c_if_asked(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("ticks", "--count", "3")
     publisher = quillcast.start("pub", "ticks", "tick {{count}}", "--count", "0", "--rate", "50")
     assert subscriber.end() == (0, "tick 1\ntick 2\ntick 3\n", "")
@@ -134,7 +134,7 @@ def test_subscribers_without_an_event_are_named(quillcast: Commands) -> None:
 
 def test_a_subscriber_gives_up_if_asked(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("silence", "--timeout", "0.2", "--count", "2")
-    assert subscriber.end() == (1, "", "quillcast: no event of silence came for 0.2 s, after 0\n")
+    assert subscriber.end() == (1, "", "quillcast: no event of silence arrived for 0.2 s; 0 arrived before\n")
 
 
 def test_json_tells_all_about_an_event(quillcast: Commands) -> None:

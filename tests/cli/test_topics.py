@@ -1,4 +1,4 @@
-"""What is told of topics: their owner and lists, what they had, and those that nobody uses yet."""
+"""What commands show of topics: owners, access lists, events, and topics that are not used yet."""
 
 import json
 import re

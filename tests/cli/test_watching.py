@@ -54,12 +54,12 @@ TREE = TreeStatus(
 
 
 def leaf(**lag: Any) -> dict[str, Any]:
-    """What changes in a tree whose second peer has a subscription that is so far behind."""
+    """The changes to a tree whose second peer has a subscription so far behind."""
     return {"peers": (ROOT, replace(LEAF, lags=(replace(LAG, **lag),)))}
 
 
 def unresponsive(**known: Any) -> dict[str, Any]:
-    """What changes in a tree of which a peer does not answer."""
+    """The changes to a tree of which one peer does not answer."""
     peer = UnresponsivePeer(BOB, None, lost=False, behind_events=0)
     return {"complete": False, "peers": (ROOT,), "unresponsive": (replace(peer, **known),)}
 

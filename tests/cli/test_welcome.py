@@ -1,4 +1,4 @@
-"""What people meet first: the five commands that matter, help, completion, and colour only where somebody sees it."""
+"""What people meet first: the five commands that matter, help, completion, and colour only on terminals."""
 
 import os
 import pty
@@ -39,7 +39,7 @@ def groups(group: click.Group, path: str = "") -> Iterator[str]:
 
 
 def on_a_terminal(quillcast: Commands, *arguments: str) -> str:
-    """What a command shows where output and errors are a terminal."""
+    """What a command shows if output and errors are a terminal."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "quillcast", *arguments],

@@ -13,7 +13,7 @@ TERM = Term(1, ROOT)
 
 
 class Peers:
-    """Whoever notes something appears."""
+    """Every peer that writes a record appears."""
 
     def __init__(self, folder: Path) -> None:
         self.journals = {peer: Journal(folder, peer) for peer in (ROOT, INNER, LEAF)}

@@ -20,7 +20,7 @@ def how(watch: Watch, repair: Repair) -> str:
     return repair.how(watch.topic("a/b"), NAMES.__getitem__)
 
 
-def test_one_child_and_one_tree_are_no_children_and_trees() -> None:
+def test_one_child_and_one_tree_are_singular() -> None:
     assert counted(1, 1) == "1 child in 1 tree"
     assert counted(0, 2) == "0 children in 2 trees"
 

@@ -1,4 +1,4 @@
-"""What can be asked for, and how what cannot be is refused."""
+"""Valid experiments, and clear errors for invalid ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What trees cost and how late they are, against naive twins and by hand."""
+"""The cost and delay of trees, against naive twins and by hand."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What the fuzzers throw at decoders: any bytes, and valid ones with damage; and how long they go on."""
+"""What the fuzzers throw at decoders: any bytes, and damaged valid ones; and for how long."""
 
 import enum
 import os

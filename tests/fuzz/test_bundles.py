@@ -123,7 +123,7 @@ def test_a_damaged_column_is_another_or_malformed(block: Block, place: int, valu
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
 @example([b"\x81\xa1a" + b"\x91" * 100_000])
 @example([b"\x81\xa1\xff\x01"])
-def test_attributes_that_are_no_map_are_malformed(attributes: list[bytes]) -> None:
+def test_attributes_that_are_not_a_map_are_malformed(attributes: list[bytes]) -> None:
     block = Block.seal(bytes(16), 0, [b""] * len(attributes), time_ns=0, attributes=attributes)
     with suppress(Malformed):
         assert all(type(event.attributes) in (dict, type(None)) for event in events("topic", block, 0, block.count)[0])

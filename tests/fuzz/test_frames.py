@@ -1,4 +1,4 @@
-"""What a socket reads: frames, hellos and proofs. Whatever comes, and however it is cut, a value or a `RemoteError`."""
+"""Frames, hellos and proofs from a socket: any bytes in any chunks give a value or a `RemoteError`."""
 
 from contextlib import suppress
 
@@ -137,7 +137,7 @@ def test_a_damaged_hello_is_another_or_refused(content: bytes) -> None:
 
 @FUZZ
 @given(st.binary(max_size=100), st.binary(max_size=40))
-def test_any_bytes_are_no_proof(proof: bytes, key: bytes) -> None:
+def test_random_bytes_are_not_a_proof(proof: bytes, key: bytes) -> None:
     theirs = Hello("net", key, "127.0.0.1:2", bytes(32), bytes(8), 1)
     with pytest.raises(RemoteError):
         hello.verify(MINE, theirs, proof)

@@ -45,7 +45,7 @@ def line_to(peer: ToyPeer, keyring: Keyring, token: str) -> JoinLine:
 
 
 async def refusal(line: JoinLine, peer: ToyPeer, *, wall_ns: Callable[[], int] = time.time_ns) -> tuple[str, str]:
-    """What the one that applies is told, and the holder's line about it."""
+    """The error that an applicant gets, and the line that the holder of the credential prints."""
     with pytest.raises(Unreachable) as refused:
         await apply(line, [Identity.new()], wall_ns=wall_ns, timeout_s=10)
     async with asyncio.timeout(10):

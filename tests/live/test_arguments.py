@@ -1,4 +1,4 @@
-"""What a public call is given wrongly is one `LocalError` that names the value, and no bare error of Python."""
+"""A wrong argument of a public call is a `LocalError` that names the value, never a bare error of Python."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -105,7 +105,9 @@ class TestCalls:
                         lambda time=time: publisher.publish(b"x", wait="stable", timeout_s=time),
                         lambda time=time: publisher.acknowledged("root", timeout_s=time),
                     ):
-                        await refused(call, "timeout_s = .* is no time to wait; use a finite number of seconds")
+                        await refused(
+                            call, "timeout_s = .* is not a valid time to wait; use a finite number of seconds"
+                        )
 
         run(scenario())
 
@@ -125,7 +127,7 @@ class TestCalls:
 
         run(scenario())
 
-    def test_credentials_are_no_name_of_their_file(self) -> None:
+    def test_the_name_of_a_file_is_not_accepted_as_credentials(self) -> None:
         async def scenario() -> None:
             async with Node(config=QUICK) as node:
                 file: Any = "owner.pem"
@@ -154,11 +156,11 @@ class TestCalls:
     def test_the_blocking_facade_refuses_the_same(self) -> None:
         with quillcast.BlockingNode(config=QUICK) as node, node.subscribe("t") as subscription:
             for time in (math.nan, math.inf, -1.0, "5"):
-                with pytest.raises(quillcast.LocalError, match="is no time to wait"):
+                with pytest.raises(quillcast.LocalError, match="is not a valid time to wait"):
                     subscription.get(time)  # type: ignore[arg-type]
-                with pytest.raises(quillcast.LocalError, match="is no time to wait"):
+                with pytest.raises(quillcast.LocalError, match="is not a valid time to wait"):
                     subscription.take(1, time)  # type: ignore[arg-type]
-                with pytest.raises(quillcast.LocalError, match="is no time to wait"):
+                with pytest.raises(quillcast.LocalError, match="is not a valid time to wait"):
                     node.publish("t", b"x", wait="root", timeout_s=time)  # type: ignore[arg-type]
             with pytest.raises(quillcast.LocalError, match="is text such as"):
                 node.publish(["t"], b"x")  # type: ignore[arg-type]

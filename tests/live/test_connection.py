@@ -6,8 +6,8 @@ from quillcast.live.transport.connection import _resolve
 from tests.live.toys import run
 
 
-def test_what_comes_when_its_waiter_has_given_up_is_no_error() -> None:
-    """Whoever waits with a time limit cancels what it waits for, maybe just before that comes."""
+def test_a_result_after_its_waiter_gave_up_is_not_an_error() -> None:
+    """A wait with a time limit cancels its future, maybe just before the result arrives."""
 
     async def scenario() -> None:
         given_up, waited_for = (asyncio.get_running_loop().create_future() for _ in range(2))

@@ -1,4 +1,4 @@
-"""Whom a peer that starts asks for the way in."""
+"""Which peers a starting peer asks to join through."""
 
 import asyncio
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ class Notes:
         self.topic = entry.Topic(0.0, "t", "reliable", "cut")
 
     def add(self, who: str, *lines: Entry) -> None:
-        """What a process, or the conductor, writes besides."""
+        """Further entries of a process or the conductor."""
         self.more += [(who, line) for line in lines]
 
     def lose(self, who: str, first: int, last: int, publisher: str = "aa", at: float = 150.0) -> None:

@@ -82,9 +82,9 @@ def test_a_credential_is_kept_in_a_file_of_the_owner_alone_and_made_once(tmp_pat
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
 )
-def test_a_file_that_is_no_credential_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_credential_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "network.pem").write_bytes(content)
-    with pytest.raises(LocalError, match=r"network\.pem: that is no network credential"):
+    with pytest.raises(LocalError, match=r"network\.pem: this is not a network credential"):
         Keyring(tmp_path).authority()
 
 

@@ -543,7 +543,7 @@ def test_silent_unauthenticated_connections_are_bounded_and_closed() -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:port", "127.0.0.1:70000", ":1"])
-def test_what_is_no_address_is_said_so(address: str) -> None:
+def test_an_invalid_address_is_a_clear_error(address: str) -> None:
     async def scenario() -> None:
         async with toy() as alice:
             with pytest.raises(LocalError, match="is not an address; write host:port"):

@@ -60,7 +60,7 @@ def test_peers_of_one_machine_are_linked_by_a_unix_socket() -> None:
     run(scenario())
 
 
-def test_a_peer_that_has_none_is_reached_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_without_a_local_socket_is_reached_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice:
             monkeypatch.setattr(toys, "LOCAL_IPC", False)
@@ -199,7 +199,7 @@ def test_a_process_that_closes_its_link_and_lives_has_not_died(monkeypatch: pyte
 
 
 class Elsewhere:
-    """Who looks is another process than those that are looked at."""
+    """The observing process is not one of those observed."""
 
     @staticmethod
     def getpid() -> int:

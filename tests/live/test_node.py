@@ -427,7 +427,7 @@ def test_an_event_over_the_limit_is_refused_at_the_publisher_and_the_others_arri
     run(scenario())
 
 
-def test_a_payload_that_is_no_bytes_is_refused() -> None:
+def test_a_payload_other_than_bytes_is_rejected() -> None:
     async def scenario() -> None:
         async with Node() as node:
             text = await refused(quillcast.LocalError, node.publish("t", "text"))  # type: ignore[arg-type]
@@ -527,7 +527,7 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], text: str) 
 
 
 @pytest.mark.parametrize("name", ["", "a//b", "a/+/b", "#", "\udcff", "x" * 256, b"a/b", 3])
-def test_a_name_that_is_no_topics_is_refused(name: Any) -> None:
+def test_an_invalid_topic_name_is_rejected(name: Any) -> None:
     async def scenario() -> None:
         async with Node() as node:
             with pytest.raises(quillcast.LocalError, match=REFUSED_NAME):

@@ -9,7 +9,7 @@ from quillcast.live.runtime.yielding import Yielding
 
 
 def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]:
-    """What is noted by the end of the event loop's next turns; the end of a turn of the pump is noted as "wrote"."""
+    """The notes by the end of the event loop's next turns; the end of a turn of the pump is noted as "wrote"."""
     noted: list[str] = []
 
     async def play() -> None:
@@ -85,7 +85,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def fallen_due() -> None:
-    """What was to come at once, if it were not for the turn that it waits for, has been put in line by then."""
+    """Input that only waits for the end of the turn has been queued by then."""
     come = asyncio.Event()
     asyncio.get_running_loop().call_later(0.0, come.set)
     await come.wait()

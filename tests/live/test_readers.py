@@ -123,7 +123,7 @@ def test_a_subscription_is_a_context_that_closes_it() -> None:
 
 
 async def cancelled_inside(payload: bytes) -> None:
-    """What a handler waits for may be cancelled by somebody else."""
+    """Other code may cancel what a handler awaits."""
     if payload in ALL[1:3]:
         waiting = asyncio.ensure_future(asyncio.sleep(60))
         waiting.cancel()

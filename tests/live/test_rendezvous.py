@@ -94,7 +94,7 @@ def unusable(kind: str, folder: Path) -> tuple[str, str]:
     """A value of XDG_RUNTIME_DIR that cannot be used, and the word for it."""
     if kind == "a file":
         (folder / "file").touch()
-        return str(folder / "file"), "it is no folder"
+        return str(folder / "file"), "it is not a folder"
     if kind == "in a file":
         (folder / "file").touch()
         return str(folder / "file" / "deeper"), "Not a directory"
@@ -140,7 +140,7 @@ def test_a_folder_too_deep_for_a_unix_socket_is_used(tmp_path: Path, monkeypatch
 
 
 def test_cron_and_a_login_of_one_user_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever began before the system made the login's folder is found from there; who has no variable looks there."""
+    """A peer that began before the login's folder existed is found from it; without the variable, peers look there."""
     monkeypatch.setattr(runtimefolder.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     before = Rendezvous("default")
@@ -241,7 +241,7 @@ class TestShared:
         assert [entry.user for entry in place.all_entries()] == [OTHER]
 
     @pytest.mark.parametrize("wrong", ["owner", "rights", "link"])
-    def test_a_folder_that_is_not_surely_a_users_is_not_looked_into(
+    def test_a_folder_that_may_be_another_users_is_not_read(
         self, shared: Path, theirs: Path, wrong: str, tmp_path: Path
     ) -> None:
         folder = theirs.parent

@@ -1,4 +1,4 @@
-"""What a peer tells of itself is made from what its protocols know, and reaches a command as the same structs."""
+"""A peer's status is made from what its protocols know, and reaches a command as the same structs."""
 
 import ast
 import asyncio

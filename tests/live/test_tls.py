@@ -228,7 +228,7 @@ def test_an_identity_without_the_key_of_its_certificate_cannot_even_begin() -> N
     ],
     ids=["http", "random", "half a handshake", "plain peer"],
 )
-def test_bytes_that_are_no_tls_get_one_line_and_the_peer_lives(words: bytes, line: str) -> None:
+def test_bytes_that_are_not_tls_get_one_line_and_do_no_harm(words: bytes, line: str) -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):
             reader, writer = await asyncio.open_connection(*bob.contact.address.split(":"))
@@ -255,7 +255,7 @@ def test_bytes_that_are_no_tls_get_one_line_and_the_peer_lives(words: bytes, lin
     ],
     ids=["http", "silent", "a peer's hello"],
 )
-def test_a_tls_client_that_is_no_member_is_refused(words: Callable[[], bytes], counter: str) -> None:
+def test_a_tls_client_that_is_not_a_member_is_refused(words: Callable[[], bytes], counter: str) -> None:
     async def scenario() -> None:
         async with toy(membership=member(NETWORK), config=LiveConfig(connect_timeout_s=0.5)) as bob:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -326,7 +326,7 @@ MUTANTS = (
         "protocol/topics/descriptor.py",
         "            return not other.owner_key\n",
         "            return self.version > other.version\n",
-        "protocol/topics/test_two_owners.py::test_an_owners_word_stands_above_nobodys_and_beside_another_owners",
+        "protocol/topics/test_two_owners.py::test_an_owners_descriptor_supersedes_an_unowned_one_and_rivals_another_owners",
     ),
     Mutant(
         "any-signature-will-do",

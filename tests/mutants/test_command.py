@@ -58,7 +58,7 @@ def test_an_unknown_name_is_rejected(tried: list[str], capsys: pytest.CaptureFix
     assert tried == []
 
 
-def test_where_the_original_fails_none_is_tried(
+def test_no_mutant_is_tried_if_the_original_fails(
     tried: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "units", lambda mutant: Caught("core/test_x.py::test_z", 1.0))

@@ -28,7 +28,7 @@ _BROKEN_SEED = re.compile(r"^seed (\d+): ")
 
 
 class Caught(NamedTuple):
-    """What noticed a mutant first (empty: nothing did), and after how long."""
+    """The test that noticed a mutant first (empty: none did), and after how long."""
 
     by: str
     seconds: float

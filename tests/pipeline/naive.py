@@ -50,7 +50,7 @@ class NaiveAudit:
         return found
 
     def delivery(self, key: Subscription) -> str:
-        """What a subscription was owed: the least of what it asked for and of the topic's latest known guarantee."""
+        """The guarantee of a subscription: the weaker of the one it asked for and the topic's latest known one."""
         named = [(e.record.version, e.at_ns, e.record.delivery) for e in self.entries
                  if isinstance(e.record, trace.Named) and e.record.topic == key[0]]  # fmt: skip
         given = max(named)[2] if named else "reliable"

@@ -126,7 +126,7 @@ def test_a_lost_a_repeated_and_a_late_event_are_each_found(spark: SparkSession, 
 
 @pytest.fixture(scope="module")
 def best_effort() -> Noted:
-    """What peers noted of a simulated best-effort topic that dropped some events."""
+    """The journals of a simulated best-effort topic that dropped some events."""
     simulation = Simulation(load(SCENARIOS / "best-effort-past-a-slow-link.toml"), seed=1)
     simulation.run()
     nodes = [machine.node_id for machine in simulation.world.machines]

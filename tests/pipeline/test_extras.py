@@ -1,4 +1,4 @@
-"""What is missing for a command is told in one line, with the one command that installs it."""
+"""A missing package is reported in one line, with the one command that installs it."""
 
 import sys
 from collections.abc import Callable
@@ -79,7 +79,9 @@ def test_commands_without_their_libraries_say_so_in_one_line(
     monkeypatch.chdir(tmp_path)
     without(*LIBRARIES)
     assert run(command) == 2
-    assert capsys.readouterr().err.endswith(f" needs {', '.join(named)}; run: pip install 'quillcast[spark]'\n")
+    told = f" needs {', '.join(named)}; run: {extras.INSTALL}\n"
+    assert capsys.readouterr().err.endswith(told)
+    assert extras.INSTALL == "pip install '.[spark]' (in a checkout of quillcast)", "no package index has it"
 
 
 def test_the_extra_brings_every_library_that_is_asked_for() -> None:

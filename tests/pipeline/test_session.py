@@ -143,7 +143,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """What was written to tmp_path/fifo, once there is something, or nobody is left who might write."""
+    """What was written to tmp_path/fifo, once there is something, or no writer is left."""
     os.mkfifo(tmp_path / "fifo")
     reading = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
 

@@ -50,7 +50,7 @@ class World:
         return self.random.randint(started_ns, max(started_ns, until_ns))
 
     def deeds(self, topic: bytes) -> list[Record]:
-        """What one process does in one topic, in an order that chance gives."""
+        """What one process does in one topic, in random order."""
         return [self.deed(topic) for _ in range(self.random.randrange(14))]
 
     def deed(self, topic: bytes) -> Record:

@@ -25,7 +25,7 @@ def when(simulation: Simulation, what: str) -> float:
 
 
 def heard(reader: Reader) -> dict[tuple[str, int], float]:
-    """What a reader was given, and when."""
+    """The events that a reader got, and when."""
     return {entry.event: entry.at for entry in reader.log if isinstance(entry, Heard)}
 
 
@@ -118,9 +118,9 @@ def test_the_last_copy_is_found_wherever_it_is(name: str, leaf: int) -> None:
     assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
 
 
-def test_a_split_topic_has_two_roots_and_then_one() -> None:
+def test_a_partitioned_topic_has_two_roots_and_then_one() -> None:
     simulation = run("partition-with-two-roots")
-    split_at, healed_at = when(simulation, "nothing passes"), when(simulation, "the cut has healed")
+    partitioned_at, healed_at = when(simulation, "nothing passes"), when(simulation, "the cut has healed")
     roots: set[int] = set()
     most = 0
     for at, machine, record in simulation.world.journal.records:
@@ -128,11 +128,11 @@ def test_a_split_topic_has_two_roots_and_then_one() -> None:
             roots.add(machine)
         elif isinstance(record, ResignedRoot):
             roots.discard(machine)
-        if split_at < at < healed_at:
+        if partitioned_at < at < healed_at:
             most = max(most, len(roots))
     assert most == 2
     assert len(roots) == 1
-    during = written_between(simulation, split_at + 6.0, healed_at - 1.0)
+    during = written_between(simulation, partitioned_at + 6.0, healed_at - 1.0)
     roots = {event: {root for root, at in admitted_by(simulation, event).items() if at < healed_at} for event in during}
     assert set.union(*roots.values()) == {11, 15}, "events are admitted on both sides"
     for event in during:
@@ -165,7 +165,7 @@ def test_only_the_slow_reader_waits_when_the_root_dies() -> None:
         assert bool(late) == (reader.host.machine.number == 3)
 
 
-def test_a_cut_reader_is_told_exactly_what_it_lost() -> None:
+def test_a_cut_reader_learns_exactly_what_it_lost() -> None:
     simulation = run("slow-reader-cut")
     (writer,) = simulation.writers
     for reader in simulation.readers:
@@ -191,7 +191,7 @@ def test_a_reader_below_a_newcomer_gets_what_the_newcomer_never_needed() -> None
         assert not told(reader)
 
 
-def test_a_publisher_knows_what_it_let_go_and_is_never_told_that_it_is_stable() -> None:
+def test_events_that_a_publisher_discarded_never_count_as_stable() -> None:
     simulation = run("publisher-discards-before-the-root-dies")
     (writer,) = simulation.writers
     slow = next(reader for reader in simulation.readers if reader.host.machine.number == 3)
@@ -200,7 +200,7 @@ def test_a_publisher_knows_what_it_let_go_and_is_never_told_that_it_is_stable() 
         assert not any(writer.knows_stable(number) for number in range(entry.first, entry.last))
 
 
-def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
+def test_events_that_a_best_effort_topic_drops_are_counted_and_reported() -> None:
     simulation = run("best-effort-past-a-slow-link")
     (writer,) = simulation.writers
     dropped = {}
@@ -263,7 +263,7 @@ def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_read
     assert all((writer.name, number) in given for given in heard_by for number in stable)
 
 
-def test_what_a_publisher_brings_over_from_the_other_side_of_a_split_is_lost_to_nobody_there() -> None:
+def test_events_of_a_publisher_that_crosses_a_partition_are_lost_to_no_reader_it_left() -> None:
     simulation = run("publisher-crosses-over-in-a-partition")
     left_behind = [reader for reader in simulation.readers if reader.host.machine.number in (1, 2)]
     for reader in left_behind:

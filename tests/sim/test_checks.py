@@ -69,7 +69,7 @@ def forget_the_last(simulation: Simulation) -> Reader:
 
 
 def told_of(simulation: Simulation, number: int, why: str = "cut") -> Told:
-    """What a reader is told of the loss of an event of the one writer, by its position."""
+    """The uncertain report of the loss of an event of the only writer."""
     for _, _, record in simulation.world.journal.records:
         if isinstance(record, Admitted) and record.first <= number < record.first + record.count:
             index = record.index + number - record.first
@@ -133,7 +133,7 @@ def test_an_invented_event_is_found(sound: Simulation) -> None:
         check(sound)
 
 
-def test_an_event_that_was_passed_over_is_found_unless_it_was_told(sound: Simulation) -> None:
+def test_a_skipped_event_is_found_unless_it_was_reported(sound: Simulation) -> None:
     reader = reader_on(sound, 2)
     forget(reader, 7)
     reader.ended_at = 60.0  # it is not owed everything any more, yet nothing may be left out
@@ -143,7 +143,7 @@ def test_an_event_that_was_passed_over_is_found_unless_it_was_told(sound: Simula
     check(sound)
 
 
-def test_a_best_effort_reader_may_miss_events_and_is_told_of_those_that_it_came_past(sound: Simulation) -> None:
+def test_a_best_effort_reader_may_miss_events_and_gets_reports_of_those_it_skipped(sound: Simulation) -> None:
     plan = TopicPlan(name="news", delivery="best_effort")
     reader = forget_the_last(sound)
     check(sound, plan)  # nothing came after it: nobody knows
@@ -161,7 +161,7 @@ def test_a_best_effort_reader_may_miss_events_and_is_told_of_those_that_it_came_
         check(sound, plan)
 
 
-def test_an_event_that_never_came_is_found_even_if_it_was_told(sound: Simulation) -> None:
+def test_an_event_that_never_arrived_is_found_even_if_it_was_reported(sound: Simulation) -> None:
     reader = forget_the_last(sound)
     with pytest.raises(
         Broken, match=r"never received event .* though its writer is alive; the loss was not reported either"
@@ -203,7 +203,7 @@ def test_only_an_outage_of_about_a_lease_is_an_excuse(sound: Simulation) -> None
         check(sound)  # it had had time to take a lease anew
 
 
-def test_a_subscription_that_begins_beyond_a_cut_is_told_of_what_lower_terms_admit(sound: Simulation) -> None:
+def test_a_subscription_that_begins_beyond_a_cut_learns_of_events_of_lower_terms(sound: Simulation) -> None:
     reader = forget_the_last(sound)
     start, began, written = reader.start, reader.started_at, sound.writers[0].written[-1]
     assert start is not None

@@ -34,7 +34,7 @@ def test_what_is_asked_for_while_things_happen_takes_its_place_among_them() -> N
     assert all(at == now for at, now in happened)
 
 
-def test_a_run_stops_at_its_time_and_goes_on_from_there() -> None:
+def test_a_run_stops_at_its_time_and_continues_from_there() -> None:
     clock, happened = Clock(), []
     for at in (0.001, 0.002, 0.003, 5.0):
         clock.at(at, happened.append, at)

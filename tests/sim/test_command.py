@@ -123,7 +123,7 @@ def test_a_story_that_does_not_exist_names_those_that_do(small: Path, capsys: py
         ("peers = ", "Invalid value"),
     ],
 )
-def test_a_file_that_is_no_scenario_is_told_what_is_wrong_with_it(
+def test_an_invalid_scenario_file_is_a_clear_error(
     wrong: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused(write(tmp_path, "", SMALL.replace("peers = 4", wrong)), says, capsys)

@@ -1,4 +1,4 @@
-"""What roots admitted: from events to positions and back."""
+"""The ledger of admissions: from events to positions and back."""
 
 from quillcast.core.envelope import Position, Term
 from quillcast.core.trace import Admitted

@@ -18,7 +18,7 @@ def a_bundle(payload_bytes: int = 100) -> Bundle:
     return Bundle(Envelope(bytes(16), Kind.DOWN), (block,))
 
 
-def test_the_first_message_opens_a_link_and_both_sides_are_told() -> None:
+def test_the_first_message_opens_a_link_and_both_sides_are_notified() -> None:
     world = toys(2)
     say(world, 0, 1, "hello")
     world.run(1)
@@ -204,7 +204,7 @@ def test_a_call_to_a_paused_process_times_out() -> None:
     assert peer(world, 1).seen == []
 
 
-def test_a_caller_who_never_hears_that_its_call_was_taken_gives_up() -> None:
+def test_a_caller_whose_call_is_never_answered_gives_up() -> None:
     world = toys(2)
     say(world, 0, 1, "hello")
     world.run(DELAY_S / 2)

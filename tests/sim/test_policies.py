@@ -60,7 +60,7 @@ class OnlyLast(ScribeTree):
 
 @pytest.mark.parametrize("policy", [OnlyFirst, OnlyLast])
 @pytest.mark.parametrize("seed", [505, 507])
-def test_who_has_no_channel_is_served_by_repairs(policy: type[ScribeTree], seed: int) -> None:
+def test_a_peer_without_a_channel_is_served_by_repairs(policy: type[ScribeTree], seed: int) -> None:
     simulation = Simulation(drawn(seed, 20), seed, policy=policy(16, 4))
     simulation.run()
     for _, peer in simulation.running():

@@ -115,7 +115,7 @@ def test_a_dead_process_takes_nothing_in(two: Two) -> None:
     assert (two.noted[0].got, process.ended_at) == ([], 0.0)
 
 
-def test_every_step_is_told(two: Two) -> None:
+def test_every_step_is_reported(two: Two) -> None:
     process, steps = two.processes[0], []
     process.stepped = lambda: steps.append(two.world.steps)
     process.fire("timer")
@@ -123,7 +123,7 @@ def test_every_step_is_told(two: Two) -> None:
     assert steps == [1, 2]
 
 
-def test_who_is_paused_or_cut_off_answers_no_question(two: Two) -> None:
+def test_paused_or_cut_off_peers_answer_no_query(two: Two) -> None:
     here, there = two.processes
     assert two.exchange.echo(here, 1, there.contact) is True
     assert two.exchange.echo(here, 1, here.contact) is False, "another process runs there"

@@ -1,4 +1,4 @@
-"""Who could reach whom, and when: what the judges take for the truth about the network."""
+"""Which machines could reach each other, and when: the network as the judges see it."""
 
 from quillcast.sim.host import SimHost
 from quillcast.sim.network import one_way, partition
@@ -45,7 +45,7 @@ def test_machines_that_cannot_reach_each_other_may_do_so_over_others() -> None:
     assert reach.group(0, world.now) == [0, 1, 2]
 
 
-def test_a_process_that_stands_still_is_apart_and_a_dead_one_is_not_counted() -> None:
+def test_a_paused_process_is_apart_and_a_dead_one_is_not_counted() -> None:
     world, reach = world_of(3)
     world.run(1.0)
     host(world, 1).pause()

@@ -76,7 +76,7 @@ class Toy:
         self._note("disk", token, result)
 
     def got(self, kind: str) -> list[Any]:
-        """What of one kind was handed in, without times and senders."""
+        """The inputs of one kind, without times and senders."""
         return [entry[-1] for entry in self.seen if entry[1] == kind]
 
     def when(self, kind: str) -> list[float]:

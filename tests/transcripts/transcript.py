@@ -21,7 +21,7 @@ Name = Callable[[bytes], str]
 
 
 class Transcript:
-    """What each peer did to its trees, in its order, under headings; times are left out, and who of two was first."""
+    """What each peer did to its trees, in order, under headings; without times, and without the order between peers."""
 
     def __init__(self, name: Name) -> None:
         self.name = name

@@ -25,10 +25,10 @@ OUTPUT = click.option(
 
 
 class Evaluate(click.Group):
-    """Treats a first argument that is not a command as an experiment to run."""
+    """Treats a first argument that is not a command as an experiment to run. Without arguments, that one is missing."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in HELP_OPTIONS:
+        if not args or (args[0] not in self.commands and args[0] not in HELP_OPTIONS):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 

@@ -92,7 +92,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--credential",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The network's credential (network.pem), if it is neither in --data nor in the user's folder.",
+        help="The network's credential (network.pem), if not in the user's folder (or, for `node`, in --data).",
     )
     @click.option(
         "--wait-for-network",
@@ -133,8 +133,9 @@ def looked(node: Node) -> str:
     elsewhere = len([address for address in local_ipc.listening() if address != node.address])
     if not elsewhere:
         return f"looked in {node.looked_in}"
-    others = "another peer of this machine is" if elsewhere == 1 else f"{elsewhere} other peers of this machine are"
-    return f"looked in {node.looked_in}; {others} of another network, user or --runtime-dir"
+    one = "another peer on this machine belongs"
+    others = one if elsewhere == 1 else f"{elsewhere} other peers on this machine belong"
+    return f"looked in {node.looked_in}; {others} to another network, user or --runtime-dir"
 
 
 def tell_notices(node: Node) -> None:

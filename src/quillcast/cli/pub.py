@@ -107,8 +107,8 @@ def command(
     alone (whether no other peer was heard) and looked_in (where peers of this machine were looked for); with exit code
     5 also error, reason and peers (the ids of those who hold it up).
     """  # noqa: D301 - click's mark for preformatted text
-    if messages and (files or whole):
-        raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
+    if contradiction := _contradiction(messages, files, whole=whole):
+        raise click.UsageError(contradiction, click.get_current_context())
     more = dict(map(_attribute, attributes)) or None
     template = Template(filled=bool(messages) if templates is None else templates)
     name = os.fsencode(key) if key else None
@@ -158,6 +158,15 @@ def command(
         tell(error=str(problem), reason=reason, peers=problem.peers)
         raise
     tell()
+
+
+def _contradiction(messages: tuple[str, ...], files: tuple[Path, ...], *, whole: bool) -> str | None:
+    """Why events cannot come from where these arguments say."""
+    if messages and (files or whole):
+        return "MESSAGEs and --file or --whole are both given; choose one"
+    if not (messages or files) and sys.stdin is None:  # file descriptor 0 may be a socket by now
+        return "standard input is closed; give a MESSAGE or --file"
+    return None
 
 
 def _within(timeout_s: float) -> LiveConfig:

@@ -85,7 +85,7 @@ def command(
                     break
             await writer.drain()
             if timeout_s is not None and got != count:
-                raise QuillcastError(f"no event of {topic} came for {timeout_s:g} s, after {got}")
+                raise QuillcastError(f"no event of {topic} arrived for {timeout_s:g} s; {got} arrived before")
 
     run(print_events())
 

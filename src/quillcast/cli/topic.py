@@ -71,6 +71,7 @@ def create(
     With --as the topic has an owner, and only the owner can change it. --publisher and --subscriber restrict who may
     use it; without them everybody may. `topic create --as` prints a principal as `owner`.
     """
+    described(topic, Settings(**settings))  # a wrong setting is reported before anybody is needed
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # without another peer, the topic would end with this command
 
@@ -116,7 +117,7 @@ def set_(
     costs = list(_costs(before, msgspec.structs.replace(before, **wanted)))
     for cost in costs:
         click.echo(cost, err=True)
-    if costs and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+    if costs and not yes and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         click.confirm("apply it?", abort=True, err=True)
 
     async def change() -> Topic:

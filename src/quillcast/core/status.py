@@ -316,9 +316,9 @@ class TreeStatus(Status, frozen=True):
     events: int
     """Events that the topic is known to have had, under earlier roots too."""
     peers: tuple[TreePeer, ...]
-    """Who answered."""
+    """The peers that answered."""
     unresponsive: tuple[UnresponsivePeer, ...]
-    """Who did not."""
+    """Those that did not."""
 
     @property
     def lags(self) -> tuple[SubscriberLag, ...]:

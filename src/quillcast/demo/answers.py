@@ -15,7 +15,7 @@ class Strike(msgspec.Struct, frozen=True):
     repaired_s: float | None
     """Seconds until the last of them had a parent again. None if nothing broke, or it was not repaired in time."""
     how: str
-    """Who their new parents are."""
+    """Their new parents."""
 
 
 class PeerShown(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Who publishes, who subscribes and who may be killed: assigned once the overlay is complete."""
+"""The roles: which peers publish, subscribe, or may be killed. Assigned once the overlay is complete."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random

@@ -15,7 +15,7 @@ LABEL_BYTES_MAX = 64  # of a subscription's name: it is shown in a column
 def seconds(name: str, value: Any) -> float:
     """A time to wait. Raises `LocalError` unless it is a finite number from 0 on."""
     if not is_number(value) or value < 0:
-        raise LocalError(f"{name} = {value!r} is no time to wait; use a finite number of seconds from 0 on")
+        raise LocalError(f"{name} = {value!r} is not a valid time to wait; use a finite number of seconds from 0 on")
     return float(value)
 
 
@@ -58,6 +58,6 @@ def label(value: Any) -> str:
         raise LocalError(f"a subscription's name is text, not {type(value).__name__}")
     if len(value.encode(errors="replace")) > LABEL_BYTES_MAX or not (value.isprintable() or not value):
         raise LocalError(
-            f"{quoted(value)} is no name for a subscription; use up to {LABEL_BYTES_MAX} bytes on one line"
+            f"{quoted(value)} is not a valid subscription name; use up to {LABEL_BYTES_MAX} bytes on one line"
         )
     return value

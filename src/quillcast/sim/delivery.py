@@ -297,7 +297,7 @@ class Delivery:
     def _bound_exceeded(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
         """Whether a budget ran out since the reader was up to date, or the publisher had dropped its events.
 
-        This is no excuse while nothing goes wrong: then publishers are held back, and no healthy subscriber is
+        This does not excuse a run without faults: then publishers are held back, and no healthy subscriber is
         affected.
         """
         if not self.cuts or at > self.calm_at + self.config.topics.lease_s:

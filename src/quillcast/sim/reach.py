@@ -1,4 +1,4 @@
-"""Who could reach whom, and when: the history of what the network and the processes allowed.
+"""Which machines could reach each other, and when: what the network and the processes allowed.
 
 Two machines are **together** while both their processes run and data passes between them in both directions, directly
 or through others. A paused process is together with nobody.

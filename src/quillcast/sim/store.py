@@ -31,7 +31,7 @@ class Files:
         self.content: dict[str, bytearray] = {}
         self.synced: dict[str, int] = {}
         self.capacity_bytes: int | None = None
-        """The capacity of the disk; None is no limit."""
+        """The capacity of the disk; None means no limit."""
         self.slowness = 1.0
         """Orders take this many times as long."""
 

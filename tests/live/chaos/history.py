@@ -1,4 +1,4 @@
-"""What happened in a run, as its diaries tell it: processes, their writers and readers, and what befell whom."""
+"""What happened in a run, according to its diaries: processes, their writers and readers, and the faults."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable

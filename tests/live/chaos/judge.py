@@ -1,4 +1,4 @@
-"""Judges a run from its diaries alone: what each handler saw, what was acknowledged, and what befell whom.
+"""Judges a run from its diaries alone: what each handler saw, what was acknowledged, and all faults.
 
 `violations(history, bounds)` goes through `RULES`, each of which knows one promise. A reader is *owed* what was
 acknowledged in its topic after its subscription was established, and whatever lies between two events of one writer
@@ -21,7 +21,7 @@ Event = tuple[str, int]  # whose, and which
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the judge takes for granted, and what it insists on."""
+    """What the judge assumes, and what it requires."""
 
     lease_s: float = 30.0
     silent_s: float = 15.0
@@ -29,11 +29,11 @@ class Bounds:
     notice that a root or a parent is gone, to find another, and for patience with a slow one, each twice. Where the
     topic waits for slow readers a lease's time comes on top."""
     report_s: float = 10.0
-    """What is passed over is reported within this, and who was away for longer than a lease is back within it."""
+    """Skipped events are reported within this, and peers that were away for longer than a lease are back within it."""
     rivals_s: float = 5.0
     """Roots on both sides of a partition learn of each other within this, once it is over (docs/delivery.md)."""
     stable_s: float = 1.0
-    """What a peer took, its handler has written down within this."""
+    """A handler has written down an event within this after its peer got it."""
     survival_s: float = 5.0
     """Events that a writer published so shortly before it was killed may have had no other copy that lived."""
     grown_bytes_max: int = 64 << 20
@@ -126,7 +126,7 @@ def _owed_from(history: History, reader: Reader, writer: Writer, bounds: Bounds)
 
 
 def _acknowledged_outside(writer: Writer, reader: Reader, numbers: list[int], owed_from: float) -> Iterator[Event]:
-    """What was acknowledged and is due before the first that came, or after the last."""
+    """Acknowledged events that are due before the first that arrived, or after the last."""
     for number in writer.acknowledged:
         outside = not numbers or number < numbers[0] or number > numbers[-1]
         if outside and writer.published[number] > owed_from:

@@ -1,4 +1,4 @@
-"""What happens in a run, drawn from a seed: who reads and writes what, and which faults befall whom.
+"""What happens in a run, drawn from a seed: which processes read and write what, and which faults hit them.
 
 A third of the processes is steady: no fault befalls them, so that there is somebody whom the others' faults must not
 touch. Two of their readers are slow, which is nobody's fault and has to stay their own trouble.

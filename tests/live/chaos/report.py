@@ -1,4 +1,4 @@
-"""What a run came to, in some lines."""
+"""The result of a run, in some lines."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -177,7 +177,7 @@ def made(writer: str, number: int, body: bytes) -> bytes:
 
 
 def read(payload: bytes) -> tuple[str, int]:
-    """Whose event it is, and which one."""
+    """The writer and the number of an event."""
     writer, number, _ = payload.split(b" ", 2)
     return writer.decode(), int(number)
 

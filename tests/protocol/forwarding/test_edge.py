@@ -153,7 +153,7 @@ def test_events_from_before_a_subscription_that_are_sent_again_are_not_reported_
     assert notes.lost_ == []
 
 
-def test_a_best_effort_event_overtaken_in_another_term_is_reported_lost_and_is_no_repeat() -> None:
+def test_a_best_effort_event_overtaken_in_another_term_is_reported_lost_and_not_a_repeat() -> None:
     """Order forbids its delivery, and this subscriber never got it (docs/delivery.md: drops are reported)."""
     edge, notes, host = an_edge(ordered=False)
     edge.readmits = False
@@ -229,7 +229,7 @@ def test_missing_events_of_an_earlier_term_are_reported_lost_after_later_ones() 
     assert notes.lost_ == [(1, 1, 4, "unavailable")]
 
 
-def test_a_best_effort_subscriber_of_a_reliable_topic_is_told_about_the_end_of_a_past_term() -> None:
+def test_a_best_effort_subscriber_of_a_reliable_topic_learns_of_the_end_of_a_past_term() -> None:
     edge, _, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     seen = RangeSet([(0, 1)])
@@ -586,7 +586,7 @@ def test_an_event_that_another_term_recovers_accounts_for_one_too() -> None:
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 4, "unavailable"), (1, 2, "void")]
 
 
-def test_what_may_have_been_admitted_before_the_subscription_began_is_no_hole_behind_losses_of_earlier_terms() -> None:
+def test_events_possibly_from_before_the_subscription_are_not_a_hole_after_losses_of_earlier_terms() -> None:
     edge, notes, host = an_edge(since=SECOND, start=5)
     edge.owe(FIRST, 7, 0)
     edge.skip(FIRST, [(7, 8)], "unavailable", [Run(7, PAUL, 2, 1)])
@@ -621,7 +621,7 @@ def test_but_it_is_one_behind_losses_that_the_subscription_was_owed_of_its_own_t
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 3, "unavailable"), (3, 5, "void")]
 
 
-def test_events_admitted_before_the_subscription_began_are_no_hole() -> None:
+def test_events_admitted_before_the_subscription_began_are_not_a_hole() -> None:
     edge, notes, _ = an_edge()
     edge = Edge(edge.host, WEATHER, notes, ordered=True)
     edge.begin(SECOND, 7)

@@ -297,7 +297,7 @@ def test_a_term_that_ended_above_the_current_one_does_not_begin_again() -> None:
     table.check()
 
 
-def test_a_live_term_is_no_ended_one_and_begins_once() -> None:
+def test_a_live_term_is_not_an_ended_one_and_begins_once() -> None:
     _, flow, _ = two_live_terms()
     assert not flow.may_recall(FIRST, 10)
     flow.note_forgotten([(FIRST, 10)])

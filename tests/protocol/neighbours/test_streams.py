@@ -359,7 +359,7 @@ def test_a_lost_page_is_requested_after_the_last_one() -> None:
     assert len(again) < first
 
 
-def test_the_listener_is_told_only_of_differences_however_many_pages_arrive() -> None:
+def test_the_listener_is_notified_only_of_differences_however_many_pages_arrive() -> None:
     link = link_with(many(500), page_bytes_max=1000, log_changes_max=0)
     heard = []
     link.b.streams.listener = Hearing(heard)

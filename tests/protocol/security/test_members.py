@@ -1,4 +1,4 @@
-"""Who is a member, and until when: every rule with a clock set by the test."""
+"""Membership and its end: every rule, with a clock set by the test."""
 
 import hashlib
 

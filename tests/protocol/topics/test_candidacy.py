@@ -106,14 +106,14 @@ def test_a_candidate_asks_the_replicas_has_its_term_recorded_and_then_accepts_ch
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     village = Village(8)
-    root, *keepers = by_distance(village)[:5]
-    asked = by_distance(village)[1:6]  # the k closest others: had this peer just come, they would be the keepers
+    root, *replicas = by_distance(village)[:5]
+    asked = by_distance(village)[1:6]  # the k closest others: had this peer just come, they would be the replicas
     sent = Sent(village, monkeypatch)
     village.subscribe(by_distance(village)[-1], NAME, Reader())
     village.run(1)
     steps = [(to, type(message)) for by, to, message in sent.of(StateQuery, RecordState, Accepted) if by == root]
     assert {to for to, _ in steps[:5]} == {*asked}
-    assert {to for to, _ in steps[5:9]} == {*keepers}
+    assert {to for to, _ in steps[5:9]} == {*replicas}
     assert [what for _, what in steps] == [StateQuery] * 5 + [RecordState] * 4 + [Accepted]
     answers = [message for _, to, message in sent.of(StateAnswer, Recorded) if to == root]
     term = Term(1, village.world.machines[root].node_id[:8] + village.peers[root].host.incarnation)
@@ -132,8 +132,8 @@ def test_a_candidate_that_is_alone_asks_no_replica() -> None:
 
 def test_requests_for_a_root_before_its_term_begins_wait_and_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(8)
-    root, *keepers = by_distance(village)[:5]
-    resting = pause(village, *keepers[:3])  # most of those to be asked; nobody suspects them yet
+    root, *replicas = by_distance(village)[:5]
+    resting = pause(village, *replicas[:3])  # most of those to be asked; nobody suspects them yet
     sent = Sent(village, monkeypatch)
     reader, far = Reader(), by_distance(village)[-2:]
     village.subscribe(far[0], NAME, reader)
@@ -154,8 +154,8 @@ def test_requests_for_a_root_before_its_term_begins_wait_and_are_not_refused(mon
 
 def test_so_many_wait_and_no_more() -> None:
     village = Village(8)
-    root, *keepers = by_distance(village)[:5]
-    pause(village, *keepers)
+    root, *replicas = by_distance(village)[:5]
+    pause(village, *replicas)
     for count in range(WAITING_MAX + 5):
         asker = Contact(count.to_bytes(16), "nowhere:1")
         village.act(root, lambda peer, c=asker: peer.scribe.rendezvous.find(FindRoot(TOPIC, c, None, NO_TERM)))
@@ -164,9 +164,9 @@ def test_so_many_wait_and_no_more() -> None:
 
 def test_most_answers_are_enough_once_the_others_had_time() -> None:
     village = Village(8)
-    _, *keepers = by_distance(village)[:5]
+    _, *replicas = by_distance(village)[:5]
     village.run(10)
-    pause(village, *keepers[:2])
+    pause(village, *replicas[:2])
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(TopicConfig().ask_patience_s)
@@ -189,10 +189,10 @@ def test_a_joining_replica_is_not_waited_for_and_its_answer_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     village = Village(8)
-    root, *keepers = by_distance(village)[:5]
-    for peer in keepers[:2]:
+    root, *replicas = by_distance(village)[:5]
+    for peer in replicas[:2]:
         monkeypatch.setattr(village.peers[peer].overlay.lifecycle, "active", False)
-    resting = pause(village, keepers[2])
+    resting = pause(village, replicas[2])
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(2)
@@ -225,8 +225,8 @@ def test_newcomers_ask_earlier_replicas_and_learn_which_peers_those_lost(
 
 def test_a_replica_with_a_later_term_is_outbid() -> None:
     village = Village(8)
-    root, keeper = by_distance(village)[:2]
-    village.act(keeper, lambda peer: peer.scribe.known.enter(TOPIC, Term(7, bytes(16))))
+    root, replica = by_distance(village)[:2]
+    village.act(replica, lambda peer: peer.scribe.known.enter(TOPIC, Term(7, bytes(16))))
     village.subscribe(root, NAME, Reader())
     village.run(1)
     tree = village.tree(root, NAME)
@@ -238,12 +238,12 @@ def test_a_replica_with_a_later_term_is_outbid() -> None:
 def test_a_term_that_a_replica_recorded_for_another_peer_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one's word came after this peer had asked."""
     village = Village(8)
-    root, keeper = by_distance(village)[:2]
+    root, replica = by_distance(village)[:2]
     sent = Sent(village, monkeypatch)
     village.subscribe(root, NAME, Reader())
     while not any(by == root for by, _, _ in sent.of(RecordState)):
         village.run(0.005)
-    village.act(keeper, lambda peer: peer.scribe.known.enter(TOPIC, Term(4, bytes(16))))
+    village.act(replica, lambda peer: peer.scribe.known.enter(TOPIC, Term(4, bytes(16))))
     village.run(1)
     tree = village.tree(root, NAME)
     assert tree is not None
@@ -320,8 +320,8 @@ def test_the_root_of_an_unused_topic_names_no_peers_to_the_next_root() -> None:
 
 def test_requests_are_forwarded_to_a_closer_peer_that_appears() -> None:
     village = Village(8)
-    root, *keepers = by_distance(village)[:5]
-    resting = pause(village, *keepers)
+    root, *replicas = by_distance(village)[:5]
+    resting = pause(village, *replicas)
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(0.5)
@@ -374,8 +374,8 @@ def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pyt
 
 def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:
     village = Village(8)
-    root, *keepers = by_distance(village)[:5]
-    resting = pause(village, *keepers)
+    root, *replicas = by_distance(village)[:5]
+    resting = pause(village, *replicas)
     village.publisher(by_distance(village)[-1], NAME)
     village.run(0.5)
     assert TOPIC in village.peers[root].scribe.candidacies.by_topic
@@ -436,9 +436,9 @@ def test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_p
 
 def test_a_waiting_child_is_judged_by_the_access_list_of_the_replicas() -> None:
     village = Village(8)
-    root, keeper = by_distance(village)[:2]
+    root, replica = by_distance(village)[:2]
     descriptor = OWNER.own(Descriptor(NAME, version=1, access=(entry("subscribe", FRIEND.principal),)))
-    village.act(keeper, lambda peer: peer.scribe.learn(descriptor))
+    village.act(replica, lambda peer: peer.scribe.learn(descriptor))
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(2)
@@ -479,8 +479,8 @@ def test_a_query_about_an_unknown_topic_makes_no_root(monkeypatch: pytest.Monkey
 
 def test_a_create_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
     village = Village(8)
-    _, *keepers = by_distance(village)[:5]
-    resting = pause(village, *keepers[:3])
+    _, *replicas = by_distance(village)[:5]
+    resting = pause(village, *replicas[:3])
     answers = create(village, by_distance(village)[-1])
     village.run(2)
     assert answers == []
@@ -494,11 +494,11 @@ def test_a_create_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
 
 def test_a_change_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
     village = Village(8)
-    _, *keepers = by_distance(village)[:5]
+    _, *replicas = by_distance(village)[:5]
     changer = by_distance(village)[-1]
     create(village, changer)
     village.run(3)
-    resting = pause(village, *keepers[:3])
+    resting = pause(village, *replicas[:3])
     answers: list[Any] = []
     village.act(changer, lambda peer: peer.change(NAME, {"slow": "cut"}, answers.append))
     village.run(2)
@@ -507,19 +507,19 @@ def test_a_change_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
         host.resume()
     village.run(3)
     assert [answer.settings.slow for answer in answers] == ["cut"]
-    versions = [village.peers[peer].scribe.descriptors[TOPIC].version for peer in keepers]
+    versions = [village.peers[peer].scribe.descriptors[TOPIC].version for peer in replicas]
     assert versions == [2] * 4
 
 
 def test_a_replica_that_lost_its_memory_gets_the_state_again() -> None:
     village = Village(8)
-    keepers = by_distance(village)[:5]
-    create(village, keepers[0])
+    replicas = by_distance(village)[:5]
+    create(village, replicas[0])
     village.run(3)
-    restart(village, keepers[3])
-    wait_for(village, keepers[3])
+    restart(village, replicas[3])
+    wait_for(village, replicas[3])
     village.run(1)
-    known = [village.peers[peer].scribe.known.entry(TOPIC) for peer in keepers]
+    known = [village.peers[peer].scribe.known.entry(TOPIC) for peer in replicas]
     assert [entry.descriptor for entry in known] == [known[0].descriptor] * 5
     assert [entry.term for entry in known] == [known[0].term] * 5
 
@@ -580,7 +580,7 @@ def test_timers_of_rounds_that_are_over_do_nothing(monkeypatch: pytest.MonkeyPat
     assert sent == []
 
 
-# ---- a split
+# ---- a partition
 
 
 def published(village: Village, peer: int, publisher: Publisher) -> tuple[int, bool]:
@@ -665,7 +665,7 @@ def test_replicas_that_left_or_are_gone_for_longer_than_a_lease_do_not_count() -
 
 
 def test_a_repeated_query_is_answered_over_the_overlay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the root sends straight to it is lost; the peers between reach both."""
+    """Messages that the root sends directly are lost; the peers between reach both."""
     village = Village(8)
     root, far = by_distance(village)[0], by_distance(village)[-1]
     village.subscribe(by_distance(village)[2], NAME, Reader())
@@ -716,7 +716,7 @@ def test_only_what_was_not_answered_is_asked_again(monkeypatch: pytest.MonkeyPat
 
 def test_a_replica_counts_only_if_it_recorded_this_very_descriptor() -> None:
     village = Village(8)
-    root, *keepers = by_distance(village)[:5]
+    root, *replicas = by_distance(village)[:5]
     create(village, root)
     village.run(3)
     replication, tree = village.peers[root].scribe.replication, village.tree(root, NAME)
@@ -725,9 +725,9 @@ def test_a_replica_counts_only_if_it_recorded_this_very_descriptor() -> None:
     newer = msgspec.structs.replace(tree.descriptor, version=tree.descriptor.version + 1)
     village.act(root, lambda _: replication.note(newer, tree.term, lambda round_: done.append(round_.holders)))
     for digest, answered in ((tree.descriptor.digest, []), (newer.digest, [3])):
-        for keeper in keepers[:2]:
+        for replica in replicas[:2]:
             kept = Recorded([(TOPIC, tree.term, digest)])
-            village.act(root, lambda peer, k=keeper, m=kept: peer.message(village.world.machines[k].contact, m))
+            village.act(root, lambda peer, k=replica, m=kept: peer.message(village.world.machines[k].contact, m))
         assert done == answered
 
 

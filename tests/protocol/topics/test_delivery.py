@@ -187,7 +187,7 @@ def test_a_dead_subscriber_holds_nothing_back_even_if_it_was_lost_before(after_s
 
 
 def who_lags(village: Village, peer: int, publisher: Publisher, sequence: int = 1) -> Walk:
-    """What is answered within a second to the question who holds up the events before a sequence."""
+    """The peers that hold up events before a sequence, as answered within a second."""
     inspection = village.peers[peer].scribe.inspection
     number = village.act(peer, lambda _: inspection.who_lags(publisher, sequence))
     village.run(1)
@@ -421,7 +421,7 @@ def test_a_publisher_that_is_paced_leaves_half_of_its_link_to_what_goes_down_the
 
 
 def test_topics_that_get_room_again_together_each_give_their_credit_back_once() -> None:
-    """What is given back first makes this peer look at its buffers, and so at the other topics."""
+    """The first returned credit makes this peer check its buffers, and so the other topics."""
     village = Village(2, config=small_buffers())
     writer, reader = village.alive()
     village.subscribe(reader, NAME, Reader())

@@ -1,4 +1,4 @@
-"""What a peer remembers of topics that it has nothing to do with: to a bound, and never what it is to keep."""
+"""What a peer remembers of topics that it has no part in: bounded, and never less than it must keep as a replica."""
 
 import pytest
 
@@ -14,7 +14,7 @@ CONFIG = Config(topics=TopicConfig(replicas=2, idle_topics_max=BOUND))
 NAMES = [f"topic/{number}" for number in range(40)]
 
 
-def keepers(village: Village, name: str) -> list[int]:
+def replicas(village: Village, name: str) -> list[int]:
     """The peers that are to keep a topic's state."""
     topic = described(name).topic
     return sorted(village.alive(), key=lambda peer: ring_distance(village.world.machines[peer].node_id, topic))[:2]
@@ -41,7 +41,7 @@ def test_topics_that_a_subscriber_has_left_are_forgotten_beyond_a_bound_and_thei
     village.run(70)  # who was root, or forwarded, stays for a while
     for number in village.alive():
         peer = village.peers[number]
-        kept = {described(name).topic for name in NAMES if number in keepers(village, name)}
+        kept = {described(name).topic for name in NAMES if number in replicas(village, name)}
         assert kept <= known(peer), "what it is to keep for others it does not forget"
         assert len(known(peer) - kept) <= idle_room(peer)
         assert peer.scribe.publishing.holders.keys() <= known(peer)
@@ -51,7 +51,7 @@ def test_topics_that_a_subscriber_has_left_are_forgotten_beyond_a_bound_and_thei
         village.run(2)
         tree = village.tree(4, name)
         assert tree is not None
-        assert tree.descriptor.settings.slow == "wait", "the keepers know"
+        assert tree.descriptor.settings.slow == "wait", "the replicas know"
 
 
 def test_topics_that_a_publisher_has_closed_are_forgotten_beyond_a_bound() -> None:
@@ -65,7 +65,7 @@ def test_topics_that_a_publisher_has_closed_are_forgotten_beyond_a_bound() -> No
         village.run(1)
     village.run(70)
     peer = village.peers[5]
-    kept = {described(name).topic for name in NAMES if 5 in keepers(village, name)}
+    kept = {described(name).topic for name in NAMES if 5 in replicas(village, name)}
     assert len(known(peer) - kept) <= idle_room(peer)
     peer.check()
 
@@ -92,7 +92,7 @@ def test_a_former_replica_forgets_topics_once_others_keep_them() -> None:
     village.run(120)
     for number in village.alive():
         peer = village.peers[number]
-        kept = {described(name).topic for name in NAMES if number in keepers(village, name)}
+        kept = {described(name).topic for name in NAMES if number in replicas(village, name)}
         assert kept <= peer.scribe.known.terms.keys()
         assert len(peer.scribe.known.terms.keys() - kept) <= idle_room(peer)
         assert peer.scribe.known.terms.keys() <= known(peer)

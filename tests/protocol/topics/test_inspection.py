@@ -21,7 +21,7 @@ class Hoarder(Reader):
 
 
 def survey(village: Village, number: int, name: str = NAME) -> dict[bytes, Branch]:
-    """What a peer is told when it asks."""
+    """The answers to a peer's query."""
     asked = village.act(number, lambda peer: peer.scribe.inspection.survey(name))
     village.run(2)
     return village.peers[number].scribe.inspection.surveys[asked]

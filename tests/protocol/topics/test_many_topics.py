@@ -18,7 +18,7 @@ LINKS = PEERS * (PEERS - 1) / 2
 
 
 class Idle(NamedTuple):
-    """What happens in a minute in which nobody does anything."""
+    """What happens in a minute without any activity."""
 
     messages: int
     size_bytes: int
@@ -61,7 +61,7 @@ def test_links_at_rest_carry_the_same_for_one_topic_as_for_a_thousand() -> None:
     assert thousand.steps <= 1.25 * one.steps, "timers are steps, too; those of links come in other groups"
 
 
-def test_no_topic_at_rest_is_looked_over() -> None:
+def test_housekeeping_skips_idle_topics() -> None:
     village = village_with(20)
     assert [len(village.peers[peer].scribe.trees) for peer in village.alive()] == [20] * PEERS
     assert not any(village.peers[peer].scribe.due.topics for peer in village.alive())

@@ -146,7 +146,7 @@ def terms(world: Parts) -> Terms:
     return world.terms
 
 
-def test_a_root_that_hears_of_a_later_term_is_outdone(world: Parts, terms: Terms) -> None:
+def test_a_root_that_learns_of_a_later_term_is_outdated(world: Parts, terms: Terms) -> None:
     tree = world.root()
     terms.heard_of(tree, FIRST)
     assert world.ordered == []
@@ -155,7 +155,7 @@ def test_a_root_that_hears_of_a_later_term_is_outdone(world: Parts, terms: Terms
     assert tree.heard == SECOND
 
 
-def test_a_peer_that_is_no_root_only_notes_a_later_term(world: Parts, terms: Terms) -> None:
+def test_a_peer_that_is_not_root_only_records_a_later_term(world: Parts, terms: Terms) -> None:
     tree = world.tree()
     terms.heard_of(tree, SECOND)
     assert (tree.heard, world.ordered) == (SECOND, [])
@@ -397,7 +397,7 @@ def test_newer_settings_are_learned_and_passed_to_the_tree(world: Parts) -> None
     assert tree.descriptor == newer
 
 
-def test_what_a_peer_only_assumes_of_a_topic_is_no_knowledge(world: Parts) -> None:
+def test_assumptions_about_a_topic_are_not_knowledge(world: Parts) -> None:
     world.known.learn(DESCRIPTOR)
     assert world.known.entry(DESCRIPTOR.topic).descriptor is None
     world.known.enter(DESCRIPTOR.topic, FIRST)

@@ -1,4 +1,4 @@
-"""What one root knew reaches all that are owed it, however many follow it (docs/delivery.md, *Roots that move*)."""
+"""What a root knew reaches every peer that is owed it, however many follow (docs/delivery.md, *Roots that move*)."""
 
 import pytest
 
@@ -176,7 +176,7 @@ def test_naming_a_newcomer_ends_no_lease_that_it_has_since_reported_elsewhere(sp
 
 
 def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
-    """What it has itself, when it joins, may be more than they have."""
+    """When it joins, it may have more itself than the peers below it."""
     village = Village(6)
     root, forwarder, child = by_distance(village)[:3]
     village.subscribe(forwarder, NAME, Reader())
@@ -323,7 +323,7 @@ def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -
 
 
 def test_a_root_that_is_about_to_seal_is_due_although_nothing_new_waits_yet() -> None:
-    """What is sealed may come in the same turn, after a repeat; an event that follows in it finds the topic awake."""
+    """A sealed bundle may arrive in the same turn, after a repeat; an event that follows finds the topic due."""
     village = Village(2)
     root, other = by_distance(village)
     village.subscribe(root, NAME, Reader())
@@ -410,7 +410,7 @@ class Busy:
         records = [record for _, _, record in self.village.world.journal.records]
         return sum(record.count for record in records if isinstance(record, Repeated) and record.where == where)
 
-    def hand_overs(self) -> list[str]:
+    def transfers(self) -> list[str]:
         records = [record for _, _, record in self.village.world.journal.records]
         return [record.how for record in records if isinstance(record, BecameRoot)][1:]
 
@@ -419,7 +419,7 @@ def test_admitted_events_keep_their_positions_when_the_topic_is_transferred() ->
     busy = Busy()
     busy.arrive()
     busy.settle()
-    assert busy.hand_overs() == ["transferred"]
+    assert busy.transfers() == ["transferred"]
     assert busy.repeated("edge") == 0
 
 
@@ -429,7 +429,7 @@ def test_what_a_leaving_root_admitted_keeps_its_position() -> None:
     busy.village.act(busy.old, lambda peer: peer.leave())
     busy.publish(6)
     busy.settle()
-    assert busy.hand_overs() == ["transferred"]
+    assert busy.transfers() == ["transferred"]
     assert busy.repeated("edge") == 0
 
 
@@ -505,7 +505,7 @@ def test_after_a_long_partition_readers_learn_of_a_term_that_had_no_readers() ->
     assert sum(last - first for _, first, last, _ in reader.gone) == 3
 
 
-def test_a_subscription_that_begins_beyond_a_cut_hears_of_what_the_other_side_admits_after_its_start() -> None:
+def test_a_subscription_that_begins_beyond_a_cut_learns_of_later_events_of_the_other_side() -> None:
     """Over there nobody knows of its lease, and what is stable among the others is let go: then it is told."""
     village = Village(8)
     closest = by_distance(village)
@@ -609,7 +609,7 @@ def test_a_forwarder_that_leaves_and_comes_back_still_speaks_for_the_child_that_
 
 
 def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
-    """What it has itself says nothing of those below it."""
+    """What it has itself says nothing about the peers below it."""
     village = Village(6)
     root, child = by_distance(village)[0], by_distance(village)[2]
     village.subscribe(child, NAME, Reader())
@@ -822,8 +822,8 @@ def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reache
 
 def test_a_paused_root_learns_of_the_next_term_from_its_replicas() -> None:
     village = Village(6)
-    root, keeper = by_distance(village)[:2]
-    village.subscribe(keeper, NAME, Reader())
+    root, replica = by_distance(village)[:2]
+    village.subscribe(replica, NAME, Reader())
     village.run(3)
     tree = village.tree(root, NAME)
     assert tree is not None

@@ -179,7 +179,7 @@ def closest(village: Village) -> int:
     return min(village.alive(), key=lambda peer: ring_distance(machines[peer].node_id, topic))
 
 
-def test_who_leaves_before_it_has_a_parent_has_those_that_wait_for_it_ask_again() -> None:
+def test_peers_that_wait_for_one_that_leaves_ask_again() -> None:
     village = Village(8)
     descriptor = described(NAME)
     village.run(3)
@@ -392,7 +392,7 @@ def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() ->
 
 
 def test_those_below_a_dead_forwarder_are_waited_for() -> None:
-    """What its host says of a dead peer says nothing of others: they speak for themselves, or their leases end."""
+    """Losing a dead peer says nothing about those below it: they report themselves, or their leases end."""
     village = Village(16, config=DEEP)
     name = deep_name(village)
     readers = {peer: Reader() for peer in range(16)}

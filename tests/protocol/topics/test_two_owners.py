@@ -1,4 +1,4 @@
-"""One bare name, created by two owners on two sides of a split: what holds when the network is one again."""
+"""One bare name, created by two owners on two sides of a partition: what holds after it has healed."""
 
 import msgspec
 import pytest
@@ -34,7 +34,7 @@ def published(village: Village, peer: int, who: Credentials, payload: bytes) -> 
     return publisher
 
 
-def test_after_a_split_the_roots_word_holds_everywhere_and_the_other_owner_is_told_whose_it_is() -> None:
+def test_after_a_partition_the_roots_descriptor_holds_and_the_other_owner_learns_whose_it_is() -> None:
     village = Village(8)
     nearest = by_distance(village)
     here, there = nearest[0::2], nearest[1::2]  # the closest peer of all is here
@@ -71,7 +71,7 @@ def test_after_a_split_the_roots_word_holds_everywhere_and_the_other_owner_is_to
     (1, owned(BOB, HIS_FRIEND, Descriptor(NAME, version=9)), "neither"),
     (1, owned(ALICE, HIS_FRIEND, Descriptor(NAME, version=2)), "other"),
 ])  # fmt: skip
-def test_an_owners_word_stands_above_nobodys_and_beside_another_owners(
+def test_an_owners_descriptor_supersedes_an_unowned_one_and_rivals_another_owners(
     hers: int, other: Descriptor, stands: str
 ) -> None:
     mine = owned(ALICE, HER_FRIEND, Descriptor(NAME, version=hers))

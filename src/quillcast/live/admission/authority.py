@@ -48,11 +48,9 @@ class Authority:
             key = serialization.load_pem_private_key(pem, None)
             certificate = x509.load_pem_x509_certificate(pem)
         except (ValueError, TypeError) as problem:
-            raise LocalError(
-                "that is no network credential: it is not one Ed25519 key with its certificate"
-            ) from problem
+            raise LocalError("this is not a network credential (an Ed25519 key and its certificate)") from problem
         if not isinstance(key, Ed25519PrivateKey) or key.public_key() != certificate.public_key():
-            raise LocalError("that is no network credential: it is not one Ed25519 key with its certificate")
+            raise LocalError("this is not a network credential (an Ed25519 key and its certificate)")
         return cls(key, _der(certificate))
 
     @property

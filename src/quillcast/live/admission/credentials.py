@@ -40,8 +40,8 @@ class Credentials:
             raise LocalError(f"the credentials {path} cannot be read: {problem.strerror}") from problem
         except (ValueError, TypeError) as problem:
             raise LocalError(
-                f"{path} holds no credentials, which are an Ed25519 key without a password (PEM); "
-                "`quillcast topic create TOPIC --as FILE` makes a file that is not there yet"
+                f"{path} holds no credentials (an Ed25519 key in PEM format, without a password); "
+                "`quillcast topic create TOPIC --as NEW_FILE` creates some"
             ) from problem
         if not isinstance(key, Ed25519PrivateKey):
             raise LocalError(f"{path} holds no Ed25519 key")

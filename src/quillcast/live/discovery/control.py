@@ -1,7 +1,7 @@
 """The control socket, through which commands query a running peer: a Unix socket beside its rendezvous file.
 
 A question is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer, `{"answer": ...}` or
-`{"error": "one clear line"}`. Whoever asks says what type the answer has; those about peers are in `core.status`. Peers
+`{"error": "one clear line"}`. The client says what type the answer has; those about peers are in `core.status`. Peers
 and commands may be of different versions: unknown fields of an answer are ignored.
 """
 

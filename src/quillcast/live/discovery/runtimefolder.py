@@ -112,7 +112,7 @@ def _made(folder: Path) -> str | None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError:
-        return "it is no folder"
+        return "it is not a folder"
     except OSError as problem:
         return problem.strerror or str(problem)
     return None
@@ -130,7 +130,7 @@ def _problem(folder: Path, user: int) -> str | None:
     except OSError as problem:
         return problem.strerror or str(problem)
     if not stat.S_ISDIR(found.st_mode):
-        return "it is no folder"
+        return "it is not a folder"
     if found.st_uid != user:
         return f"it belongs to user {found.st_uid}"
     return "others can write to it" if found.st_mode & _BY_OTHERS else None

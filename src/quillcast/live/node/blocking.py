@@ -74,7 +74,7 @@ class BlockingNode:
 
     @property
     def contact(self) -> Contact:
-        """Who this node is and where it listens."""
+        """The node's id, and the address where it listens."""
         return self._node.contact
 
     @property
@@ -400,5 +400,5 @@ def _nothing() -> None:
 
 
 def _patience(timeout_s: float | None) -> float | None:
-    """How long to wait, None for ever. Raises `LocalError` for what is no time."""
+    """How long to wait, None for ever. Raises `LocalError` for an invalid time."""
     return None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)

@@ -14,7 +14,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 
 
 def publisher_key(credentials: Credentials | None, topic: str) -> str:
-    """Who publishes to what."""
+    """A topic, and the principal that publishes to it."""
     return topic if credentials is None else f"{checked_credentials(credentials).principal}:{topic}"
 
 
@@ -51,7 +51,7 @@ def patience_s(wait_s: Any) -> float:
 
 
 def check_topic(topic: str) -> None:
-    """Raise `LocalError` for a name that is no topic's."""
+    """Raise `LocalError` for an invalid topic name."""
     described(topic)
 
 

@@ -196,7 +196,7 @@ class Node:
 
     @property
     def contact(self) -> Contact:
-        """Who this node is and where it listens."""
+        """The node's id, and the address where it listens."""
         return self._presence.contact
 
     @property

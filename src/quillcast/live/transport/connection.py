@@ -39,7 +39,7 @@ class CrowdedOut(Exception):
 
 
 class Keeper(Protocol):
-    """Who keeps the connections of a peer, and hears what becomes of each."""
+    """Keeps the connections of a peer, and is notified of what becomes of each."""
 
     def opened(self, connection: "Connection", /) -> None:
         """Somebody connected; nobody knows yet who."""

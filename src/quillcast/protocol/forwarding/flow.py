@@ -19,7 +19,7 @@ from quillcast.protocol.forwarding.ledger import RUNS_MAX, Gone, Run, runs_of, s
 from quillcast.protocol.forwarding.log import Budget, Log
 from quillcast.protocol.forwarding.stream import EndedStream, Held, Stream
 
-TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow within seconds after a split
+TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
 FORGOTTEN_MAX = 256  # ended terms that were discarded for good; a guess: more than neighbours may report
 HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
 _ALL = [(0, NUMBER_MAX)]
@@ -187,7 +187,7 @@ class Flow:
         return tuple(sorted(ends.items()))
 
     def held(self) -> Held:
-        """How far ended terms went and what is kept of them, for neighbours that lack some of it."""
+        """How far ended terms went and what is kept of them, for neighbours that miss some of it."""
         past_terms = sorted(self.past.items())
         return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
 
@@ -216,7 +216,7 @@ class Flow:
     def restore(self, bundle: Bundle) -> bool:
         """Keep a bundle of an ended term that arrived by repair. False if nothing of it was missing.
 
-        It goes to the sinks that are owed every event; peers that lack it will ask.
+        It goes to the sinks that are owed every event; peers that miss it will ask.
         """
         past = self.past.get(bundle.envelope.term)
         if past is None or not past.add(bundle):
@@ -248,7 +248,7 @@ class Flow:
         """The serial at which a channel starts that needs the current term from an index on."""
         return self.log.first_over(self.term, index)
 
-    # ---- what is let go
+    # ---- what is discarded
 
     def discard_all(self) -> int:
         """Discard everything in the log. Returns how many channels were passed over because they had no room."""
@@ -303,7 +303,7 @@ class Flow:
         return sum(bundle.count for bundle in gone)
 
     def lose(self, term: Term, ranges: list[Range]) -> None:
-        """Nobody has these ranges: continue without them. Whoever is owed them is told."""
+        """No peer has these ranges: continue without them, and report them to the sinks that are owed them."""
         runs, later = self.runs(term, ranges), self.later_runs(term)
         stream = self._stream(term)
         if stream is not None:

@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
     topic: bytes
     above: Contact | None
-    """Whom it gets the topic's bundles from; at the root, who would be root next."""
+    """The peer that sends it the topic's bundles; at the root, the peer that would be root next."""
     below: tuple[Contact, ...]
     """The members that it took in, or is about to, in the order in which they came."""
 
@@ -40,7 +40,7 @@ class ForwardingPolicy(Protocol):
         ...
 
     def stand_ins(self, place: Place) -> tuple[Contact, ...]:
-        """Whom the members below turn to when this peer is lost, the best first."""
+        """The peers that the members below turn to when this one is lost, the best first."""
         ...
 
     def channels(self, place: Place) -> tuple[ChannelSpec, ...]:

@@ -19,7 +19,7 @@ from quillcast.protocol.overlay.messages import Direct, JoinRequest, Routed, Rou
 from quillcast.protocol.overlay.nexthop import NextHop
 
 Name = bytes
-"""Who routed a message, and its number: one value, for tens of thousands are remembered."""
+"""The peer that routed a message, and its number: one value, because tens of thousands are remembered."""
 
 """The identity of a routed message: the peer that first routed it, and its number there."""
 

@@ -49,11 +49,11 @@ class Group(Protocol):
         ...
 
     def sources(self) -> list[Contact]:
-        """Whom to ask for events of the current term, in this order."""
+        """The peers to ask for events of the current term, in this order."""
         ...
 
     def past_sources(self) -> list[Contact]:
-        """Whom to ask for events of ended terms."""
+        """The peers to ask for events of ended terms."""
         ...
 
 
@@ -81,7 +81,7 @@ class Groups(Protocol):
         ...
 
     def is_pressed(self) -> bool:
-        """Are the buffers over their budget, so that whoever has missing events may lack the credit to send them?"""
+        """Are the buffers over their budget, so that peers with missing events may have no credit to send them?"""
         ...
 
     def takes_repairs(self) -> bool:

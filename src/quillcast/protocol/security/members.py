@@ -54,7 +54,7 @@ def fingerprint(authority_key: bytes) -> str:
 
 
 def check_claim(member: Member, claimed_key: bytes, claimed_nonce: bytes) -> None:
-    """Raise `Unadmitted` unless the peer claims to be exactly the one that its certificate names."""
+    """Raise `Unadmitted` unless the stated identity is exactly the one that its certificate names."""
     claimed = member_id(claimed_key, claimed_nonce)
     if claimed != member.node_id or claimed_key != member.public_key:
         raise Unadmitted(

@@ -21,7 +21,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 5  # Scribe, section 3.2: root state on the k = 5 closest peers
     ask_s: float = 0.5  # a replica that did not answer the root is asked again after so long; a guess
     ask_patience_s: float = 1.0  # ... and after this long most answers are enough: a guess
-    transfer_s: float = 3.0  # a peer that a topic is about to be handed over to waits this long for it; a guess
+    transfer_s: float = 3.0  # a peer that is to become root by a transfer waits this long for it; a guess
     compare_s: float = 1.0  # neighbours compare root state this long after it changed: many changes together; a guess
     tree_heartbeat_s: float = 2.0  # how often parent and child hear of each other; a guess: silence shows in 4 to 5 s
     join_timeout_s: float = 1.0  # first wait for a parent's answer, doubled up to join_timeout_max_s; a guess

@@ -110,8 +110,8 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def supersedes(self, other: "Descriptor | None") -> bool:
         """Is this the later word on the topic? Equal versions fall to the smaller digest, so that all peers agree.
 
-        What has an owner is superseded by its owner's word only, whatever the version: else anybody could take a topic
-        over. Any owner's word supersedes nobody's.
+        A descriptor with an owner is superseded only by one of the same owner, whatever the version; otherwise anybody
+        could take a topic over. One with an owner supersedes one without.
         """
         if other is None:
             return True
@@ -120,7 +120,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.version, other.digest) > (other.version, self.digest)
 
     def rivals(self, other: "Descriptor") -> bool:
-        """Is this another owner's word on the same name, as two halves of a split network may have given?"""
+        """Is this another owner's descriptor of the same name, as two sides of a partition may have made?"""
         return bool(self.owner_key and other.owner_key) and self.owner_key != other.owner_key
 
 
@@ -158,7 +158,7 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
 
 
 def _fits(name: str) -> bool:
-    """Is it short enough, and text on one line? Bytes of a command line that are no text are halves of pairs."""
+    """Is it short enough, and text on one line? Bytes of a command line that are not text become lone surrogates."""
     on_one_line = name.isprintable() or not any(category(sign) in _UNFIT for sign in name)
     return on_one_line and len(name.encode()) <= NAME_BYTES_MAX
 

@@ -19,7 +19,7 @@ from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
-PAUSE_ROUNDS = 5  # so many sweeps that did not come mean that this process stood still; a guess, far below a lease
+PAUSE_ROUNDS = 5  # after so many missed rounds this process was paused; a guess, far below a lease
 
 
 class Housekeeping:
@@ -46,7 +46,7 @@ class Housekeeping:
         self._look_over(self.host.now())
 
     def notice(self) -> None:
-        """An input comes. If this process stood still until now, no lease is judged before all have been prolonged."""
+        """An input comes. If this process was paused until now, all leases are prolonged before any is judged."""
         now = self.host.now()
         if self.due.timer_set and self._stood_still(now):
             self._look_over(now)
@@ -85,11 +85,11 @@ class Housekeeping:
             self.membership.join(tree)
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
-        if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
+        if not tree.flow.past:  # also a topic that was transferred here and that nobody uses
             self.membership.leave_if_idle(tree)
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
-        if paused:  # this process stood still: nobody's lease ran out meanwhile, and stability waits for the news
+        if paused:  # no lease ran out meanwhile, and stability waits for the replicas
             for lease in tree.orphaned_leases.values():
                 lease.until = max(lease.until, now + self.config.lease_s)
             self.rendezvous.hold(tree, now)
@@ -122,7 +122,7 @@ class Housekeeping:
                 self.reports.touch(tree)
 
     def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
-        """May publishers that were held back send what a subscriber here lacks again? It is awaited for another lease.
+        """May publishers that were held back still resend what a subscriber here is missing? Waits for another lease.
 
         What others kept of the term may have filled the root's buffers until now. A root does not wait: what it keeps
         itself may be what holds its publishers back.

@@ -1,12 +1,12 @@
 """For people: a topic's live tree, how far its subscriptions are, and who holds up an event that is not stable.
 
-A question changes nothing, here or elsewhere. Where this peer has no part in the topic's tree the question itself is
-routed to the topic, and whoever is closest answers: as its root, or that there is none. To ask for the root first, as
-publishers do, would make one.
+A query changes nothing, here or elsewhere. If this peer has no part in the topic's tree, the query itself is routed to
+the topic, and the closest peer answers: as its root, or that there is none. To ask for the root first, as publishers
+do, would make one.
 
-Peers answer the asker directly, so a walk takes one hop per level down and one back. The asker names those that say of
-themselves that they lack the event, those that are gone and whose leases go on, and those that do not answer at all. A
-peer that has the event is not to blame, even if it was asked because its parent has not heard of that yet.
+Peers answer the asker directly, so a walk takes one hop per level down and one back. The asker names peers that
+report that they do not have the event, lost peers whose leases are still running, and peers that do not answer at all.
+A peer that has the event is not named, even if it was asked because its parent does not know that yet.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,12 @@ class Walk:
 
     @property
     def behind(self) -> list[Contact]:
-        """Who lives and does not have it yet."""
+        """Live peers that do not have it yet."""
         return [self.asked[node] for node, answer in sorted(self.answered.items()) if answer.behind]
 
     @property
     def orphaned_leases(self) -> dict[bytes, float]:
-        """Who is gone, with the seconds that its lease goes on; unless it answered itself."""
+        """Lost peers, with the seconds that their leases still run; without those that answered."""
         known: dict[bytes, float] = {}
         for answer in self.answered.values():
             known |= {node: left_s for node, left_s in answer.orphaned_leases if node not in self.answered}
@@ -55,7 +55,7 @@ class Walk:
 
     @property
     def unresponsive(self) -> list[Contact]:
-        """Who did not answer."""
+        """Peers that did not answer."""
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
 
     @property
@@ -105,7 +105,7 @@ class Inspection:
     def who_lags(self, publisher: Publisher, sequence: int) -> int:
         """Ask who holds up a publisher's events before `sequence`, beginning at its root, which is known.
 
-        The answers gather in `walks[number]`; whoever asked deletes that.
+        The answers gather in `walks[number]`, which the caller deletes.
         """
         assert publisher.root is not None
         self.numbers += 1
@@ -118,7 +118,7 @@ class Inspection:
         return self.numbers
 
     def _to_root(self, message: Survey) -> None:
-        """To the root where it is known, else to whoever is closest to the topic."""
+        """To the root if it is known, else to the peer closest to the topic."""
         tree, root = self.trees.get(message.topic), self.roots.get(message.topic)
         if tree is not None and tree.root is not None:
             self._survey(message)
@@ -148,7 +148,7 @@ class Inspection:
         tree = self.trees.get(message.topic)
         if tree is None:
             if not message.down and self.ring.active:
-                self.ring.route(message, message.topic)  # whoever asked took this peer for the root
+                self.ring.route(message, message.topic)  # the asker considered this peer the root
             return
         if tree.parent is not None and not message.down:
             self.host.send(tree.parent, message)
@@ -214,7 +214,7 @@ class Inspection:
 
 
 def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[bytes, float]]:
-    """Who is gone and holds a position back, and for how long yet: former children, and whom a root waits for."""
+    """Lost peers that hold a position back, and for how long: former children, and peers that a root waits for."""
     gone: dict[bytes, float] = {}
     if tree.root is not None and tree.root.hold_until > now:
         gone = dict.fromkeys(tree.root.awaited, tree.root.hold_until - now)

@@ -156,7 +156,7 @@ class Receipts(Message, frozen=True, tag=52):
     marks: list[tuple[bytes, Number, Number, bool]]
     """publisher, admitted, stable, again"""
     partitioned: bool = False
-    """The root does not reach most of those who keep the topic's state: there may be another one beyond a split."""
+    """The root does not reach most of the topic's replicas: there may be another root beyond a partition."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):
@@ -174,11 +174,11 @@ class TransferLeadership(Message, frozen=True, tag=53):
     hold_s: Seconds = 0.0
     """I would have called nothing stable for so long yet."""
     leases: tuple[WireId, ...] = ()
-    """Whom to wait for before anything is called stable: me, with all below me; if I leave, those below me."""
+    """The peers to wait for before anything is declared stable: me, with all below me; if I leave, those below me."""
     frontiers: tuple[tuple[WireId, Number], ...] = ()
     """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
     ended: tuple[WireId, ...] = ()
-    """Who left in good order lately: whoever names a lease of theirs does not know that yet."""
+    """Peers that left in good order lately: a peer that names a lease of theirs does not know that yet."""
     past: tuple[tuple[Term, Number], ...] = ()
     """How far earlier terms went that I still keep something of, or want something of."""
     forgotten: tuple[tuple[Term, Number], ...] = ()
@@ -248,7 +248,7 @@ class Survey(Message, frozen=True, tag=59):
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):
-    """A local subscription, and what it lacks. An event counts until the application is done with it."""
+    """A local subscription, and how far it is behind. An event counts until the application is done with it."""
 
     name: str
     """As the application named it."""
@@ -261,7 +261,7 @@ class Reader(msgspec.Struct, frozen=True, array_like=True):
     """Events in the application's queue, and the one that it is at."""
     waiting_bytes: Number = 0
     behind_s: Seconds = 0.0
-    """For how long the oldest event that it lacks and that its peer has was published, by this peer's clock."""
+    """The age of the oldest event that its peer has and that it has not processed, by this peer's clock."""
     stalled_s: Seconds = 0.0
     """For how long it has taken nothing, though something waits."""
 
@@ -329,7 +329,7 @@ class StateQuery(Message, frozen=True, tag=62):
 
 
 class StateAnswer(Message, frozen=True, tag=63):
-    """What the sender knows of topics that it was asked about, or better than whoever wanted something kept."""
+    """What the sender knows of topics that it was asked about, or knows better than the sender of a record."""
 
     entries: list[TopicEntry]
     joining: bool = False

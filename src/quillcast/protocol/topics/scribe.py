@@ -277,7 +277,7 @@ class Scribe:
         return self.open_trees.leaving
 
     def leave(self) -> None:
-        """Leave all trees in good order: roots hand over, children are sent to their grandparent."""
+        """Leave all trees in good order: transfer leadership as root, and send children to their grandparent."""
         self.open_trees.leave()
         self.comparing.stop()
         for subscription in list(self.subscribing.all()):
@@ -309,14 +309,14 @@ class Scribe:
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
         """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
         if self.leaving:
-            return  # who sent it asks again, and then it goes to whoever is closest without this peer
+            return  # the sender asks again, and then it reaches the closest of the other peers
         if not isinstance(message, _ANSWERS):
             self.dispatch.routed(message)
         elif key == self.host.me:  # else whom it was for is gone
             self.dispatch.message(source, message)
 
     def leaf_set_changed(self) -> None:
-        """Who is closest to a topic may have changed."""
+        """The closest peer to a topic may have changed."""
         self.leadership_transfer.leaf_set_changed()
         self.replication.leaf_set_changed()
         self.candidacies.leaf_set_changed()

@@ -241,7 +241,7 @@ class ChildrenTables:
         self.reports.touch(tree)
 
     def dismiss(self, tree: Tree) -> None:
-        """This peer leaves: its children turn to whoever is above it, and those that wait for it ask again."""
+        """This peer leaves: its children turn to its own parent, and those that wait for it ask again."""
         for join in tree.waiting.values():
             self.host.send(join.child, Refused(tree.topic, "leaving"))
         tree.waiting = EMPTY
@@ -262,7 +262,7 @@ class ChildrenTables:
         tree.waiting = EMPTY
 
     def housekeep(self, now: float, *, paused: bool) -> None:
-        """Whoever never says a word as a child was taken in by another meanwhile, and its Leave was lost."""
+        """A child that never reports was accepted by another peer meanwhile, and its Leave was lost."""
         for (topic, node), entered_at in list(self.unheard.items()):
             tree = self.trees.by_topic.get(topic)
             child = tree.children.get(node) if tree is not None else None

@@ -80,7 +80,7 @@ class TreeMembership:
         self.expect_parent(tree, wait_s)
 
     def join_where_needed(self) -> None:
-        """Who is closest to a topic may have changed: join those that have no parent and that nobody was asked for.
+        """The closest peer to a topic may have changed: join topics without a parent for which no Join is pending.
 
         Those that this peer is the closest to now wait for no answer any more.
         """
@@ -255,7 +255,7 @@ class TreeMembership:
         self.leave_if_idle(tree)
 
     def housekeep(self, now: float, *, paused: bool) -> None:
-        """Leases of forgotten topics and at former parents run out, but not while this process stood still."""
+        """Leases of forgotten topics and at former parents run out, but not while this process was paused."""
         if paused:
             self.trees.prolong_leases(now + self.config.lease_s)
         self.trees.end_leases(now)
@@ -267,6 +267,6 @@ class TreeMembership:
 
 
 def _whose(leases: dict[bytes, OrphanedLease]) -> tuple[bytes, ...]:
-    """Whom to name as those whose leases go on; nobody if they are too many to be named, which says the same of all."""
+    """The peers to name because their leases still run; none if there are too many, which means the same for all."""
     nodes = dict.fromkeys(node for lease in leases.values() for node in lease.awaited)
     return tuple(nodes) if len(nodes) <= LEASES_NAMED_MAX else ()

@@ -136,7 +136,7 @@ class TreeRepair:
                 self.membership.join(tree)
 
     def _nearest(self, contacts: Iterable[Contact]) -> Contact:
-        """The nearest by proximity; whoever is not measured yet comes last, spread by chance."""
+        """The nearest by proximity; peers that are not measured yet come last, in random order."""
         far = float("inf")
         return min(
             (contact for contact in contacts),

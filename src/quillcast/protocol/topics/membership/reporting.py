@@ -76,7 +76,7 @@ class Reporting:
             or child.acknowledged != report.acknowledged
             or child.newcomers != report.newcomers
         ):
-            self.reports.touch(tree)  # what it needs no more may be let go, and is told on
+            self.reports.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
         first = not child.spoken
         child.note_report(report)
         tree.speaks_here(sender.node_id)

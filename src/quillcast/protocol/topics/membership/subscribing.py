@@ -52,7 +52,7 @@ class Subscribing:
 
         Who asks for the earliest events is told of those that are not kept any more, as losses.
 
-        `warrant` says on whose behalf; whoever the topic does not let subscribe is told so by `Subscriber.failed`.
+        `warrant` says on whose behalf. If the topic does not let it subscribe, `Subscriber.failed` is called.
         A subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.
         """
         descriptor = self.known.describe(name)
@@ -113,7 +113,7 @@ class Subscribing:
     def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
         """A subscription begins at this peer's frontier, in every term it knows: what is admitted after will come.
 
-        Or at the parent's, where this peer is behind it: it may have joined for a child that lacks more.
+        Or at the parent's, if this peer is behind it: it may have joined for a child that is further behind.
         """
         rule = denied(tree.descriptor, self.host.me, edge.wish.warrant)
         if rule is not None:

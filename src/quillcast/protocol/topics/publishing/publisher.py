@@ -75,7 +75,7 @@ class Publisher:
         self.waiting_bytes = 0
         self.progress_at = host.now()
         self.closed = False
-        self.partitioned = False  # the root that acknowledged last may have a rival beyond a split
+        self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.full_since: float | None = None
@@ -192,7 +192,7 @@ class Publisher:
         self.root = None
 
     def receipt(self, term: Term, admitted: int, stable: int, again: bool, *, partitioned: bool = False) -> None:
-        """The root's word on what it admitted and what is stable; `partitioned`: as far as its side of a split goes."""
+        """The root reports what it admitted and what is stable; with `partitioned`, on its side of a partition."""
         if term < self.term:
             return  # a root that does not know that its term is over
         self.partitioned = partitioned

@@ -250,7 +250,7 @@ class Publishing:
         return descriptor.refusal("publish", bearer(publisher.warrant, self.host.me, publisher.topic))
 
     def _fail(self, publisher: Publisher, error: QuillcastError) -> None:
-        """The topic takes nothing from this publisher: what it kept is let go."""
+        """The topic accepts nothing from this publisher: discard what it kept."""
         self._remove(publisher)
         publisher.listener.failed(error)
 

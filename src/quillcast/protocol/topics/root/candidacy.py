@@ -1,9 +1,9 @@
 """How a peer becomes the root of a topic (docs/delivery.md, *Roots that move*).
 
 It asks the peers that keep the topic's state what they know: a topic is new only if most of them say so. What any of
-them knows is adopted. If one of them is the root, the topic is about to be handed over, and that is waited for. Then
-the term is noted with most of them, so that no other peer, nor this one after a restart, gives positions under it. Then
-the term begins. Joins, publishers' questions and creates that arrive meanwhile wait, and are answered then.
+them knows is adopted. If one of them is the root, it is about to transfer the topic, and that is waited for. Then most
+of them record the term, so that no other peer, nor this one after a restart, assigns positions under it. Then the term
+begins. Joins, publishers' queries and creates that arrive meanwhile wait, and are answered then.
 """
 
 from collections.abc import Iterable
@@ -112,7 +112,7 @@ class Candidacies:
             self.replication.ask(candidacy.topic, lambda round_: self._asked(candidacy, round_))
 
     def _asked(self, candidacy: Candidacy, round_: Round) -> None:
-        """The keepers said what they know. The latest term's word on the topic comes first."""
+        """The replicas have answered. The state of the latest term takes precedence."""
         if self._is_over(candidacy) or candidacy.noting:
             return
         entries = sorted(round_.answers.values(), key=lambda entry: entry.term, reverse=True)
@@ -248,7 +248,7 @@ def _asker(request: Request) -> Contact:
 
 
 def _heard(request: Request) -> Term:
-    """The highest term that whoever asks has heard of."""
+    """The highest term that the asker knows of."""
     match request:
         case Join(have=have) if have is not None:
             return have.term

@@ -132,7 +132,7 @@ class Intake:
     def forget_term(self, tree: Tree) -> tuple[Contact, ...]:
         """This peer is root no more. Returns those who published to it.
 
-        It stays in the tree for as long as others may lack what it knows of terms that are over.
+        It stays in the tree for as long as others may need what it knows of terms that are over.
         """
         root = tree.root
         if root is None:

@@ -47,7 +47,7 @@ class LookAgain(Timer, frozen=True):
 
 
 class Offer(NamedTuple):
-    """A topic that was handed over, and what the root of that term knew."""
+    """A topic that was transferred, and what the root of that term knew."""
 
     message: TransferLeadership
     hold_until: float  # that root would have called nothing stable until then
@@ -79,7 +79,7 @@ class LeadershipTransfer:
         self.terms, self.membership, self.repair = terms, membership, repair
         self.progress, self.intake, self.successors = progress, intake, successors
         self.forgetting, self.carry_out = forgetting, carry_out
-        self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
+        self.offers: dict[bytes, Offer] = {}  # transferred topics that this peer is not root of yet
         self.unconfirmed: dict[bytes, HandOver] = {}
         forgetting.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._handed_over)
@@ -90,7 +90,7 @@ class LeadershipTransfer:
     # ---- the root that goes
 
     def leaf_set_changed(self) -> None:
-        """Topics that another peer is closer to by now are handed over."""
+        """Transfer topics that another peer is closer to by now."""
         if not self.overlay.active:
             return
         for tree in [tree for tree in self.trees.by_topic.values() if tree.root is not None]:
@@ -118,7 +118,7 @@ class LeadershipTransfer:
             self.host.set_timer(TransferDue(tree.topic, root.term), self.config.linger_s)
 
     def look_again(self, timer: LookAgain) -> None:
-        """Its answer says whether the peer that is to follow has joined, and then the topic is handed over."""
+        """Transfer the topic, once the next root's answer says that it has joined."""
         tree = self.trees.by_topic.get(timer.topic)
         if tree is None or tree.root is None or tree.root.term != timer.term:
             return
@@ -203,7 +203,7 @@ class LeadershipTransfer:
         return hand_over
 
     def tell_others(self) -> None:
-        """Whoever was told and does not confirm may have left as well: tell the next closest, if there is one."""
+        """A successor that does not confirm may have left as well: transfer to the next closest, if there is one."""
         for hand_over in list(self.unconfirmed.values()):
             if self.host.now() - hand_over.told_at >= self.config.ask_s:
                 self._tell_next(hand_over)
@@ -267,7 +267,7 @@ class LeadershipTransfer:
         self.host.send(sender, Transferred(message.descriptor.topic, message.term))
 
     def received(self, message: TransferLeadership) -> None:
-        """A topic was handed to this peer: be its root, or keep what the last one knew for whoever is."""
+        """A topic was transferred to this peer: become its root, or keep what the last one knew for another."""
         self.known.learn(message.descriptor)
         tree = self.trees.open(self.known.descriptors[message.descriptor.topic])
         topic = tree.topic
@@ -292,7 +292,7 @@ class LeadershipTransfer:
             self.membership.join(tree)
 
     def pass_on(self) -> None:
-        """A topic that was handed to this peer and that it is not root of is handed on to whoever is closer by now."""
+        """Pass on topics that were transferred to this peer, if another one is closer by now."""
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
@@ -314,7 +314,7 @@ class LeadershipTransfer:
             self.terms.note_end(tree.topic, message.term, message.index)
 
     def take_offer(self, topic: bytes) -> Offer | None:
-        """This peer becomes the topic's root: what was handed over to it."""
+        """This peer becomes the topic's root: returns what was transferred to it."""
         self.successors.forget(topic)
         return self.offers.pop(topic, None)
 

@@ -105,7 +105,7 @@ class Rendezvous:
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:
-        """This process stood still; another may be root by now: call nothing stable until that is known."""
+        """This process was paused, and another may be root by now: declare nothing stable until that is known."""
         root = tree.root
         if root is not None:
             self.host.trace(Mark("root_paused"))
@@ -113,9 +113,9 @@ class Rendezvous:
             self.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_))
 
     def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
-        """What the keepers know: a later term, or, if all of them say so, that there is none.
+        """The replicas' answers: a later term, or, if all of them agree, that there is none.
 
-        Whoever followed this root is one of those closest to the topic, and had its term noted by others of them.
+        A root that followed this one is among the peers closest to the topic, and others of them recorded its term.
         """
         for entry in round_.answers.values():
             self.terms.heard_of(tree, entry.term)
@@ -143,7 +143,7 @@ class Rendezvous:
         return None
 
     def create(self, message: Create) -> None:
-        """Enter the descriptor, or answer with the one that stands, once most keepers have noted it."""
+        """Enter the descriptor, or answer with the existing one, once most replicas have recorded it."""
         descriptor = message.descriptor
         tree = self._if_root(descriptor.topic, message)
         if tree is None or tree.root is None:
@@ -157,7 +157,7 @@ class Rendezvous:
             self.replication.note(tree.descriptor, tree.root.term, lambda round_: self._noted(tree, message, round_))
 
     def _noted(self, tree: Tree, message: Create, round_: Round) -> None:
-        """Most keepers have noted what was entered."""
+        """Most replicas have recorded what was entered."""
         if tree.root is None or round_.note != (tree.descriptor, tree.root.term):
             self.ring.route(message, tree.topic)
             return
@@ -196,10 +196,10 @@ class Rendezvous:
         self.answers.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
 
     def _rival_spoke(self, root: Root, term: Term, at: float) -> None:
-        """A root spoke to a publisher under an earlier term: was it root beside this one, as on both sides of a split?
+        """A root spoke to a publisher under an earlier term: was it root beside this one, beyond a partition?
 
-        Then that publisher has come from the other side. There subscribers have leases of which nobody here knows, so
-        nothing is called stable while these go on: what the publisher has is not lost if the sides meet by then.
+        Then that publisher has come from the other side, where subscribers have leases that are unknown here. Nothing
+        is declared stable until these have ended, so that no event of the publisher is lost if the partition heals.
         """
         beside = at > root.began_at + self.config.receipt_timeout_s  # the last words of the one before may come late
         if term not in (NO_TERM, root.term, root.followed) and term.node != root.term.node and beside:

@@ -1,9 +1,9 @@
-"""Root state on the k closest peers: descriptors and terms, for whoever is root next (Scribe, section 3.2).
+"""Root state on the k closest peers: descriptors and terms, for the next root (Scribe, section 3.2).
 
-Whoever is about to become root asks these peers what they know of the topic, then has them note its term; what a root
-enters later they note as well. Each question goes on until everybody who is alive has answered, or most have and the
-others had their time: a majority of k, or all that are alive, if they are fewer. Copies that were missed, by a peer
-that came back with the same nodeId and knows nothing, show when neighbours compare (`comparing.py`).
+A candidate asks these replicas what they know of the topic, then has them record its term; they also record what a root
+enters later. Each query continues until every live replica has answered, or most have and the others had their time: a
+majority of k, or all live ones if they are fewer. Copies that are missing, at a peer that returned with the same nodeId
+and knows nothing, are found when neighbours compare (`comparing.py`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -84,11 +84,11 @@ class Replication:
         return keepers.reachable(closest, round_.joining)
 
     def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
-        """Ask the keepers what they know of a topic; `then` gets their answers."""
+        """Ask the replicas what they know of a topic; `then` gets their answers."""
         self._begin(topic, None, then)
 
     def note(self, descriptor: Descriptor, term: Term, then: Callable[[Round], None]) -> None:
-        """Have the keepers note this; `then` hears when most have, or when one of them knows better."""
+        """Have the replicas record this; `then` is called when most have, or when one of them knows better."""
         self.known.enter(descriptor.topic, term)
         self._begin(descriptor.topic, (descriptor, term), then)
 
@@ -208,7 +208,7 @@ class Replication:
         self.overlay.introduce(sender)
 
     def _answered(self, sender: Contact, message: StateAnswer | Recorded) -> None:
-        """One of the keepers answered."""
+        """One of the replicas answered."""
         rounds: list[Round] = []
         if isinstance(message, Recorded):
             self.comparing.kept(sender, [topic for topic, _, _ in message.topics])

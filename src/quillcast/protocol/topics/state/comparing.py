@@ -206,7 +206,7 @@ class Comparing:
         return given == mark and any(contact in keepers for contact in holders)
 
     def _others(self, keepers: list[Contact]) -> list[bytes]:
-        """Who keeps a topic's state together with this peer; nobody if this one need not keep it."""
+        """The other replicas of a topic; none if this peer is not a replica."""
         nodes = [contact.node_id for contact in keepers]
         return [node for node in nodes if node != self.host.me] if self.host.me in nodes else []
 

@@ -3,11 +3,11 @@
 Where the budget is used up, a peer gives in this order:
 
 1. Copies that it keeps for others only, stable or not, oldest first, of the busiest topic: at a root what all live
-   leases cover; elsewhere what its children have themselves and its subscribers took, for the root keeps what somebody
-   far below lacks, or a peer that is gone. That costs nobody an event, so nobody waits for it.
-2. Time: it gives no credit back for `patience_s`. Whoever can keep up has caught up by then.
-3. The lease of whoever needs the most of what is kept here, in all topics that may be cut at once, so that one culprit
-   is waited for once. It is cut until it has caught up (`cut.Cut`): served from the buffer as far as that
+   leases have acknowledged; elsewhere what its children have themselves and its subscribers took, because the root
+   keeps what peers further below, or lost ones, still need. That costs nobody an event, so nobody waits for it.
+2. Time: it returns no credit for `patience_s`. Subscribers that can keep up have caught up by then.
+3. The lease that needs the most of what is kept here, in all topics that may be cut at once, so that one culprit is
+   waited for once. It is cut until it has caught up (`cut.Cut`): served from the buffer as far as that
    reaches, and told what it lost. A child that is up to date itself is asked to do the same with those below it
    (`CutLeases`).
 
@@ -181,7 +181,7 @@ class FlowControl:
     def housekeep(self, now: float, *, paused: bool) -> None:
         """Look whether the buffers are over their budget, and for how long.
 
-        `paused`: this process stood still until now. Whoever kept up could not say so: patience begins anew.
+        `paused`: this process was paused until now. Subscribers could not report meanwhile, so patience begins anew.
         """
         if paused and self.over_since is not None:
             self.over_since = now
@@ -221,7 +221,7 @@ class FlowControl:
             self._shed_tree(tree, now)
 
     def _shed_tree(self, tree: Tree, now: float) -> None:
-        """Bring a topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
+        """Bring a topic's copies down by as much as the buffers exceed the goal; leases that still need one lose it."""
         over_bytes = self.budget.used_bytes - self._goal_bytes
         needed_from = min([tree.frontier, *(position for position, _ in tree.kept_for(now))])
         if tree.shed(now, max(0, tree.flow.log.size_bytes - over_bytes)):
@@ -248,7 +248,7 @@ class FlowControl:
     # ---- leases
 
     def _end_last_lease(self, tree: Tree, now: float) -> bool:
-        """End the lease of whoever holds the topic back the most here. False if nobody does, or it was asked to."""
+        """End the lease that holds the topic back the most here. False if none does, or if that was requested."""
         holder = tree.last(now)
         if holder is None:
             return self._end_hold(tree, now)

@@ -1,4 +1,4 @@
-"""Who is owed a topic's events at a peer, and so holds its stability back: children, and leases of those that are gone.
+"""What is owed a topic's events at a peer, and so holds back stability: children, and leases of lost peers.
 
 Local subscriptions do so as well (`subscription.py`).
 """
@@ -117,7 +117,7 @@ class Child(PeerSink):
         return _acknowledged(self, term)
 
     def kept_from(self, term: Term, *, at_root: bool) -> int:
-        """Elsewhere than at the root it needs no copy of what it has itself, even if somebody below it lacks that."""
+        """Except at the root, it needs no copy of what it has itself, even if a peer below it does not have that."""
         return self.needed_from(term) if at_root else self.frontier if self.acknowledged_term == term else 0
 
     def is_stalled(self, now: float) -> bool:
@@ -125,7 +125,7 @@ class Child(PeerSink):
 
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
-        """Whom its last report speaks for by name: itself, and those that came below it lately."""
+        """The peers that its last report names: itself, and those that arrived below it lately."""
         return (self.contact.node_id, *self.newcomers) if self.spoken else ()
 
 
@@ -150,7 +150,7 @@ class OrphanedLease:
         return _acknowledged(self, term)
 
     def kept_from(self, term: Term, *, at_root: bool) -> int | None:
-        """Whoever comes in place of a departed one finds it at the root."""
+        """A peer that takes the place of a lost one finds it at the root."""
         return self.needed_from(term) if at_root else None
 
     def is_stalled(self, now: float) -> bool:

@@ -23,7 +23,7 @@ class FailureDetector(Protocol):
 
 
 class Keepers:
-    """Who keeps which topic's state, and how many of them this peer reaches."""
+    """The replicas of each topic, and how many of them this peer reaches."""
 
     def __init__(self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: FailureDetector) -> None:
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
@@ -69,7 +69,7 @@ class Keepers:
         return max(lost) + self.config.lease_s
 
     def partitioned(self, topic: bytes) -> bool:
-        """Is this peer kept from most of the topic's keepers? Those that it lost count for as long as a lease.
+        """Is this peer cut off from most of the topic's replicas? Lost ones count for as long as a lease.
 
         A peer that it only heard of, and that never answered, may have left long ago.
         """

@@ -1,7 +1,7 @@
-"""How far a peer's subscriptions are behind: what they lack of what the peer has, and what their applications hold up.
+"""How far subscriptions are behind: what they have not got of what the peer has, and what their applications hold up.
 
-An event is dealt with when the application is done with it, not when it stands in the application's queue: else a
-subscriber that is stuck would look well until its queue is full.
+An event counts as processed when the application is done with it, not when it is in the application's queue. Otherwise
+a subscriber that is stuck would look healthy until its queue is full.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -40,7 +40,7 @@ class Watched(Protocol):
 
 
 def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:
-    """The local subscriptions, those that lack most first. What a past term had is kept for `past_terms_s`."""
+    """The local subscriptions, those furthest behind first. Past terms are kept for `past_terms_s`."""
     found = [_reader(tree, edge, host, past_terms_s) for edge in tree.subscriptions]
     return sorted(found, key=lambda reader: (reader.taken - reader.owed - reader.waiting, reader.number))
 
@@ -87,7 +87,7 @@ def _of_application(edge: Subscription) -> tuple[str, Unread]:
 
 
 def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
-    """Events of earlier terms that were not handed over, by term."""
+    """Events of earlier terms that were not delivered, by term."""
     owed: dict[Term, int] = {}
     for term, past in tree.flow.past.items():
         line = edge.term_cursor(term)
@@ -97,7 +97,7 @@ def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
 
 
 def _oldest_ns(tree: Tree, edge: Subscription, taken: int) -> int | None:
-    """When the oldest event was published that stands here and was not handed over."""
+    """When the oldest event was published that is here and was not delivered."""
     flow, backlog = tree.flow, edge.channel.backlog
     bundle: Bundle | None = backlog[0] if backlog else flow.log.at(flow.first_over(taken))
     return None if bundle is None else bundle.blocks[0].time_ns

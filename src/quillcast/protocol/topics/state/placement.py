@@ -17,7 +17,7 @@ class Placement:
         return self.policy.intercepts(None if tree is None else self._place(tree, _members(tree)))
 
     def refer(self, tree: Tree, newcomer: Contact) -> tuple[Contact, ...]:
-        """Whom a newcomer is to join instead of this peer, if not this one."""
+        """The peer that a newcomer is to join instead of this one, if any."""
         return self.policy.refer(self._place(tree, _members(tree)), newcomer)
 
     def stand_ins(self, tree: Tree) -> tuple[Contact, ...]:

@@ -72,15 +72,15 @@ class Root:
         self.topic, self.descriptor = descriptor.topic, descriptor
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
-        self.followed = NO_TERM  # the term that was handed over to this one
-        self.paused_until = 0.0  # ... or this process stood still, and another root may have followed
+        self.followed = NO_TERM  # the term that was transferred to this one
+        self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.index = 0
         self.stable = 0
         self.admissions: dict[bytes, Admission] = EMPTY
         self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
-        self.closing = False  # the topic is about to be handed over: nothing more is admitted
+        self.closing = False  # the topic is about to be transferred: nothing more is admitted
         self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something meanwhile
         self.frontiers: dict[bytes, int] = EMPTY  # the root before left nothing open below; of those to come
         self.awaited: dict[bytes, None] = EMPTY  # who is waited for after a hand-over; each speaks for all below it
@@ -213,7 +213,7 @@ class Root:
         return max(self.hold_until, self.paused_until)
 
     def hold(self, until: float) -> None:
-        """Call nothing stable before a time, whoever comes until then."""
+        """Declare nothing stable before a time, whichever peers arrive until then."""
         self.hold_until = max(self.hold_until, until)
         self.awaited_until = max(self.awaited_until, until)
 
@@ -260,7 +260,7 @@ class Root:
         self.turned_away = self.turned_away | {block.publisher: sender for block in bundle.blocks}
 
     def reopen(self) -> None:
-        """The topic stays here: whoever was turned away is to send again."""
+        """The topic stays here: publishers that were turned away are to send again."""
         self.closing = False
         self.marks = self.marks or {}
         for publisher, contact in self.turned_away.items():

@@ -1,4 +1,4 @@
-"""Whom this peer handed its topics over to."""
+"""The peers that this one transferred its topics to."""
 
 from quillcast.core.messages import Contact
 
@@ -12,7 +12,7 @@ class Successors:
         self.by_topic: dict[bytes, Contact] = {}
 
     def note(self, topic: bytes, root: Contact) -> None:
-        """The topic was handed over."""
+        """The topic was transferred."""
         self.by_topic.pop(topic, None)
         self.by_topic[topic] = root
         if len(self.by_topic) > TOPICS_MAX:
@@ -23,5 +23,5 @@ class Successors:
         self.by_topic.pop(topic, None)
 
     def of(self, topic: bytes) -> Contact | None:
-        """The peer that the topic was handed over to, as far as this one remembers."""
+        """The peer that the topic was transferred to, as far as this one remembers."""
         return self.by_topic.get(topic)

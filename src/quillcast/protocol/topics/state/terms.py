@@ -14,7 +14,7 @@ class Terms:
     def __init__(self, host: Host, past_terms_s: float, reports: Reports, due: DueTopics, carry_out: CarryOut) -> None:
         self.host, self.past_terms_s, self.reports, self.due = host, past_terms_s, reports, due
         self.carry_out = carry_out
-        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
+        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were transferred to this peer
 
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
@@ -36,7 +36,7 @@ class Terms:
                 subscription.owe(term, end, flow.past[term].stable)
 
     def keep(self, tree: Tree) -> None:
-        """Stay in the tree for as long as others may lack what this peer knows of a term that is over."""
+        """Stay in the tree for as long as others may need what this peer knows of a term that is over."""
         tree.keeping_until = self.host.now() + self.past_terms_s
         self.due.wake(tree)
 

@@ -125,7 +125,7 @@ class Tree:
                 self.flow.close(child.channel)
 
     def await_parent(self, join: Join) -> None:
-        """Whom to answer once this peer has a parent."""
+        """The peers to answer once this one has a parent."""
         self.waiting = self.waiting or {}
         self.waiting[join.child.node_id] = join
 
@@ -169,7 +169,7 @@ class Tree:
         self.heard_from(self.ended)
 
     def speaks_here(self, node: bytes) -> None:
-        """A child speaks as one: whoever still names it says nothing of a lease that it has here from now on."""
+        """A child reports as one: peers that still name it say nothing about its lease here from now on."""
         for other in self.children.values():
             if node in other.newcomers and node not in other.outdated:
                 other.outdated = (*other.outdated, node)
@@ -211,7 +211,7 @@ class Tree:
             self.heard_from((node,))
 
     def newcomers(self, now: float) -> tuple[bytes, ...]:
-        """Who came below this peer lately from another parent, and has spoken or left since."""
+        """Peers that came below this one lately from another parent, and have reported or left since."""
         nodes: dict[bytes, None] = dict.fromkeys(self.ended)
         for child in self.children.values():
             if child.newcomers or child.named_until:
@@ -226,7 +226,7 @@ class Tree:
 
     @property
     def next_parent(self) -> Contact | None:
-        """Whom this peer turned to when its parent left or it handed the topic over, if that has not answered yet."""
+        """The peer that this one turned to after its parent left or it transferred the topic, until that answers."""
         return self.fallbacks[0] if self.moved and not self.attached and self.fallbacks else None
 
     @property
@@ -237,7 +237,7 @@ class Tree:
 
     @property
     def is_due(self) -> bool:
-        """Will time change anything here: something to be joined, let go, given up or called stable?"""
+        """Will time change anything here: something to join, discard, give up or declare stable?"""
         if self.root is None and (self.parent is None or not self.needed):
             return True
         if self.root is not None and (self.root.sealing or self.root.stable < self.root.index):
@@ -285,12 +285,12 @@ class Tree:
         return min([self.frontier, *needs])
 
     def holders(self, now: float) -> Iterator[LeaseHolder]:
-        """Who is owed the topic's events here: local subscribers, and those below."""
+        """The leases that are owed the topic's events here: local subscribers, and those below."""
         yield from self.subscriptions
         yield from self.leases(now)
 
     def needs(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
-        """Who here needs the current term, and from which index on."""
+        """The leases here that need the current term, and from which index on."""
         term = self.term
         return ((holder.needed_from(term), holder) for holder in self.holders(now))
 
@@ -310,10 +310,10 @@ class Tree:
             child.cut = None
 
     def note_wanted(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
-        """Note that a neighbour lacks these, as this peer does. Returns whether to look for them.
+        """Note that a neighbour is missing these, as this peer is. Returns whether to look for them.
 
-        Of the present term they are for a child, which may be owed more than this peer was when it became its parent;
-        of past ones for anybody, for somebody beyond this peer may have them, or know what they were.
+        Those of the present term are for a child, which may be owed more than this peer was when it became its parent;
+        those of past terms for any neighbour, because a peer beyond this one may have them, or know what they were.
         """
         if term in self.flow.past:
             self.flow.past[term].ask(ranges)
@@ -343,23 +343,23 @@ class Tree:
         )
 
     def shed(self, now: float, goal_bytes: int) -> int:
-        """Keep no copies any more but for those who need them, down to a goal: the budget is used up.
+        """Discard copies that no lease here needs, down to a goal, because the budget is used up.
 
-        A root's are nobody's copies, so it keeps what is not stable.
+        A root's are the originals, so it keeps what is not stable.
         """
         needs = [position for position, holder in self.kept_for(now) if not holder.is_cut]
         below = min([self.frontier, *needs])
         return self.flow.release(below if self.root is None else min(below, self.root.stable), goal_bytes)
 
     def kept_for(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
-        """Who needs what is kept here, where there is no room for more, and from which index on."""
+        """The leases that need what is kept here when there is no room for more, and from which index on."""
         for holder in self.holders(now):
             position = holder.kept_from(self.term, at_root=self.root is not None)
             if position is not None:
                 yield position, holder
 
     def last(self, now: float) -> LeaseHolder | None:
-        """Who needs the most of what is kept here, first of those that stand still; None if nobody is behind."""
+        """The lease that needs the most of what is kept here, stalled ones first; None if none is behind."""
         behind = [
             (not holder.is_stalled(now), position, holder)
             for position, holder in self.kept_for(now)

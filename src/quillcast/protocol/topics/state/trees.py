@@ -102,7 +102,7 @@ class Trees:
             self.forgetting.note(topic)
 
     def prolong_leases(self, until: float) -> None:
-        """This process stood still, and none of them ran out meanwhile."""
+        """This process was paused, and none of them ran out meanwhile."""
         for leases in self.left_behind.values():
             for lease in leases.values():
                 lease.until = max(lease.until, until)
