@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, NO_TERM, Envelope
+from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Term
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -33,6 +33,7 @@ from quillcast.protocol.topics.messages import (
 )
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.due import HousekeepingDue
 from quillcast.protocol.topics.state.effects import (
@@ -502,6 +503,26 @@ def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Par
 def test_a_supposed_child_of_a_peer_without_a_tree_is_rejected(world: Parts) -> None:
     world.reporting.changed(BOB, DESCRIPTOR.topic, encode(ChildReport(FIRST, 0, FIRST)))
     assert world.host.sent == [(BOB, Orphaned([DESCRIPTOR.topic], ()))]
+
+
+@pytest.mark.parametrize(("parents_term", "stays"), [(FIRST, True), (SECOND, False)])
+def test_a_peer_stays_that_holds_events_of_a_later_term_than_its_parent_knows(
+    world: Parts, monkeypatch: pytest.MonkeyPatch, parents_term: Term, stays: bool
+) -> None:
+    """It may be the last that has them: the parent may be owed them once it hears of the term."""
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, SECOND, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(SECOND, 0, block(PAUL, 0)), tree.flow.current)
+    report = ParentReport(parents_term, 0, 0, (BOB.node_id,), ())
+    monkeypatch.setattr(link_reports, "told", lambda streams, node, topic: report)
+    world.subscribing.unsubscribe(subscription)
+    world.membership.leave_if_idle(tree)
+    assert (tree.keeping_until is not None) == stays
+    if stays:
+        tree.keeping_until = None
+        world.membership.leave_if_idle(tree, anyway=True)
+    assert tree.topic not in world.trees
 
 
 def test_orphans_turn_to_their_fallback_in_one_message(world: Parts) -> None:

@@ -86,7 +86,7 @@ class Housekeeping:
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
         if not tree.flow.past:  # also a topic that was transferred here and that nobody uses
-            self.membership.leave_if_idle(tree)
+            self.membership.leave_if_idle(tree, anyway=True)
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
         if paused:  # no lease ran out meanwhile, and stability waits for the replicas

@@ -20,6 +20,7 @@ from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
 from quillcast.protocol.topics.messages import Accepted, Join, Leave
+from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
 from quillcast.protocol.topics.state.handlers import Handlers
@@ -219,15 +220,25 @@ class TreeMembership:
 
     # ---- leaving
 
-    def leave_if_idle(self, tree: Tree) -> None:
+    def leave_if_idle(self, tree: Tree, *, anyway: bool = False) -> None:
         """Nothing here wants the topic: leave the parent, recursively up the tree (Scribe, figure 3, lines 9 to 12).
 
         Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed.
         """
         if tree.needed or tree.root is not None:
             return
+        if not anyway and not self.trees.leaving and self._is_ahead(tree):
+            self.terms.keep(tree)  # others may be owed what only this peer has
+            return
         if tree.parent is not None or not tree.joining:
             self.close(tree)
+
+    def _is_ahead(self, tree: Tree) -> bool:
+        """Does this peer hold events of a later term than its parent knows? It may be the last that does."""
+        if tree.parent is None or not tree.flow.keeps or not len(tree.flow.log):
+            return False
+        report = link_reports.told(self.streams, tree.parent.node_id, tree.topic)
+        return isinstance(report, link_reports.ParentReport) and report.term < tree.term
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
