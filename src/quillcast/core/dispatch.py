@@ -47,7 +47,7 @@ class Dispatch:
         self._direct = self._with(self._direct, kind, handle)
 
     def on_anonymous(self, kind: type[M], handle: Callable[[M], None]) -> None:
-        """Call `handle(message)` for messages of this kind, whoever sent them. Raises `ValueError` likewise."""
+        """Call `handle(message)` for messages of this kind, without their sender. Raises `ValueError` likewise."""
         self._direct = self._with(self._direct, kind, handle, _without_sender)
 
     def on_messages(self, kinds: Iterable[type[Message]], handle: Callable[[Contact, Any], None]) -> None:

@@ -1,5 +1,6 @@
 """Channels: the ways out of a flow. A channel is a cursor into the flow's log that advances while its sink has room."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -17,7 +18,7 @@ Filter = Callable[[Bundle], Bundle | None]
 _NO_BACKLOG: deque[Bundle] = deque()  # shared by all channels that took everything before a term ended
 
 
-class Sink:
+class Sink(ABC):
     """Where a channel leads: another peer, a local subscriber, a log, an upcall. Channels differ in nothing else."""
 
     __slots__ = ()
@@ -25,25 +26,25 @@ class Sink:
     owed = False
     """Is it owed every event of every term? A peer is not: it detects what it misses, and requests a repair."""
 
+    @abstractmethod
     def room(self) -> int:
         """The bytes that it takes now."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how much room it has")
 
+    @abstractmethod
     def take(self, bundle: Bundle) -> None:
         """Take a bundle: the same bytes, by reference. It must not open or close channels, nor end a term."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does with a bundle")
 
     # Only a sink that is owed every event does something in the following methods.
 
-    def skip(
+    def skip(  # noqa: B027  nothing to do for others
         self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
     ) -> None:
         """These positions of a term will not arrive. `runs` tell which events were there (`Edge.skip`)."""
 
-    def exclude(self, bundle: Bundle) -> None:
+    def exclude(self, bundle: Bundle) -> None:  # noqa: B027
         """The channel's filter stopped this bundle: it is not owed."""
 
-    def settle(self, term: Term, stable: int) -> None:
+    def settle(self, term: Term, stable: int) -> None:  # noqa: B027
         """The root of an ended term declared it stable below an index."""
 
     def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
@@ -86,7 +87,7 @@ class Channel:
 
     def advance(self, log: Log) -> None:
         """Pass on what waits, the backlog first, as far as there is room."""
-        room, take = self.sink.room, self.sink.take if self.filter is None else self._take_filtered
+        room, take = self.sink.room, self.sink.take if self.filter is None else self._pass
         while self.backlog and room() > 0:
             take(self.backlog.popleft())
         while self.cursor < log.end and not self.backlog and room() > 0:
@@ -95,9 +96,8 @@ class Channel:
             if bundle is not None:
                 take(bundle)
 
-    def _take_filtered(self, bundle: Bundle) -> None:
-        assert self.filter is not None
-        entering = self.filter(bundle)
+    def _pass(self, bundle: Bundle) -> None:
+        entering = bundle if self.filter is None else self.filter(bundle)
         if entering is not None:
             self.sink.take(entering)
         else:
@@ -109,10 +109,8 @@ class Channel:
             return
         if self.backlog:
             self.backlog = deque(sorted((*self.backlog, bundle), key=_position))
-        elif self.filter is None:
-            self.sink.take(bundle)
         else:
-            self._take_filtered(bundle)
+            self._pass(bundle)
 
     def end_term(self, log: Log, term: Term) -> None:
         """A term ends, and its bundles leave the log: set aside what the sink is owed of them and had no room for."""
@@ -124,9 +122,11 @@ class Channel:
         """The log discarded these bundles before this channel took them."""
         if not self.sink.owed:
             return
-        owed = [bundle for bundle in gone if self.filter is None or self.filter(bundle) is not None]
-        for bundle in gone if len(owed) < len(gone) else ():
-            if bundle not in owed:
+        owed = list[Bundle]()
+        for bundle in gone:
+            if self.filter is None or self.filter(bundle) is not None:
+                owed.append(bundle)
+            else:
                 self.sink.exclude(bundle)
         runs = [run for bundle in owed for run in runs_of(bundle)]
         self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in owed], "cut", runs)

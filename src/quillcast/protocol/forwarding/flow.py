@@ -239,10 +239,12 @@ class Flow:
         """Remove a channel."""
         self.channels = tuple([other for other in self.channels if other is not channel])
 
-    def serve(self, channel: Channel) -> None:
-        """A channel's sink has room again, or the channel has just begun: pass on what waits, if it is open."""
-        if channel in self.channels:
-            channel.advance(self.log)
+    def serve(self, channel: Channel) -> bool:
+        """A channel's sink has room again, or the channel has just begun: pass on what waits. False if it is closed."""
+        if channel not in self.channels:
+            return False
+        channel.advance(self.log)
+        return True
 
     def first_over(self, index: int) -> int:
         """The serial at which a channel starts that needs the current term from an index on."""

@@ -202,7 +202,7 @@ class RecordState(Message, frozen=True, tag=54):
 
 
 class Laggards(Message, frozen=True, tag=57):
-    """Walk down the tree: who does not cover this position? Each peer that is reached answers Lagging to `asker`.
+    """Walk down the tree: which peers have not acknowledged this position? Each answers Lagging to `asker`.
 
     It goes on to those children that have not said that they cover it. The root takes the position of the event of
     `publisher` before `sequence`; where that has none, the first one that is not stable.

@@ -88,11 +88,10 @@ class Subscribing:
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
         tree = self.trees.by_topic.get(subscription.topic)
-        if tree is not None and subscription in tree.subscriptions:
-            log, channel, first = tree.flow.log, subscription.channel, subscription.channel.cursor
-            tree.flow.serve(channel)
+        channel, first = subscription.channel, subscription.channel.cursor
+        if tree is not None and tree.flow.serve(channel):
             tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
-            self.progress.moved(tree, log.bytes_between(first, channel.cursor))
+            self.progress.moved(tree, tree.flow.log.bytes_between(first, channel.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:
         """A subscription lost something a moment ago."""

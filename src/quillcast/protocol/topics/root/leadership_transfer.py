@@ -58,7 +58,7 @@ class Offer(NamedTuple):
         return self.message.term
 
 
-class HandOver:
+class PendingTransfer:
     """What a peer that leaves told others of a topic, and that nobody has confirmed yet."""
 
     def __init__(self, message: TransferLeadership) -> None:
@@ -68,7 +68,7 @@ class HandOver:
 
 
 class LeadershipTransfer:
-    """A peer's part in hand-overs, as the root that goes and as the one that comes."""
+    """A peer's part in leadership transfers, as the root that goes and as the one that comes."""
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees, terms: Terms,
@@ -80,9 +80,9 @@ class LeadershipTransfer:
         self.progress, self.intake, self.successors = progress, intake, successors
         self.forgetting, self.carry_out = forgetting, carry_out
         self.offers: dict[bytes, Offer] = {}  # transferred topics that this peer is not root of yet
-        self.unconfirmed: dict[bytes, HandOver] = {}
+        self.unconfirmed: dict[bytes, PendingTransfer] = {}
         forgetting.spare(self.offers)
-        dispatch.on_message(TransferLeadership, self._handed_over)
+        dispatch.on_message(TransferLeadership, self._transferred)
         dispatch.on_anonymous(Transferred, self.confirmed)
         dispatch.on_timer(TransferDue, self.due)
         dispatch.on_timer(LookAgain, self.look_again)
@@ -194,37 +194,37 @@ class LeadershipTransfer:
     def _tell(self, to: Contact, message: TransferLeadership) -> None:
         """Tell another peer what is known of a topic. If this one leaves, it stays until the other has confirmed."""
         if self.trees.leaving and _says_anything(message):
-            hand_over = self._unconfirmed(message)
-            hand_over.told[to.node_id], hand_over.told_at = None, self.host.now()
+            transfer = self._unconfirmed(message)
+            transfer.told[to.node_id], transfer.told_at = None, self.host.now()
         self.host.send(to, message)
 
-    def _unconfirmed(self, message: TransferLeadership) -> HandOver:
-        hand_over = self.unconfirmed[message.descriptor.topic] = HandOver(message)
-        return hand_over
+    def _unconfirmed(self, message: TransferLeadership) -> PendingTransfer:
+        transfer = self.unconfirmed[message.descriptor.topic] = PendingTransfer(message)
+        return transfer
 
     def tell_others(self) -> None:
         """A successor that does not confirm may have left as well: transfer to the next closest, if there is one."""
-        for hand_over in list(self.unconfirmed.values()):
-            if self.host.now() - hand_over.told_at >= self.config.ask_s:
-                self._tell_next(hand_over)
+        for transfer in list(self.unconfirmed.values()):
+            if self.host.now() - transfer.told_at >= self.config.ask_s:
+                self._tell_next(transfer)
 
-    def _tell_next(self, hand_over: HandOver) -> None:
-        topic = hand_over.message.descriptor.topic
+    def _tell_next(self, transfer: PendingTransfer) -> None:
+        topic = transfer.message.descriptor.topic
         closest = self.overlay.closest(topic, 1 + len(self.overlay.leaf_set))
-        told = {self.host.me, *hand_over.told}
+        told = {self.host.me, *transfer.told}
         to = next((contact for contact in closest if contact.node_id not in told), None)
         if to is None:
             del self.unconfirmed[topic]
             return
-        hand_over.told[to.node_id], hand_over.told_at = None, self.host.now()
+        transfer.told[to.node_id], transfer.told_at = None, self.host.now()
         self.successors.note(topic, to)
-        leases = (*hand_over.message.leases, UNKNOWN_PEER)  # of whoever was told first, and below it
-        self.host.send(to, msgspec.structs.replace(hand_over.message, leases=leases))
+        leases = (*transfer.message.leases, UNKNOWN_PEER)  # of the peer that was told first, and of those below it
+        self.host.send(to, msgspec.structs.replace(transfer.message, leases=leases))
 
     def confirmed(self, message: Transferred) -> None:
         """Another peer knows what this one did of a topic."""
-        hand_over = self.unconfirmed.get(message.topic)
-        if hand_over is not None and hand_over.message.term == message.term:
+        transfer = self.unconfirmed.get(message.topic)
+        if transfer is not None and transfer.message.term == message.term:
             del self.unconfirmed[message.topic]
 
     def _last_words(self, tree: Tree, root: Root, to: Contact) -> TransferLeadership:
@@ -260,7 +260,7 @@ class LeadershipTransfer:
 
     # ---- the root that comes
 
-    def _handed_over(self, sender: Contact, message: TransferLeadership) -> None:
+    def _transferred(self, sender: Contact, message: TransferLeadership) -> None:
         if self.trees.leaving:
             return  # the sender will tell somebody else
         self.received(message)

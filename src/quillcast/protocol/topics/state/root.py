@@ -218,7 +218,7 @@ class Root:
         self.awaited_until = max(self.awaited_until, until)
 
     def end_hold(self, now: float) -> None:
-        """Wait for nobody any more that this root does not know."""
+        """Stop waiting for peers that this root does not know."""
         self.hold_until, self.paused_until = min(self.hold_until, now), 0.0
         self.awaited = EMPTY
 

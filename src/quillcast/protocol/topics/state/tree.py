@@ -115,8 +115,9 @@ class Tree:
         specs = {spec.to.node_id: spec for spec in wanted}
         if strangers := specs.keys() - self.children.keys():
             raise ValueError(f"the forwarding policy wants channels to {sorted(strangers)}, which are no children here")
+        open_ = {*self.flow.channels}
         for node, child in self.children.items():
-            spec, standing = specs.get(node), child.channel in self.flow.channels
+            spec, standing = specs.get(node), child.channel in open_
             if spec is not None:
                 child.channel.filter = spec.filter
             if spec is not None and not standing:
