@@ -40,6 +40,13 @@ def test_a_peer_that_leaves_a_tree_is_not_an_orphan(tmp_path: Path) -> None:
     assert LEAF not in watch.topic("a/b").parents()
 
 
+def test_a_peer_that_loses_its_parent_and_then_leaves_is_not_an_orphan(tmp_path: Path) -> None:
+    peers, watch = chain(tmp_path), Watch(tmp_path)
+    peers.note(LEAF, trace.Detached(TOPIC, INNER, "lost"), trace.Detached(TOPIC, INNER, "left"))
+    watch.look()
+    assert watch.orphans([INNER]) == 0
+
+
 def test_what_is_due_is_what_was_published_and_not_delivered(tmp_path: Path) -> None:
     peers, watch = chain(tmp_path), Watch(tmp_path)
     peers.note(ROOT, trace.Published(TOPIC, PUBLISHER, 0, 10, 100))

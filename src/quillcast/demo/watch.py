@@ -141,6 +141,7 @@ def _place(view: TopicView, entry: Entry) -> None:
             view.without_parent.pop(peer, None)
         case Detached(why=why):
             view.places.pop(peer, None)
+            view.without_parent.pop(peer, None)  # it may lose its parent first, and leave then
             if why != "left":
                 view.without_parent[peer] = None
         case ResignedRoot():
