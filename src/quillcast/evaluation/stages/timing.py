@@ -1,5 +1,6 @@
 """Delays of events."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +13,45 @@ from quillcast.evaluation import metrics, schemas, stored, treetable
 from quillcast.evaluation.columns import Batches, record_batch
 from quillcast.evaluation.deployment import Deployment
 from quillcast.evaluation.experiment import Publishers
+from quillcast.evaluation.measures import METRICS, Measured
 from quillcast.evaluation.network import Tree
 from quillcast.evaluation.routing.pastry import Tables
 from quillcast.evaluation.stages.grouped import by_group, sources
 
 
 def delays(
-    trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
+    trees: DataFrame,
+    deployment: Deployment,
+    publishers: Publishers = "root",
+    into: Path | None = None,
+    metrics: Sequence[str] = (),
 ) -> DataFrame:
     """Delays of each group's events, relative to IP multicast from the same source (`schemas.DELAYS`).
 
-    `trees` are the result of `trees`, or read from a table with `SETTINGS`, or the files of one. With `into`, tasks
-    write the table there themselves, and the result names its files (`stored`).
+    Each of the `metrics` is a further column. `trees` are the result of `trees`, or read from a table with `SETTINGS`,
+    or the files of one. With `into`, tasks write the table there themselves, and the result names its files (`stored`).
     """
-    return stored.mapped(trees, lambda batches: measure(batches, deployment, publishers), schemas.DELAYS, into)
+    metrics = [METRICS.portable(name) for name in metrics]
+    return stored.mapped(
+        trees,
+        lambda batches: measure(batches, deployment, publishers, metrics),
+        schemas.DELAYS + Measured(metrics).schema,
+        into,
+    )
 
 
-def measure(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
+def measure(batches: Batches, deployment: Deployment, publishers: Publishers, metrics: Sequence[str] = ()) -> Batches:
     """Delays in these trees: the work of a task of `delays`."""
-    arrays = deployment.arrays()
+    arrays, measured = deployment.arrays(), Measured(metrics)
     rows = [
         _delays_of(arrays.tables, number, built, source)
+        | measured.of(arrays.tables, deployment.group(number), built, source)
         for number, built in by_group(batches, len(arrays.peers), treetable.SHAPE)
         for source in sources(publishers, built, number, deployment).tolist()
     ]
     if rows:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        yield record_batch(schemas.DELAYS, columns, len(rows))
+        yield record_batch(schemas.DELAYS + measured.schema, columns, len(rows))
 
 
 def _delays_of(tables: Tables, number: int, built: list[Tree], source: int) -> dict[str, Any]:
