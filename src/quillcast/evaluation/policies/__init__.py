@@ -18,6 +18,7 @@ from typing import Any
 from quillcast.core.errors import LocalError
 from quillcast.evaluation.network import Group, Ints, Tree
 from quillcast.evaluation.policies.kernel import Load, Modifier, PolicyKernel, Splittable
+from quillcast.evaluation.policies.source import Source
 from quillcast.evaluation.routing.pastry import Tables
 
 POLICIES = {
@@ -40,6 +41,7 @@ MODIFIERS = {
     "collapse": "collapse.Collapse",
     "improve": "improve.Improve",
     "remover": "remover.Remover",
+    "source": "source.Source",
 }
 """The modifiers, which may follow a `+`."""
 
@@ -59,7 +61,11 @@ class EvaluatedPolicy:
         """The trees for the group's events. If `needs_load` is true, pass `load()` of all groups, added up."""
         if self.needs_load and load is None:
             raise ValueError(f"{self.name} needs the load of all groups")
-        return self._modified(tables, group, self.kernel.trees(tables, group, load), load)
+        return [
+            tree
+            for each in self._groups(tables, group)
+            for tree in self._modified(tables, each, self.kernel.trees(tables, each, load), load)
+        ]
 
     @property
     def children_max(self) -> int | None:
@@ -71,6 +77,8 @@ class EvaluatedPolicy:
     @property
     def splittable(self) -> Splittable | None:
         """Finds the routes of a group's members in parts; None if a group cannot be split."""
+        if any(isinstance(modifier, Source) for modifier in self.modifiers):
+            return None
         return self.kernel if isinstance(self.kernel, Splittable) else None
 
     def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints, load: Load | None = None) -> list[Tree]:
@@ -83,6 +91,12 @@ class EvaluatedPolicy:
             raise ValueError(f"{self.name} cannot split groups")
         return self._modified(tables, group, [self.splittable.joined(tables, group, nodes, parents)], load)
 
+    def _groups(self, tables: Tables, group: Group) -> list[Group]:
+        groups = [group]
+        for modifier in self.modifiers:
+            groups = [each for given in groups for each in modifier.groups(tables, given)]
+        return groups
+
     def _modified(self, tables: Tables, group: Group, made: list[Tree], load: Load | None) -> list[Tree]:
         for modifier in self.modifiers:
             made = [modifier.change(tables, group, tree, load) for tree in made]
@@ -91,10 +105,10 @@ class EvaluatedPolicy:
     def load(self, tables: Tables, groups: Iterable[Group]) -> Load:
         """The load of these groups on each peer, before the first modifier that needs to know the load."""
         counted = Load.none(len(tables.ids))
-        for group in groups:
-            for tree in self.kernel.trees(tables, group, None):
+        for each in (each for group in groups for each in self._groups(tables, group)):
+            for tree in self.kernel.trees(tables, each, None):
                 for modifier in self._before_load():
-                    tree = modifier.change(tables, group, tree, None)  # noqa: PLW2901
+                    tree = modifier.change(tables, each, tree, None)  # noqa: PLW2901
                 counted.add(tree)
         return counted
 
