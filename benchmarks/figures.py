@@ -16,11 +16,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from quillcast.evaluation import deployment, experiment, metrics, policies, stages
+from quillcast.evaluation import deployment, experiment, policies, stages, sums
 from quillcast.evaluation.chance import mix
 from quillcast.evaluation.columns import column
-from quillcast.evaluation.network import Tree
+from quillcast.evaluation.report.figures import RATIOS
 from quillcast.evaluation.routing.pastry import route
 from quillcast.evaluation.treetable import tree_rows
 
@@ -37,51 +38,56 @@ def figures(asked: experiment.Experiment) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         for part, make in deployment.MAKERS.items():
             make(asked, Path(folder), Path(folder, part))
-        deployed = deployment.Deployment(deployment.Shipped(folder), asked.seed)
+        deployed = deployment.Deployment(deployment.Shipped(folder), asked.seed, asked.workload.publishers)
         policy, arrays = policies.parse(asked.policies[0]), deployed.arrays()
         groups = range(len(arrays.workload))
         load = policy.load(arrays.tables, map(deployed.group, groups)) if policy.needs_load else None
-        built = [(number, policy.trees(arrays.tables, deployed.group(number), load)) for number in groups]
+        built = [
+            (number, at, tree)
+            for number in groups
+            for at, tree in enumerate(policy.trees(arrays.tables, deployed.group(number), load))
+        ]
+        rows = list(tree_rows(built))
         return {
             "policy": asked.policies[0],
             "topology": asked.topology,
             "quality": asked.overlay.quality,
             "leaf_set_size": asked.overlay.leaf_set_size,
+            "publishers": asked.workload.publishers,
             "seed": asked.seed,
-            **_delays(built, deployed),
-            **_stress(built, arrays),
+            **_delays(rows, deployed),
+            **_stress(rows, deployed),
             **_hops(arrays),
         }
 
 
-def _delays(built: list[tuple[int, list[Tree]]], deployed: deployment.Deployment) -> Row:
-    rows = tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees))
-    told = list(stages.measure(rows, deployed, "root"))
-    rad, rmd = (np.concatenate([column(batch, name) for batch in told]) for name in ("rad", "rmd"))
-    children = max(int(column(batch, "children_max").max()) for batch in told)
-    return {
-        "rad": [round(float(np.nanmedian(rad)), 3), round(float(np.nanmax(rad)), 3)],
-        "rmd": [round(float(np.nanmedian(rmd)), 3), round(float(np.nanmax(rmd)), 3)],
-        "children_max": children,
+def _delays(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
+    told = list(stages.measure(iter(rows), deployed))
+    ratios = {name: np.concatenate([column(batch, name) for batch in told]) for name in RATIOS}
+    spread = {
+        name: [round(float(np.nanmedian(each)), 3), round(float(np.nanmax(each)), 3)] for name, each in ratios.items()
     }
+    return spread | {"children_max": max(int(column(batch, "children_max").max()) for batch in told)}
 
 
-def _stress(built: list[tuple[int, list[Tree]]], arrays: deployment.Arrays) -> Row:
+def _stress(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
+    """Sums over all groups, as tasks of the stage `stress` hand them on."""
+    arrays = deployed.arrays()
     peers, links = len(arrays.peers), len(arrays.topology.link_ends)
-    tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
-    forwarded, access, ip_access = np.zeros((3, peers))
-    core, ip_core = np.zeros((2, links))
-    for _, trees in built:
-        for tree in trees:
-            metrics.add_node_stress(tree, tables, entries, forwarded)
-            metrics.add_link_stress(arrays.topology, arrays.peers, tree, core, access)
-        first = trees[0]
-        members = first.nodes[first.member]
-        metrics.ip_link_stress(arrays.topology, arrays.peers, int(first.nodes[0]), members, ip_core, ip_access)
+    added = {"peer": np.zeros((7, peers)), "link": np.zeros((2, links))}
+    first_block = {"peer": 0, "link": sums.blocks(peers)}
+    for batch in stages.burden(iter(rows), deployed):
+        for row in batch.to_pylist():
+            numbers, values = sums.unpacked(row)
+            first = (row["block"] - first_block[row["kind"]]) * sums.BLOCK
+            added[row["kind"]][:, first + numbers.astype(np.int64)] += values
+    tables, entries, _, state, _, access, ip_access = added["peer"]
+    core, ip_core = added["link"]
     over_ip = (core.sum() + access.sum()) / (ip_core.sum() + ip_access.sum())
     return {
         "tables": [round(float(tables.mean()), 2), float(np.median(tables)), int(tables.max())],
         "entries": [round(float(entries.mean()), 2), float(np.median(entries)), int(entries.max())],
+        "state": [round(float(state.mean()), 2), float(np.median(state)), int(state.max())],
         "messages_over_ip": round(float(over_ip), 3),
         "core_link_over_ip": round(float(core.max() / ip_core.max()), 2) if links else None,
     }
@@ -101,6 +107,9 @@ def wanted(options: argparse.Namespace) -> Iterator[experiment.Experiment]:
     """The experiments to run."""
     plain = experiment.load("scribe-2002")
     plain = msgspec.structs.replace(plain, policies=(options.policy,), published=())
+    if options.publishers:
+        workload = msgspec.structs.replace(plain.workload, publishers=options.publishers)
+        plain = msgspec.structs.replace(plain, workload=workload)
     asked = (options.topology, options.quality, options.leaf_set_size, options.digit_bits)
     if any(values is not None for values in (*asked, options.seeds)):
         combinations: Any = itertools.product(
@@ -120,6 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--policy", default="scribe")
+    parser.add_argument("--publishers", choices=["root", "creator", "members"])
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--topology", nargs="+", metavar="NAME")
     parser.add_argument("--quality", nargs="+")

@@ -137,7 +137,7 @@ def small() -> tuple[Any, Group]:
         ("type", "nodes must be an array of int32, one for each node"),
         ("peers", "nodes must be different peers, numbers from 0 to 59"),
         ("members", "member must be true for each of the group's members"),
-        ("weight", "the weights of its trees must add up to 1"),
+        ("weight", "the weights of the trees that carry a source's events must add"),
     ],
 )
 def test_what_is_no_tree_is_refused_with_the_group(elsewhere: Path, how: str, told: str) -> None:
@@ -223,7 +223,7 @@ def test_an_experiment_of_plug_ins_runs_where_spark_works(
     assert list(result["policies"]) == ["by_domain:ByDomain", "by_domain:ByDomain+improve(4)", "scribe"]
     assert result["policies"]["by_domain:ByDomain+improve(4)"]["children_per_group_max"] == 4
     rows = pq.read_table(elsewhere / "run" / "tables" / "delays").to_pylist()
-    assert len(rows) == 3 * 30
+    assert len(rows) == 3 * 30 * 4, "a row for each of four publishers"
     assert all(row["members"] == 25 and row["hops"] >= 1 and 0 <= row["Inside"] <= 1 for row in rows)
 
 

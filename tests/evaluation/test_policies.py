@@ -183,6 +183,38 @@ def test_an_event_enters_a_place_once(policy: str) -> None:
         assert len(set(entered.tolist())) == len(entered)
 
 
+def test_a_tree_per_publisher_has_its_root_there_and_is_built_alike() -> None:
+    asked = GROUPS[3]._replace(publishers=GROUPS[3].members[:3])
+    mine = parse("scoped+improve+source").trees(TABLES, asked)
+    assert [tree.source for tree in mine] == [int(tree.nodes[0]) for tree in mine] == asked.publishers.tolist()
+    for tree in mine:
+        alike = asked._replace(key=int(PEERS.ids[tree.source]))
+        (other,) = parse("scoped+improve").trees(TABLES, alike)
+        assert parents_of(tree) == parents_of(other)
+        assert tree.member.all()
+    assert [parents_of(tree) for tree in parse("scoped+source+improve").trees(TABLES, asked)] == list(
+        map(parents_of, mine)
+    )
+    assert parse("scribe+source").splittable is None
+
+
+def test_a_tree_per_publisher_needs_a_policy_that_roots_it_at_the_key() -> None:
+    with pytest.raises(LocalError, match=r"\+source needs a policy whose tree has its root at the group's key"):
+        parse("k_ary+source").trees(TABLES, GROUPS[3]._replace(publishers=GROUPS[3].members[:3]))
+
+
+def test_unicast_goes_from_each_publisher_straight_to_the_members() -> None:
+    asked = GROUPS[5]
+    stranger = next(peer for peer in range(len(PEERS)) if peer not in asked.members)
+    publishers = [int(asked.members[2]), stranger]
+    mine = parse("unicast").trees(TABLES, asked._replace(publishers=np.array(publishers, np.int32)))
+    assert [tree.source for tree in mine] == publishers
+    for tree in mine:
+        assert set(parents_of(tree).values()) == {-1, tree.source}
+        assert sorted(tree.nodes[tree.member].tolist()) == asked.members.tolist()
+        assert metrics.ratios(TABLES, [tree], tree.source).rad == pytest.approx(1)
+
+
 def test_improvement_never_ends_over_its_reach_if_it_began_below() -> None:
     for asked in GROUPS[:20]:
         (plain,) = trees("scoped", [asked])

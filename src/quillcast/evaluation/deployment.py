@@ -7,14 +7,26 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from quillcast.core.errors import LocalError
 from quillcast.evaluation import churn
-from quillcast.evaluation.experiment import Experiment
-from quillcast.evaluation.network import Group, Peers, Topology
+from quillcast.evaluation.experiment import Experiment, Publishers
+from quillcast.evaluation.network import Group, Ints, Peers, Topology
 from quillcast.evaluation.peers import attach, clusters
 from quillcast.evaluation.routing import pastry, preparing
 from quillcast.evaluation.topology import load as load_topology
-from quillcast.evaluation.workload import WORKLOADS, Placement, Workload, fixed, group, power_law, real
+from quillcast.evaluation.workload import (
+    WORKLOADS,
+    Placement,
+    Workload,
+    fixed,
+    group,
+    key,
+    power_law,
+    publishers,
+    real,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,19 +79,29 @@ def ship(spark: "SparkSession", folder: Path, archive: Path) -> Shipped:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The location of a deployment's arrays, and the seed that decides the members of groups."""
+    """The location of a deployment's arrays, the seed that decides the members of groups, and which peers publish."""
 
     shipped: Shipped
     seed: int
+    publishers: Publishers = "root"
 
     def arrays(self) -> Arrays:
         """The arrays, mapped. Raises `LocalError` if they are neither visible nor shipped."""
         return _open(self.shipped)
 
     def group(self, number: int) -> Group:
-        """A group with its members."""
+        """A group with its members and its publishers, which are the same peers whatever the policy."""
         arrays = self.arrays()
-        return group(arrays.workload, number, arrays.peers, self.seed)
+        made = group(arrays.workload, number, arrays.peers, self.seed)
+        root = int(pastry.root_of(arrays.tables, np.uint64(made.key)))
+        return made._replace(publishers=publishers(self.publishers, made, root))
+
+    def sources(self, number: int) -> Ints:
+        """The publishers of a group."""
+        if self.publishers != "root":
+            return self.group(number).publishers
+        root = pastry.root_of(self.arrays().tables, np.uint64(key(number, self.seed)))
+        return np.array([root], np.int32)
 
 
 @lru_cache(maxsize=2)

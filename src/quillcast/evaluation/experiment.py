@@ -55,8 +55,9 @@ class Workload(_Part, frozen=True, kw_only=True):
     """`uniform`, `clustered`, or real membership: `rust-teams`, or the path of a file; or a generator's
     `module:function`."""
 
-    publishers: Publishers = "root"
-    """The publishers: the tree's root, the group's creator, or random members. All but the root send to the root."""
+    publishers: Publishers = "members"
+    """The publishers: up to four random members, the group's creator, or the root of the group's key. They are the same
+    peers for all policies."""
 
 
 class Churn(_Part, frozen=True, kw_only=True):

@@ -188,15 +188,14 @@ class _Run:
         if self.experiment.churn is not None:
             make = partial(deployment.make_survivors, self.experiment, folder)
             self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
-        self._deployment = deployment.Deployment(deployment.Shipped(str(folder)), self.experiment.seed)
+        self._deployment = self._deployed(deployment.Shipped(str(folder)))
         missing = [
             policy for policy in self.experiment.policies if not self.folder.has(of_policy(f"{TABLES}/trees", policy))
         ]
         if missing:
             self.shown.begin("kernels")
             began_s = time.monotonic()
-            publishers, metrics = self.experiment.workload.publishers, self.experiment.metrics
-            stages.warm_up_kernels(self._deployment, missing, publishers, metrics)
+            stages.warm_up_kernels(self._deployment, missing, self.experiment.metrics)
             self._took("kernels", "kernels", time.monotonic() - began_s)
 
     def _wait_for_spark(self, *, ship: bool) -> None:
@@ -209,8 +208,13 @@ class _Run:
         if ship:
             folder = self.folder / ARRAYS
             archive = self.folder / f"arrays-{self.experiment.identity}.tar"
-            self._deployment = deployment.Deployment(deployment.ship(spark, folder, archive), self.experiment.seed)
+            self._deployment = self._deployed(deployment.ship(spark, folder, archive))
         self._took("spark", "Spark", time.monotonic() - began_s)
+
+    def _deployed(self, arrays: "Shipped") -> "Deployment":
+        from quillcast.evaluation.deployment import Deployment
+
+        return Deployment(arrays, self.experiment.seed, self.experiment.workload.publishers)
 
     def _make_deployment_tables(self) -> None:
         from quillcast.evaluation import stages
@@ -228,7 +232,7 @@ class _Run:
         """Make the tables of a policy; returns its figures."""
         from quillcast.evaluation import schemas, stages, stored
 
-        publishers, metrics = self.experiment.workload.publishers, self.experiment.metrics
+        metrics = self.experiment.metrics
         load = self._load(policy)
         most = members_max(policy)
 
@@ -247,8 +251,8 @@ class _Run:
             return rows.where(rows.members <= most)
 
         make("trees", "trees", lambda into: stages.trees(groups(), self.deployment, policy, load, into))
-        make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, publishers, into, metrics))
-        make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, publishers, into))
+        make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, into, metrics))
+        make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, into))
         make("stress", "histograms", lambda into: stages.histograms(table("stress"), into))
         told = figures.summary(*self.columns(policy))
         if self.experiment.churn is not None:
@@ -300,7 +304,8 @@ class _Run:
         from quillcast.evaluation.measures import column_of
 
         metrics = [column_of(name) for name in self.experiment.metrics]
-        delays = self._read(of_policy(f"{TABLES}/delays", policy), ["rad", "rmd", "children_max", "members", *metrics])
+        named = [*figures.RATIOS, "children_max", "members", *metrics]
+        delays = self._read(of_policy(f"{TABLES}/delays", policy), named)
         rows = self._read(of_policy(f"{TABLES}/histograms", policy)).to_pylist()
         histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
         for row in sorted(rows, key=lambda row: row["value"]):

@@ -27,6 +27,8 @@ Publishers = Literal["root", "creator", "members"]
 RUST_TEAMS = "rust-teams"
 """The built-in real membership: the teams of the Rust project."""
 
+PUBLISHERS = 4  # of a group, if members publish; a guess
+
 GROUP_SIZE_MIN = 2  # of real groups: a root and one more peer that receives
 
 _KEY, _MEMBERS, _SEED, _USERS, _PUBLISHERS, _DOMAINS, _CREATOR = range(11, 18)  # purposes of random draws
@@ -234,8 +236,8 @@ def creator(group: Group) -> int:
     return int(group.members[int(below(mix(group.seed, _CREATOR, group.number), count))])
 
 
-def publishers(kind: Publishers, group: Group, root: int, count: int = 1) -> Ints:
-    """The peers that publish a group's events, int32: its root, the creator, or at most `count` members."""
+def publishers(kind: Publishers, group: Group, root: int, count: int = PUBLISHERS) -> Ints:
+    """The peers that publish a group's events, int32: `root`, the creator, or at most `count` members."""
     if kind == "root":
         return np.array([root], np.int32)
     if kind == "creator":

@@ -15,6 +15,7 @@ from quillcast.evaluation import plugins
 from quillcast.evaluation.network import Group, Ints, Tree
 from quillcast.evaluation.policies.checking import checked
 from quillcast.evaluation.policies.kernel import Load, Modifier, PolicyKernel, Splittable
+from quillcast.evaluation.policies.source import Source
 from quillcast.evaluation.routing.pastry import Tables
 
 POLICIES = plugins.Kind(
@@ -45,6 +46,7 @@ MODIFIERS = plugins.Kind(
         "collapse": "quillcast.evaluation.policies.collapse:Collapse",
         "improve": "quillcast.evaluation.policies.improve:Improve",
         "remover": "quillcast.evaluation.policies.remover:Remover",
+        "source": "quillcast.evaluation.policies.source:Source",
     },
 )
 """The modifiers, which may follow a `+`."""
@@ -65,7 +67,11 @@ class EvaluatedPolicy:
         """The trees for the group's events. If `needs_load` is true, pass `load()` of all groups, added up."""
         if self.needs_load and load is None:
             raise ValueError(f"{self.name} needs the load of all groups")
-        return self._modified(tables, group, self._built(tables, group, load), load, self.modifiers)
+        return [
+            tree
+            for each in self._groups(tables, group)
+            for tree in self._modified(tables, each, self._built(tables, each, load), load, self.modifiers)
+        ]
 
     @property
     def parts(self) -> list[PolicyKernel | Modifier]:
@@ -81,6 +87,8 @@ class EvaluatedPolicy:
     @property
     def splittable(self) -> Splittable | None:
         """Finds the routes of a group's members in parts; None if a group cannot be split."""
+        if any(isinstance(modifier, Source) for modifier in self.modifiers):
+            return None
         return self.kernel if isinstance(self.kernel, Splittable) else None
 
     def routes(self, tables: Tables, group: Group, members: Ints) -> tuple[Ints, Ints]:
@@ -104,6 +112,13 @@ class EvaluatedPolicy:
             )
         return self._modified(tables, group, built, load, self.modifiers)
 
+    def _groups(self, tables: Tables, group: Group) -> list[Group]:
+        groups = [group]
+        for modifier in self.modifiers:
+            with self._blaming(modifier, group):
+                groups = [each for given in groups for each in modifier.groups(tables, given)]
+        return groups
+
     def _built(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         with self._blaming(self.kernel, group):
             return checked(self.kernel, self.kernel.trees(tables, group, load), group, len(tables.ids))
@@ -123,8 +138,8 @@ class EvaluatedPolicy:
     def load(self, tables: Tables, groups: Iterable[Group]) -> Load:
         """The load of these groups on each peer, before the first modifier that needs to know the load."""
         counted = Load.none(len(tables.ids))
-        for group in groups:
-            for tree in self._modified(tables, group, self._built(tables, group, None), None, self._before_load()):
+        for each in (each for group in groups for each in self._groups(tables, group)):
+            for tree in self._modified(tables, each, self._built(tables, each, None), None, self._before_load()):
                 counted.add(tree)
         return counted
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from quillcast.evaluation import plugins
+from quillcast.evaluation.metrics import carried
 from quillcast.evaluation.network import Group, Tree
 
 
@@ -17,8 +18,9 @@ def checked(part: object, made: Any, group: Group, peers: int) -> list[Tree]:
         for tree in made:
             for fault in _faults(tree, group, peers):
                 raise ValueError(f"{fault}; tree_of makes sound trees")
-        if not np.isclose(sum(tree.weight for tree in made), 1):
-            raise ValueError("the weights of its trees must add up to 1")
+        for source in {tree.source for tree in made}:
+            if not np.isclose(sum(tree.weight for tree in carried(made, source)), 1):
+                raise ValueError("the weights of the trees that carry a source's events must add up to 1")
     trees: list[Tree] = made
     return trees
 
