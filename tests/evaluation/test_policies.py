@@ -149,15 +149,22 @@ def test_scoped_is_scopes_that_join_one_after_another(scopes: Scopes, size: int,
 
 
 @pytest.mark.parametrize("size", [2, 11, 39, 40, 120])
-@pytest.mark.parametrize("policy", ["scoped(8)+improve(8, 100, 125, 20)", "scribe+improve(99, 60, 110, 40)"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "scoped(8)+improve(8, 100, 125, 20, 135)",
+        "scribe+improve(99, 60, 110, 40, 999)",
+        "scribe+improve(99, 90, 999, 5, 120)",
+    ],
+)
 def test_improving_is_moving_to_better_relatives(scopes: Scopes, policy: str, size: int) -> None:
     base, _, told = policy.partition("+")
     cap, *percents = (int(number) for number in told.removeprefix("improve(").rstrip(")").split(","))
     asked = group(size, size)
     (before,), (after,) = trees(base, [asked]), trees(policy, [asked])
     twin = Improving(OVERLAY, scopes, before.nodes.tolist(), parents_of(before), set(asked.members.tolist()))
-    weight = (percents[0] if size < 40 else percents[2]) / 100
-    assert parents_of(after) == twin.rounds(8, cap, weight, percents[1] / 100)
+    late, reach, large, mean = (percent / 100 for percent in percents)
+    assert parents_of(after) == twin.rounds(8, cap, late if size < 40 else large, late, reach, mean)
     assert size < 11 or parents_of(after) != parents_of(before)
 
 
