@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,7 @@ Row = dict[str, Any]
 
 def figures(asked: experiment.Experiment) -> Row:
     """The figures of the first policy of an experiment."""
-    with tempfile.TemporaryDirectory() as folder:
-        for part, make in deployment.MAKERS.items():
-            make(asked, Path(folder), Path(folder, part))
-        deployed = deployment.Deployment(deployment.Shipped(folder), asked.seed, asked.workload.publishers)
-        policy, arrays = policies.parse(asked.policies[0]), deployed.arrays()
-        groups = range(len(arrays.workload))
-        load = policy.load(arrays.tables, map(deployed.group, groups)) if policy.needs_load else None
-        built = [
-            (number, at, tree)
-            for number in groups
-            for at, tree in enumerate(policy.trees(arrays.tables, deployed.group(number), load))
-        ]
-        rows = list(tree_rows(built))
+    with deployed(asked) as made:
         return {
             "policy": asked.policies[0],
             "topology": asked.topology,
@@ -55,14 +44,31 @@ def figures(asked: experiment.Experiment) -> Row:
             "leaf_set_size": asked.overlay.leaf_set_size,
             "publishers": asked.workload.publishers,
             "seed": asked.seed,
-            **_delays(rows, deployed),
-            **_stress(rows, deployed),
-            **_hops(arrays),
+            **costs(asked.policies[0], made),
+            **_hops(made.arrays()),
         }
 
 
-def _delays(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
-    told = list(stages.measure(iter(rows), deployed))
+@contextmanager
+def deployed(asked: experiment.Experiment) -> Iterator[deployment.Deployment]:
+    """The deployment of an experiment, in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part, make in deployment.MAKERS.items():
+            make(asked, Path(folder), Path(folder, part))
+        yield deployment.Deployment(deployment.Shipped(folder), asked.seed, asked.workload.publishers)
+
+
+def costs(name: str, made: deployment.Deployment) -> Row:
+    """Delays and loads of a policy."""
+    policy, tables, groups = policies.parse(name), made.arrays().tables, range(len(made.arrays().workload))
+    load = policy.load(tables, map(made.group, groups)) if policy.needs_load else None
+    built = ((number, policy.trees(tables, made.group(number), load)) for number in groups)
+    rows = list(tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees)))
+    return _delays(rows, made) | _stress(rows, made)
+
+
+def _delays(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
+    told = list(stages.measure(iter(rows), made))
     ratios = {name: np.concatenate([column(batch, name) for batch in told]) for name in RATIOS}
     spread = {
         name: [round(float(np.nanmedian(each)), 3), round(float(np.nanmax(each)), 3)] for name, each in ratios.items()
@@ -70,13 +76,13 @@ def _delays(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
     return spread | {"children_max": max(int(column(batch, "children_max").max()) for batch in told)}
 
 
-def _stress(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
+def _stress(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
     """Sums over all groups, as tasks of the stage `stress` hand them on."""
-    arrays = deployed.arrays()
+    arrays = made.arrays()
     peers, links = len(arrays.peers), len(arrays.topology.link_ends)
     added = {"peer": np.zeros((7, peers)), "link": np.zeros((2, links))}
     first_block = {"peer": 0, "link": sums.blocks(peers)}
-    for batch in stages.burden(iter(rows), deployed):
+    for batch in stages.burden(iter(rows), made):
         for row in batch.to_pylist():
             numbers, values = sums.unpacked(row)
             first = (row["block"] - first_block[row["kind"]]) * sums.BLOCK

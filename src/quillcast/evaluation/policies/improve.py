@@ -46,7 +46,7 @@ class Improve(Modifier):
         delay_percent: int = 100,
         reach_percent: int = 125,
         delay_percent_large: int = 20,
-        mean_percent: int = 135,
+        mean_percent: int = 140,
     ) -> None:
         super().__init__()
         if children < 2:
