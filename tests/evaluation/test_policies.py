@@ -205,9 +205,18 @@ def test_a_tree_per_publisher_has_its_root_there_and_is_built_alike() -> None:
     assert parse("scribe+source").splittable is None
 
 
-def test_a_tree_per_publisher_needs_a_policy_that_roots_it_at_the_key() -> None:
-    with pytest.raises(LocalError, match=r"\+source needs a policy whose tree has its root at the group's key"):
-        parse("k_ary+source").trees(TABLES, GROUPS[3]._replace(publishers=GROUPS[3].members[:3]))
+@pytest.mark.parametrize("policy", ["scribe", "creator_rooted", "bayeux", "k_ary", "delay_optimised", "overcast"])
+def test_each_publisher_is_the_root_of_its_own_tree_under_any_policy_with_one_tree(policy: str) -> None:
+    stranger = next(peer for peer in range(len(PEERS)) if peer not in GROUPS[3].members)
+    asked = GROUPS[3]._replace(publishers=np.array([*GROUPS[3].members[:2], stranger], np.int32))
+    mine = parse(f"{policy}+source").trees(TABLES, asked)
+    assert [int(tree.nodes[0]) for tree in mine] == asked.publishers.tolist()
+    assert all(sorted(tree.nodes[tree.member].tolist()) == asked.members.tolist() for tree in mine)
+
+
+def test_stripes_have_roots_of_their_own() -> None:
+    with pytest.raises(LocalError, match=r"\+source needs a policy whose tree has its root at the group's key or its"):
+        parse("stripes(4)+source").trees(TABLES, GROUPS[3]._replace(publishers=GROUPS[3].members[:3]))
 
 
 def test_unicast_goes_from_each_publisher_straight_to_the_members() -> None:
