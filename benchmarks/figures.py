@@ -10,6 +10,7 @@ import itertools
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,11 +61,19 @@ def deployed(asked: experiment.Experiment) -> Iterator[deployment.Deployment]:
 
 def costs(name: str, made: deployment.Deployment) -> Row:
     """Delays and loads of a policy."""
-    policy, tables, groups = policies.parse(name), made.arrays().tables, range(len(made.arrays().workload))
+    policy, (_, _, tables, workload) = policies.parse(name), made.arrays()
+    most = getattr(policy.kernel, "members_max", None) or len(tables.ids)
+    groups = np.flatnonzero(workload.sizes <= most).tolist()
+    for number in groups[-1:]:
+        policy.trees(tables, made.group(number), policy.load(tables, []) if policy.needs_load else None)  # compiled
+    began_s = time.perf_counter()
     load = policy.load(tables, map(made.group, groups)) if policy.needs_load else None
-    built = ((number, policy.trees(tables, made.group(number), load)) for number in groups)
+    built = [(number, policy.trees(tables, made.group(number), load)) for number in groups]
+    seconds = time.perf_counter() - began_s
     rows = list(tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees)))
-    return _delays(rows, made) | _stress(rows, made)
+    joins = sum(int(tree.joins.sum()) for _, trees in built for tree in trees) / int(workload.sizes[groups].sum())
+    told = {"groups": len(groups), "seconds": round(seconds, 1), "joins": round(joins, 2)}
+    return told | _delays(rows, made) | _stress(rows, made)
 
 
 def _delays(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
@@ -112,29 +121,30 @@ def _hops(arrays: deployment.Arrays) -> Row:
 def wanted(options: argparse.Namespace) -> Iterator[experiment.Experiment]:
     """The experiments to run."""
     plain = experiment.load("scribe-2002")
-    plain = msgspec.structs.replace(plain, policies=(options.policy,), published=())
+    plain = msgspec.structs.replace(plain, published=())
     if options.publishers:
         workload = msgspec.structs.replace(plain.workload, publishers=options.publishers)
         plain = msgspec.structs.replace(plain, workload=workload)
-    asked = (options.topology, options.quality, options.leaf_set_size, options.digit_bits)
-    if any(values is not None for values in (*asked, options.seeds)):
+    chosen = (options.topology, options.quality, options.leaf_set_size, options.digit_bits, options.seeds)
+    if any(values is not None for values in chosen) or options.policy != ["scribe"]:
         combinations: Any = itertools.product(
             options.topology or ["transit-stub"], options.quality or ["ideal"], options.leaf_set_size or [16],
-            options.digit_bits or [4], options.seeds or [1],
+            options.digit_bits or [4], options.seeds or [1], options.policy,
         )  # fmt: skip
     else:
-        combinations = [("transit-stub", quality, 16, 4, 1) for quality in QUALITIES]
-        combinations += [(topology, "ideal", 16, 4, 1) for topology in TOPOLOGIES[1:]]
-        combinations += [("transit-stub", "ideal", size, 4, 1) for size in LEAF_SETS if size != 16]
-    for topology, quality, leaf_set_size, digit_bits, seed in combinations:
+        combinations = [("transit-stub", quality, 16, 4, 1, "scribe") for quality in QUALITIES]
+        combinations += [(topology, "ideal", 16, 4, 1, "scribe") for topology in TOPOLOGIES[1:]]
+        combinations += [("transit-stub", "ideal", size, 4, 1, "scribe") for size in LEAF_SETS if size != 16]
+    for topology, quality, leaf_set_size, digit_bits, seed, policy in combinations:
         overlay = experiment.Overlay(quality=quality, leaf_set_size=leaf_set_size, digit_bits=digit_bits)
-        yield msgspec.structs.replace(plain, topology=topology, seed=seed, overlay=overlay).checked("the options")
+        asked = msgspec.structs.replace(plain, policies=(policy,), topology=topology, seed=seed, overlay=overlay)
+        yield asked.checked("the options")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    parser.add_argument("--policy", default="scribe")
+    parser.add_argument("--policy", nargs="+", default=["scribe"])
     parser.add_argument("--publishers", choices=["root", "creator", "members"])
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--topology", nargs="+", metavar="NAME")
