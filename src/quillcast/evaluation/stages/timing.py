@@ -1,6 +1,6 @@
 """Delays of events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +12,37 @@ from pyspark.sql import DataFrame
 from quillcast.evaluation import metrics, schemas, stored, treetable
 from quillcast.evaluation.columns import Batches, record_batch
 from quillcast.evaluation.deployment import Deployment
+from quillcast.evaluation.measures import METRICS, Measured
 from quillcast.evaluation.network import Tree
 from quillcast.evaluation.routing.pastry import Tables
 from quillcast.evaluation.stages.grouped import by_group
 
 
-def delays(trees: DataFrame, deployment: Deployment, into: Path | None = None) -> DataFrame:
+def delays(
+    trees: DataFrame, deployment: Deployment, into: Path | None = None, metrics: Sequence[str] = ()
+) -> DataFrame:
     """Delays of each group's events, relative to IP multicast from the same source (`schemas.DELAYS`).
 
-    `trees` are the result of `trees`, or read from a table with `SETTINGS`, or the files of one. With `into`, tasks
-    write the table there themselves, and the result names its files (`stored`).
+    Each of the `metrics` is a further column. `trees` are the result of `trees`, or read from a table with `SETTINGS`,
+    or the files of one. With `into`, tasks write the table there themselves, and the result names its files (`stored`).
     """
-    return stored.mapped(trees, lambda batches: measure(batches, deployment), schemas.DELAYS, into)
+    names = [METRICS.portable(name) for name in metrics]
+    schema = schemas.DELAYS + Measured(names).schema
+    return stored.mapped(trees, lambda batches: measure(batches, deployment, names), schema, into)
 
 
-def measure(batches: Batches, deployment: Deployment) -> Batches:
+def measure(batches: Batches, deployment: Deployment, names: Sequence[str] = ()) -> Batches:
     """Delays in these trees: the work of a task of `delays`."""
-    arrays = deployment.arrays()
+    arrays, measured = deployment.arrays(), Measured(names)
     rows = [
-        row
+        row | measured.of(arrays.tables, group, metrics.carried(built, row["source"]), row["source"])
         for number, built in by_group(batches, len(arrays.peers), treetable.SHAPE)
+        for group in (deployment.group(number),)
         for row in _delays_of(arrays.tables, number, built, deployment.sources(number).tolist())
     ]
     if rows:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        yield record_batch(schemas.DELAYS, columns, len(rows))
+        yield record_batch(schemas.DELAYS + measured.schema, columns, len(rows))
 
 
 def _delays_of(tables: Tables, number: int, built: list[Tree], sources: list[int]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from quillcast.evaluation.stages.stressing import burden
 from quillcast.evaluation.stages.timing import measure
 
 
-def warm_up_kernels(deployment: Deployment, names: Sequence[str]) -> None:
+def warm_up_kernels(deployment: Deployment, names: Sequence[str], metrics: Sequence[str] = ()) -> None:
     """Compile in this process what tasks will call, on the smallest group. Tasks find the result in numba's cache."""
     arrays = deployment.arrays()
     smallest = int(np.argmin(arrays.workload.sizes))
@@ -23,9 +23,9 @@ def warm_up_kernels(deployment: Deployment, names: Sequence[str]) -> None:
         built = policy.trees(arrays.tables, deployment.group(smallest), load)
         if policy.splittable and giants_count(deployment):
             group = deployment.group(smallest)
-            policy.joined(arrays.tables, group, *policy.splittable.routes(arrays.tables, group, group.members), load)
+            policy.joined(arrays.tables, group, *policy.routes(arrays.tables, group, group.members), load)
         batches = list(treetable.tree_rows((smallest, at, tree) for at, tree in enumerate(built)))
-        list(measure(iter(batches), deployment))
+        list(measure(iter(batches), deployment, metrics))
         list(burden(iter(batches), deployment))
 
 
