@@ -10,7 +10,9 @@ import itertools
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +37,7 @@ Row = dict[str, Any]
 
 def figures(asked: experiment.Experiment) -> Row:
     """The figures of the first policy of an experiment."""
-    with tempfile.TemporaryDirectory() as folder:
-        for part, make in deployment.MAKERS.items():
-            make(asked, Path(folder), Path(folder, part))
-        deployed = deployment.Deployment(deployment.Shipped(folder), asked.seed, asked.workload.publishers)
-        policy, arrays = policies.parse(asked.policies[0]), deployed.arrays()
-        groups = range(len(arrays.workload))
-        load = policy.load(arrays.tables, map(deployed.group, groups)) if policy.needs_load else None
-        built = [
-            (number, at, tree)
-            for number in groups
-            for at, tree in enumerate(policy.trees(arrays.tables, deployed.group(number), load))
-        ]
-        rows = list(tree_rows(built))
+    with deployed(asked) as made:
         return {
             "policy": asked.policies[0],
             "topology": asked.topology,
@@ -55,14 +45,39 @@ def figures(asked: experiment.Experiment) -> Row:
             "leaf_set_size": asked.overlay.leaf_set_size,
             "publishers": asked.workload.publishers,
             "seed": asked.seed,
-            **_delays(rows, deployed),
-            **_stress(rows, deployed),
-            **_hops(arrays),
+            **costs(asked.policies[0], made),
+            **_hops(made.arrays()),
         }
 
 
-def _delays(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
-    told = list(stages.measure(iter(rows), deployed))
+@contextmanager
+def deployed(asked: experiment.Experiment) -> Iterator[deployment.Deployment]:
+    """The deployment of an experiment, in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part, make in deployment.MAKERS.items():
+            make(asked, Path(folder), Path(folder, part))
+        yield deployment.Deployment(deployment.Shipped(folder), asked.seed, asked.workload.publishers)
+
+
+def costs(name: str, made: deployment.Deployment) -> Row:
+    """Delays and loads of a policy."""
+    policy, (_, _, tables, workload) = policies.parse(name), made.arrays()
+    most = getattr(policy.kernel, "members_max", None) or len(tables.ids)
+    groups = np.flatnonzero(workload.sizes <= most).tolist()
+    for number in groups[-1:]:
+        policy.trees(tables, made.group(number), policy.load(tables, []) if policy.needs_load else None)  # compiled
+    began_s = time.perf_counter()
+    load = policy.load(tables, map(made.group, groups)) if policy.needs_load else None
+    built = [(number, policy.trees(tables, made.group(number), load)) for number in groups]
+    seconds = time.perf_counter() - began_s
+    rows = list(tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees)))
+    joins = sum(int(tree.joins.sum()) for _, trees in built for tree in trees) / int(workload.sizes[groups].sum())
+    told = {"groups": len(groups), "seconds": round(seconds, 1), "joins": round(joins, 2)}
+    return told | _delays(rows, made) | _stress(rows, made)
+
+
+def _delays(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
+    told = list(stages.measure(iter(rows), made))
     ratios = {name: np.concatenate([column(batch, name) for batch in told]) for name in RATIOS}
     spread = {
         name: [round(float(np.nanmedian(each)), 3), round(float(np.nanmax(each)), 3)] for name, each in ratios.items()
@@ -70,13 +85,13 @@ def _delays(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
     return spread | {"children_max": max(int(column(batch, "children_max").max()) for batch in told)}
 
 
-def _stress(rows: list[pa.RecordBatch], deployed: deployment.Deployment) -> Row:
+def _stress(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
     """Sums over all groups, as tasks of the stage `stress` hand them on."""
-    arrays = deployed.arrays()
+    arrays = made.arrays()
     peers, links = len(arrays.peers), len(arrays.topology.link_ends)
     added = {"peer": np.zeros((7, peers)), "link": np.zeros((2, links))}
     first_block = {"peer": 0, "link": sums.blocks(peers)}
-    for batch in stages.burden(iter(rows), deployed):
+    for batch in stages.burden(iter(rows), made):
         for row in batch.to_pylist():
             numbers, values = sums.unpacked(row)
             first = (row["block"] - first_block[row["kind"]]) * sums.BLOCK
@@ -106,29 +121,30 @@ def _hops(arrays: deployment.Arrays) -> Row:
 def wanted(options: argparse.Namespace) -> Iterator[experiment.Experiment]:
     """The experiments to run."""
     plain = experiment.load("scribe-2002")
-    plain = msgspec.structs.replace(plain, policies=(options.policy,), published=())
+    plain = msgspec.structs.replace(plain, published=())
     if options.publishers:
         workload = msgspec.structs.replace(plain.workload, publishers=options.publishers)
         plain = msgspec.structs.replace(plain, workload=workload)
-    asked = (options.topology, options.quality, options.leaf_set_size, options.digit_bits)
-    if any(values is not None for values in (*asked, options.seeds)):
+    chosen = (options.topology, options.quality, options.leaf_set_size, options.digit_bits, options.seeds)
+    if any(values is not None for values in chosen) or options.policy != ["scribe"]:
         combinations: Any = itertools.product(
             options.topology or ["transit-stub"], options.quality or ["ideal"], options.leaf_set_size or [16],
-            options.digit_bits or [4], options.seeds or [1],
+            options.digit_bits or [4], options.seeds or [1], options.policy,
         )  # fmt: skip
     else:
-        combinations = [("transit-stub", quality, 16, 4, 1) for quality in QUALITIES]
-        combinations += [(topology, "ideal", 16, 4, 1) for topology in TOPOLOGIES[1:]]
-        combinations += [("transit-stub", "ideal", size, 4, 1) for size in LEAF_SETS if size != 16]
-    for topology, quality, leaf_set_size, digit_bits, seed in combinations:
+        combinations = [("transit-stub", quality, 16, 4, 1, "scribe") for quality in QUALITIES]
+        combinations += [(topology, "ideal", 16, 4, 1, "scribe") for topology in TOPOLOGIES[1:]]
+        combinations += [("transit-stub", "ideal", size, 4, 1, "scribe") for size in LEAF_SETS if size != 16]
+    for topology, quality, leaf_set_size, digit_bits, seed, policy in combinations:
         overlay = experiment.Overlay(quality=quality, leaf_set_size=leaf_set_size, digit_bits=digit_bits)
-        yield msgspec.structs.replace(plain, topology=topology, seed=seed, overlay=overlay).checked("the options")
+        asked = msgspec.structs.replace(plain, policies=(policy,), topology=topology, seed=seed, overlay=overlay)
+        yield asked.checked("the options")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    parser.add_argument("--policy", default="scribe")
+    parser.add_argument("--policy", nargs="+", default=["scribe"])
     parser.add_argument("--publishers", choices=["root", "creator", "members"])
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--topology", nargs="+", metavar="NAME")

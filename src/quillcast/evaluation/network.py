@@ -123,7 +123,7 @@ class Group(NamedTuple):
     """A topic, its subscribers and its publishers.
 
     `key` is the topicId's first 64 bits; `members` ascend, int32 [members]; `publishers`: int32 [publishers], empty if
-    it is open who publishes.
+    it is open who publishes; `creator`: -1 if the seed decides.
     """
 
     number: int
@@ -131,6 +131,7 @@ class Group(NamedTuple):
     members: Ints
     seed: int
     publishers: Ints = NOBODY
+    creator: int = -1
 
 
 class Tree(NamedTuple):

@@ -231,7 +231,9 @@ def _by_domain(domain: _Same) -> _Domains:
 
 
 def creator(group: Group) -> int:
-    """The member that created the group, drawn by the group's seed."""
+    """The peer that created the group; unless that is given, a member drawn by the group's seed."""
+    if group.creator >= 0:
+        return group.creator
     count = np.uint64(len(group.members))
     return int(group.members[int(below(mix(group.seed, _CREATOR, group.number), count))])
 

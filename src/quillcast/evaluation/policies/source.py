@@ -17,12 +17,17 @@ class Source(Modifier):
     """
 
     def groups(self, tables: Tables, group: Group) -> list[Group]:
-        """A group with its own key for each publisher."""
-        return [group._replace(key=int(tables.ids[peer]), publishers=np.array([peer])) for peer in publishers(group)]
+        """For each publisher a group that it created, with its nodeId as the key."""
+        return [
+            group._replace(key=int(tables.ids[peer]), publishers=np.array([peer]), creator=peer)
+            for peer in publishers(group)
+        ]
 
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
         """The tree, marked as the publisher's own."""
         (source,) = group.publishers.tolist()
         if tree.nodes[0] != source:
-            raise LocalError("+source needs a policy whose tree has its root at the group's key, such as scribe")
-        return tree._replace(source=source)
+            raise LocalError("+source needs a policy whose tree has its root at the group's key or its creator")
+        member = tree.member.copy()
+        member[0] = source in group.members  # policies of members only take their root for one
+        return tree._replace(member=member, source=source)
