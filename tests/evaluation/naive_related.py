@@ -138,55 +138,74 @@ def bayeux(tables: Tables, group: Group) -> tuple[Parents, Counter[int], Counter
 # --- Overcast
 
 
-def overcast(tables: Tables, group: Group, slack: float, rounds: int) -> tuple[Parents, Counter[int]]:
+def overcast(tables: Tables, group: Group, rounds: int) -> tuple[Parents, Counter[int]]:
     """The tree, and the messages that each node handled."""
     order = in_random_order(group, creator(group))
     root = order[0]
     parents: Parents = {root: None}
     handled: Counter[int] = Counter()
 
-    def depth(node: int) -> float:
-        total = 0.0
-        while node != root:
-            total += ms(tables, parents[node], node)
-            node = parents[node]
-        return total
-
-    def closest(node: int, at: int, depth_ms: float) -> tuple[int, float] | None:
-        children = [child for child, above in parents.items() if above == at and child != node]
+    def closest(node: int, at: int) -> int | None:
+        children = [child for child, above in parents.items() if above == at]
         handled.update(children)
+        enough = 0.9 * bandwidth(tables, parents | {node: at}, node, idle=node)
         good = [
-            (ms(tables, child, node), order.index(child), depth_ms + ms(tables, at, child), child)
+            (ms(tables, child, node), order.index(child), child)
             for child in children
-            if depth_ms + ms(tables, at, child) + ms(tables, child, node) <= slack * ms(tables, root, node)
+            if min(bandwidth(tables, parents, child), bandwidth(tables, parents | {node: child}, node, idle=node))
+            >= enough
         ]
-        return (min(good)[3], min(good)[2]) if good else None
+        return min(good)[2] if good else None
 
     for node in order[1:]:
-        at, at_ms = root, 0.0
+        at = root
         handled[root] += 1
-        while (below_ := closest(node, at, at_ms)) is not None:
-            at, at_ms = below_
+        while (below_ := closest(node, at)) is not None:
+            at = below_
         parents[node] = at
         above: int | None = at
         while above is not None:
             handled[above] += 1
             above = parents[above]
     for node in order[1:] * rounds:
-        at = parents[node]
+        at = parents.pop(node)
         handled[at] += 1
-        found = closest(node, at, depth(at))
-        target = found[0] if found else None
+        target = closest(node, at)
         if target is None and at != root:
             grandparent = parents[at]
             handled[grandparent] += 1
-            here, there = depth(at) + ms(tables, at, node), depth(grandparent) + ms(tables, grandparent, node)
-            if here > slack * ms(tables, root, node) and there < here:
+            here, there = (bandwidth(tables, parents | {node: above}, node, idle=node) for above in (at, grandparent))
+            if 0.9 * there > here:
                 target = grandparent
         if target is not None:
-            parents[node] = target
             handled.update((at, target))
+        parents[node] = at if target is None else target
     return parents, handled
+
+
+def bandwidth(tables: Tables, parents: Parents, node: int, idle: int | None = None) -> float:
+    """A node's bandwidth back to the root in Mbit/s. What comes to `idle` loads only the last hop."""
+    least = float("inf")
+    while (above := parents[node]) is not None:
+        copies = [(up, child) for child, up in parents.items() if up is not None and (child != idle or child == node)]
+        least = min(least, 100 / sum(up == above for up, _ in copies))
+        away, home = tables.domain[above], tables.domain[node]
+        if away != home:
+            least = min(
+                least,
+                link_mbit(tables, above)
+                / sum(tables.domain[up] == away != tables.domain[child] for up, child in copies),
+                link_mbit(tables, node)
+                / sum(tables.domain[up] != home == tables.domain[child] for up, child in copies),
+            )
+        node = above
+    return least
+
+
+def link_mbit(tables: Tables, peer: int) -> float:
+    """The link of a peer's domain: faster if the domain has several exits, unless all have."""
+    several = tables.region >= tables.places
+    return 45 if several[tables.place[peer]] and not several.all() else 1.5
 
 
 # --- Narada

@@ -275,7 +275,7 @@ def test_overcast_agrees_with_its_twin(kind: Kind, seed: int) -> None:
     made = kind(60)
     asked = group(made, 40, seed)
     (tree,) = trees("overcast", made, asked)
-    parents, handled = naive.overcast(made, asked, overcast.SLACK, overcast.ROUNDS)
+    parents, handled = naive.overcast(made, asked, overcast.ROUNDS)
     assert naive.parents_of(tree) == parents
     assert naive.by_peer(tree, tree.joins) == {node: handled[node] for node in parents}
 
@@ -292,14 +292,13 @@ def test_overcast_s_nodes_keep_all_that_are_below_them() -> None:
     assert non_zero(naive.by_peer(tree, tree.state)) == below
 
 
-def test_a_node_joins_overcast_as_deep_as_costs_a_tenth_of_the_delay() -> None:
+def test_the_bandwidth_of_a_tree_is_the_least_share_of_a_link_on_the_way() -> None:
     made = deployment(150)
-    nodes = np.array(naive.in_random_order(group(made, 100, 4), 0), np.int32)
-    parent, _ = overcast._build(made, nodes, overcast.SLACK, 0)
-    for node in range(1, len(nodes)):
-        straight = delay(made, nodes[0], nodes[node])
-        assert overcast._depth(made, nodes, parent, node) <= overcast.SLACK * straight
-    assert np.count_nonzero(parent == 0) < len(nodes) - 1
+    for policy in ("overcast", "k_ary(3)", "unicast"):
+        (tree,) = trees(policy, made, group(made, 60, 4))
+        parents = naive.parents_of(tree)
+        expected = [naive.bandwidth(made, parents, node) for node in parents]
+        assert overcast.bandwidths(made, tree) == pytest.approx(expected)
 
 
 # --- Narada (Chu et al. 2000), section 3
