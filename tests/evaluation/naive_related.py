@@ -212,8 +212,10 @@ def link_mbit(tables: Tables, peer: int) -> float:
 # --- Narada
 
 
-def narada(tables: Tables, group: Group, rounds: int, add: float, drop: float) -> tuple[Parents, Counter[int]]:
-    """The tree, and the messages that each node handled."""
+def narada(
+    tables: Tables, group: Group, rounds: int, add: float, drop: float
+) -> tuple[Parents, Counter[int], set[tuple[int, int]]]:
+    """The tree, the messages that each node handled, and the links of the mesh in both directions."""
     order = in_random_order(group, creator(group))
     count = len(order)
     latency = [[ms(tables, a, b) for b in order] for a in order]
@@ -234,6 +236,7 @@ def narada(tables: Tables, group: Group, rounds: int, add: float, drop: float) -
     for number in range(rounds):
         distance, hop = shortest(latency, links)
         before = {node: set(neighbours) for node, neighbours in links.items()}
+        handled.update({node: len(neighbours) for node, neighbours in links.items()})
         for node in range(count):
             other = drawn(group.seed, 0xA1, number * count + node, count)
             if other == node or other in links[node]:
@@ -250,7 +253,8 @@ def narada(tables: Tables, group: Group, rounds: int, add: float, drop: float) -
     _, hop = shortest(latency, links)
     parents: Parents = {order[0]: None}
     parents.update({order[node]: order[hop[node][0]] for node in range(1, count)})
-    return parents, Counter({order[node]: messages for node, messages in handled.items()})
+    mesh = {(order[node], order[other]) for node, others in links.items() for other in others}
+    return parents, Counter({order[node]: messages for node, messages in handled.items()}), mesh
 
 
 def drop_links(links: dict[int, set[int]], before: dict[int, set[int]], hop: list[list[int]], threshold: float) -> None:

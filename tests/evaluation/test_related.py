@@ -35,6 +35,7 @@ POLICIES = [
     "bayeux",
     "overcast",
     "narada",
+    "narada(256, 1)",
     "can",
     "can(2, 0)",
     "unicast",
@@ -322,9 +323,10 @@ def test_the_bandwidth_of_a_tree_is_the_least_share_of_a_link_on_the_way() -> No
 def test_narada_agrees_with_its_twin(kind: Kind, seed: int) -> None:
     made = kind(60)
     asked = group(made, 20, seed)
-    (tree,) = trees("narada", made, asked)
-    parents, handled = naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP)
+    (tree,) = trees("narada(256, 2)", made, asked)
+    parents, handled, mesh = naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP)
     assert naive.parents_of(tree) == parents
+    assert Counter(map(tuple, tree.extra.tolist())) == dict.fromkeys(mesh, 2)
     assert naive.by_peer(tree, tree.joins) == {node: handled[node] for node in parents}
 
 
@@ -341,7 +343,7 @@ def test_a_mesh_that_improves_is_faster_than_its_random_beginning() -> None:
     latency = narada._latencies(made, nodes)
 
     def mean_ms(rounds: int) -> float:
-        parent, _ = narada._mesh_tree(np.uint64(1), latency, rounds)
+        parent, _, _ = narada._mesh_tree(np.uint64(1), latency, rounds)
         total = 0.0
         for start in range(1, len(nodes)):
             node = start

@@ -21,14 +21,14 @@ from numba import njit
 from quillcast.evaluation.network import Floats, Group, Ints, Tree
 from quillcast.evaluation.policies.kernel import Load, PolicyKernel, children_counts
 from quillcast.evaluation.policies.members import in_random_order, tree_of_members
-from quillcast.evaluation.routing.pastry import Tables, Whole, delay, inner
+from quillcast.evaluation.routing.pastry import Ms, Tables, Whole, delay, inner
 from quillcast.evaluation.workload import creator
 
 NODE_MBIT, TRANSIT_MBIT, STUB_MBIT = 100.0, 45.0, 1.5  # section 5.1: Fast Ethernet in a stub, T3 in transit, T1 between
 SLACK = 0.9  # section 4.2: bandwidths within 10 % of each other count as equal
 ROUNDS = 10  # a guess: how often each node checks again; with 3 they get a twentieth less bandwidth
 
-Mbit = float
+Mbit = Ms
 
 
 class Overcast(PolicyKernel):
