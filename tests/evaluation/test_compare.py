@@ -8,7 +8,7 @@ import pytest
 from quillcast.core.errors import LocalError
 from quillcast.evaluation.experiment import Published
 from quillcast.evaluation.recommend import Wish, at_size, experiment_of, judge, words
-from quillcast.evaluation.report.figures import RATIOS, beside_published, number, of_churn, percentile, summary
+from quillcast.evaluation.report.figures import RATIOS, beside_published, label, number, of_churn, percentile, summary
 from quillcast.evaluation.seeds import combined, interval, parse_seeds
 
 HISTOGRAMS = {
@@ -191,3 +191,9 @@ def test_children_of_policies_without_a_cap_are_counted_at_full_size() -> None:
     assert at_size(small, experiment_of(small)) is None, "the sample is the deployment"
     capped = Wish(peers=1_000_000, groups=15_000, policies=("scoped+improve(16)", "scribe+remover(64)", "k_ary(4)"))
     assert at_size(capped, experiment_of(capped)) is None
+
+
+def test_a_policy_that_was_not_evaluated_for_all_groups_is_named_so() -> None:
+    told = {"rad": {"median": 1.0, "max": 1.0}}
+    assert label("narada(256)", told | {"groups_left_out": 1118}) == "narada(256), without the 1,118 largest groups"
+    assert label("scribe", told) == "scribe"

@@ -12,7 +12,7 @@ from quillcast.evaluation.experiment import Experiment
 from quillcast.evaluation.folder import RESULT, next_folder, read_experiment
 from quillcast.evaluation.progress import display
 from quillcast.evaluation.report.comparison import seeds_of
-from quillcast.evaluation.report.figures import beside_published, figure, names, number
+from quillcast.evaluation.report.figures import beside_published, figure, label, names, number
 from quillcast.evaluation.run import evaluate
 from quillcast.evaluation.seeds import evaluate_seeds
 
@@ -111,9 +111,9 @@ def table_of(columns: dict[str, Any], intervals: Mapping[str, Any]) -> Table:
     if len(columns) > COLUMNS_MAX:
         table = plain_table("policy", *MAIN.values(), words={0})
         for policy, figures in columns.items():
-            table.add_row(policy, *[number(figure(figures, name)) for name in MAIN])
+            table.add_row(label(policy, figures), *[number(figure(figures, name)) for name in MAIN])
         return table
-    table = plain_table("", *columns, words={0})
+    table = plain_table("", *map(label, columns, columns.values()), words={0})
     for name in names(columns.values()):
         if not name.endswith((".p90", ".p99")):
             known = [intervals.get(policy, {}).get(name) for policy in columns]

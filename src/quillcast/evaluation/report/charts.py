@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 Histograms = Mapping[tuple[str, str], Counts]
 
 POINTS_MAX = 200  # of a curve; more are not visible
-CUT, CUT_SIZES = 99, 95  # the percentiles at which axes of delays end: of all events, of all classes of group sizes
+CUT, CUT_POLICIES = 99, 85  # an axis of delays shows this percentage of the events, for this percentage of the policies
 WIDTH, HEIGHT = 9.6, 3.8  # inches
+LABEL_SIGNS, LABEL_HEIGHT = 28, 0.2  # of a line of a label, in inches
 COLOURS = ("#3b82c4", "#e0903a", "#5aa469", "#a371c9", "#c7656f", "#8a8f98", "#2fa6a0", "#a67c52")
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (4, 1.5, 1, 1.5, 1, 1.5)))
 WORDS = {
@@ -53,32 +55,34 @@ def shares(policies: Mapping[str, Sequence[float]], name: str, title: str) -> Pi
     """The share of events by a figure of theirs, such as `rad`, for each policy. A few outliers are left out."""
     known = {policy: np.sort(np.array(values, float)) for policy, values in policies.items()}
     known = {policy: values[~np.isnan(values)] for policy, values in known.items()}
-    all_values = np.sort(np.concatenate(list(known.values())))
-    most = percentile(all_values.tolist(), CUT) if len(all_values) else 1.0
-    figure, axes = new_figure(WIDTH, HEIGHT)
+    most, told = _end({policy: percentile(values.tolist(), CUT) for policy, values in known.items() if len(values)})
+    figure, axes = new_figure(WIDTH, max(HEIGHT, LABEL_HEIGHT * len(policies) + 0.6))
     rows = []
     for at, (policy, values) in enumerate(known.items()):
         kept = np.unique(np.linspace(0, len(values) - 1, POINTS_MAX).astype(int))[: len(values)].tolist()
         points = [(float(values[rank]), 100 * (rank + 1) / len(values)) for rank in kept]
         rows += [(policy, *point) for point in points]
-        inside = [point for point in points if point[0] <= most]
-        axes.step(*_columns(inside), where="post", label=policy, **style(at))
-    axes.set_xlim(min(1.0, float(all_values[0])) if len(all_values) else 0, most * 1.02)
+        inside = sum(x <= most for x, _ in points)
+        axes.step(*_columns(points[: inside + 1]), where="post", label=policy, **style(at))
+    axes.set_xlim(min([1.0, *(float(values[0]) for values in known.values() if len(values))]), most * 1.02)
     axes.set_ylim(0, 101)
     axes.set_xlabel(WORDS.get(name, name))
     axes.set_ylabel("events, %")
     beyond = {policy: values[values > most] for policy, values in known.items()}
-    told = [
+    beyond_it = [
         f"{policy}: {number(100 * len(values) / len(known[policy]))} %, up to {number(float(values[-1]))}"
         for policy, values in beyond.items()
         if len(values)
     ]
-    note = (
-        f"The axis ends at {number(most)}, percentile {CUT} of all values. Beyond it: {'; '.join(told)}."
-        if told
-        else ""
-    )
+    note = f"{told} {CUT} % of the events are within. Beyond it: {'; '.join(beyond_it)}." if beyond_it else ""
     return Picture(name, title, _finished(figure, axes, name), ("policy", name, "percent"), rows, note)
+
+
+def _end(ends: Mapping[str, float]) -> tuple[float, str]:
+    """Where an axis ends that each policy would have end elsewhere, and the words for that: a few ask for too much."""
+    most = percentile(sorted(ends.values()), CUT_POLICIES) if ends else 1.0
+    count = sum(end <= most for end in ends.values())
+    return most, f"The axis ends at {number(most)}: for {count} of {len(ends)} policies,"
 
 
 def penalty_by_size(policies: Mapping[str, Figures]) -> Picture:
@@ -88,8 +92,8 @@ def penalty_by_size(policies: Mapping[str, Figures]) -> Picture:
         for policy, figures in policies.items()
         for each in figures["by_size"]
     ]
-    most = percentile(sorted(row[4] for row in rows), CUT_SIZES) if rows else 1.0
-    figure, axes = new_figure(WIDTH, HEIGHT)
+    most, told = _end({policy: max([row[4] for row in rows if row[0] == policy], default=1.0) for policy in policies})
+    figure, axes = new_figure(WIDTH, max(HEIGHT, LABEL_HEIGHT * len(policies) + 0.6))
     for at, policy in enumerate(policies):
         points = [((row[1] * row[2]) ** 0.5, row[4]) for row in rows if row[0] == policy and row[4] <= most]
         axes.plot(*_columns(points), label=policy, marker="o", markersize=3, **style(at))
@@ -99,7 +103,7 @@ def penalty_by_size(policies: Mapping[str, Figures]) -> Picture:
     axes.set_ylabel("median RAD")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     beyond = [f"{row[0]}, {row[1]:,} to {row[2]:,} members: {number(row[4])}" for row in rows if row[4] > most]
-    note = f"The axis ends at {number(most)}, percentile {CUT_SIZES} of the points. Beyond it: {'; '.join(beyond)}."
+    note = f"{told} all points are within. Beyond it: {'; '.join(beyond)}."
     header = ("policy", "members_min", "members_max", "events", "rad_median", "rad_p90", "rad_p99", "rad_max")
     svg = _finished(figure, axes, "rad_by_size")
     return Picture("rad_by_size", "Delay penalty by group size", svg, header, rows, note if beyond else "")
@@ -107,7 +111,7 @@ def penalty_by_size(policies: Mapping[str, Figures]) -> Picture:
 
 def node_stress(policies: Mapping[str, Histograms], name: str, what: str) -> Picture:
     """The number of peers with at least a load (`tables` or `entries`), for each policy. `what` labels the axis."""
-    figure, axes = new_figure(WIDTH, HEIGHT)
+    figure, axes = new_figure(WIDTH, max(HEIGHT, LABEL_HEIGHT * len(policies) + 0.6))
     rows: list[tuple[str, float, int]] = []
     for at, (policy, histograms) in enumerate(policies.items()):
         points = _at_least(histograms[KIND_PEER, name])
@@ -122,7 +126,7 @@ def node_stress(policies: Mapping[str, Histograms], name: str, what: str) -> Pic
 
 def link_stress(policies: Mapping[str, Histograms]) -> Picture:
     """The number of physical links with at least so many messages; for each policy, and for IP multicast."""
-    figure, axes = new_figure(WIDTH, HEIGHT)
+    figure, axes = new_figure(WIDTH, max(HEIGHT, LABEL_HEIGHT * len(policies) + 0.6))
     curves = {policy: on_links(histograms, "messages") for policy, histograms in policies.items()}
     rows: list[tuple[str, float, int]] = []
     for at, (policy, counts) in enumerate(curves.items()):
@@ -209,5 +213,7 @@ def _finished(figure: "Figure", axes: "Axes", name: str, *, legend: bool = True)
     """The picture, with the names of its lines beside it."""
     if legend:
         place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "borderaxespad": 0}
-        axes.legend(**place, frameon=False, labelcolor=INK, fontsize=8.5, handlelength=3.2)
+        handles, names = axes.get_legend_handles_labels()
+        labels = [fill(each, LABEL_SIGNS, break_long_words=False, break_on_hyphens=False) for each in names]
+        axes.legend(handles, labels, **place, frameon=False, labelcolor=INK, fontsize=8.5, handlelength=3.2)
     return svg_of(figure, name)

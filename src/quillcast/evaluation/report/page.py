@@ -12,7 +12,7 @@ from quillcast.evaluation.experiment import Experiment
 from quillcast.evaluation.folder import PICTURES, of_policy
 from quillcast.evaluation.report import charts
 from quillcast.evaluation.report.charts import Histograms, Picture
-from quillcast.evaluation.report.figures import RATIOS, Comparison, Figures, number
+from quillcast.evaluation.report.figures import RATIOS, Comparison, Figures, label, number
 from quillcast.evaluation.report.tables import tables
 from quillcast.evaluation.report.worst import Worst
 from quillcast.pipeline import pictures
@@ -41,7 +41,8 @@ class Outcome(NamedTuple):
 def render(outcome: Outcome) -> dict[str, str]:
     """The page and its pictures: the name of each file, with its text. The page's own name is empty."""
     policies: Mapping[str, Figures] = outcome.result["policies"]
-    worst, drawn = outcome.worst, list(_pictures(outcome))
+    labels = {policy: label(policy, each) for policy, each in policies.items()}
+    worst, drawn = outcome.worst, list(_pictures(outcome, labels))
     page = fill(
         "page.html.j2",
         experiment=outcome.experiment,
@@ -49,7 +50,7 @@ def render(outcome: Outcome) -> dict[str, str]:
         result=outcome.result,
         comparisons=outcome.comparisons,
         policies=policies,
-        tables=tables(policies),
+        tables=tables({labels[policy]: each for policy, each in policies.items()}),
         pictures=drawn,
         deployment_tables=OF_DEPLOYMENT,
         policy_tables=[
@@ -92,17 +93,18 @@ def files_of(drawn: Sequence[Picture]) -> dict[str, str]:
     }
 
 
-def _pictures(outcome: Outcome) -> Iterator[Picture]:
+def _pictures(outcome: Outcome, labels: Mapping[str, str]) -> Iterator[Picture]:
     titles = {"rad": "Delay penalty: average", "rmd": "Delay penalty: maximum"}
     further = [name for name in next(iter(outcome.delays.values())) if name not in _NO_METRIC]
     for name in ("rad", "rmd", *further):
-        of_policies = {policy: columns[name] for policy, columns in outcome.delays.items()}
+        of_policies = {labels[policy]: columns[name] for policy, columns in outcome.delays.items()}
         yield charts.shares(of_policies, name, titles.get(name, name[0].upper() + name[1:]))
         if name == "rmd":
-            yield charts.penalty_by_size(outcome.result["policies"])
-    yield charts.node_stress(outcome.histograms, "tables", "children tables of a peer")
-    yield charts.node_stress(outcome.histograms, "entries", "entries in a peer's children tables")
-    yield charts.link_stress(outcome.histograms)
+            yield charts.penalty_by_size({labels[policy]: each for policy, each in outcome.result["policies"].items()})
+    histograms = {labels[policy]: each for policy, each in outcome.histograms.items()}
+    yield charts.node_stress(histograms, "tables", "children tables of a peer")
+    yield charts.node_stress(histograms, "entries", "entries in a peer's children tables")
+    yield charts.link_stress(histograms)
 
 
 _NO_METRIC = {*RATIOS, "children_max", "members", "depth"}
