@@ -123,7 +123,7 @@ def ip_link_stress(
 
     Arguments as for `add_link_stress`.
     """
-    reached = np.zeros(topology.places, np.bool_)
+    reached = np.zeros(topology.routers, np.bool_)
     _add_ip_stress(*_graph(topology, peers), source, members, reached, messages_core, messages_access)
 
 

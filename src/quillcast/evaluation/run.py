@@ -168,6 +168,7 @@ class _Run:
         """Make everything that does not need Spark, while Spark starts."""
         from quillcast.evaluation import deployment, stages
         from quillcast.evaluation.network import Topology
+        from quillcast.evaluation.workload import Workload
 
         folder = self.folder / ARRAYS
         of_stage = {"topology": ("topology",), "overlay": ("peers", "routing"), "workload": ("workload",)}
@@ -178,6 +179,8 @@ class _Run:
                 if part == deployment.TOPOLOGY:
                     self.network = Topology.open(folder / part).name
                     self.shown.tell(f"network: {self.network}")
+                elif part == deployment.WORKLOAD:
+                    self.shown.tell(f"groups: {Workload.open(folder / part).name}")
         if self.experiment.churn is not None:
             make = partial(deployment.make_survivors, self.experiment, folder)
             self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
