@@ -13,7 +13,7 @@ from quillcast.evaluation.network import Group, Peers, Topology
 from quillcast.evaluation.peers import attach, clusters
 from quillcast.evaluation.routing import pastry, preparing
 from quillcast.evaluation.topology import load as load_topology
-from quillcast.evaluation.workload import Placement, Workload, fixed, group, power_law, real
+from quillcast.evaluation.workload import Placement, Workload, fixed, group, is_real, power_law, real
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +131,7 @@ MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WOR
 def workload_of(experiment: Experiment) -> Workload:
     """The groups of an experiment. Raises `LocalError` if they are impossible."""
     asked = experiment.workload
-    if asked.members not in {"uniform", "clustered"}:
+    if is_real(asked.members):
         return real(asked.members, experiment.peers, groups=asked.groups)
     placement: Placement = "clustered" if asked.members == "clustered" else "uniform"
     if asked.size is not None:
