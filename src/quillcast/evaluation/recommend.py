@@ -161,7 +161,7 @@ def recommend_command(
     the deployment or a limit is impossible.
     """
     experiment = experiment_of(wish)
-    if wish.link_stress_max is not None and not has_links(wish.topology):
+    if wish.link_stress_max is not None and not has_links(wish.topology, wish.seed):
         raise LocalError(f"{wish.topology} has no links, so --link-stress-max cannot be checked; leave it out")
     folder = output or folder_of(experiment)
 
