@@ -18,6 +18,7 @@ COLUMNS_MAX = 4  # policies side by side
 MAIN = {
     "rad.median": "RAD",
     "rad.max": "worst",
+    "rad_from_root.median": "from root",
     "rmd.median": "RMD",
     "rmd.max": "worst ",
     "tables.mean": "tables",

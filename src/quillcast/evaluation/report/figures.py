@@ -11,7 +11,8 @@ Figures = dict[str, Any]
 Counts = Sequence[tuple[float, int]]
 """How often each value occurs, by ascending value."""
 
-SUMMED = ("tables", "entries")
+RATIOS = ("rad", "rmd", "rad_from_root", "rmd_from_root")
+SUMMED = ("tables", "entries", "state")
 KIND_PEER, KIND_LINK = "peer", "link"
 
 
@@ -43,7 +44,7 @@ def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str
     link_max, ip_link_max = (greatest(figure, KIND_PEER, KIND_LINK) for figure in ("messages", "ip_messages"))
     core_max, ip_core_max = (greatest(figure, KIND_LINK) for figure in ("messages", "ip_messages"))
     return {
-        **{name: _spread(delays[name]) for name in ("rad", "rmd")},
+        **{name: _spread(delays[name]) for name in RATIOS},
         **{name: _moments(histograms[KIND_PEER, name]) for name in SUMMED},
         "children_per_group_max": int(max(delays["children_max"], default=0)),
         "messages": messages,
