@@ -9,15 +9,20 @@ import json
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from rich.console import Console
 
@@ -27,6 +32,8 @@ from quillcast.evaluation.compare import compare, write_page
 from quillcast.evaluation.progress import Lines
 from quillcast.evaluation.run import evaluate
 from quillcast.evaluation.seeds import evaluate_seeds
+from quillcast.pipeline.java import java_home
+from quillcast.pipeline.session import SHORT_JOB_OPTIONS
 
 EXPERIMENT = """
 title = "Small"
@@ -244,6 +251,85 @@ def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], 
     assert [json.loads(line) for line in ended.stdout.splitlines()] == [first["policies"]] * 2
     for name in masters:
         assert tables(tmp_path / name) == tables(folder)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster of two workers, with folders of their own; its address."""
+    environment = os.environ | {
+        "JAVA_HOME": str(java_home()),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_JOB_OPTIONS,
+        "SPARK_LOG_DIR": str(tmp_path),
+    }
+    spark_class = Path(pyspark.__path__[0]) / "bin" / "spark-class"
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as processes:
+
+        def begin(*arguments: str) -> subprocess.Popen[str]:
+            command = [spark_class, *arguments]
+            process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            processes.callback(process.wait)
+            processes.callback(process.terminate)
+            return process
+
+        master = begin(f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        address = said_by(master, r"Starting Spark master at (spark://\S+)")
+        said_by(master, "New state: ALIVE")
+        for number in range(2):
+            folder = str(tmp_path / f"worker{number}")
+            limits = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", folder]
+            said_by(begin(f"{deploy}.worker.Worker", *limits, address), "Successfully registered with master")
+        yield address
+
+
+def said_by(process: subprocess.Popen[str], pattern: str) -> str:
+    """The first line of a process that has this, and what it has in parentheses. Its further lines are read too."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(pattern, line):
+            threading.Thread(target=process.stderr.read, daemon=True).start() if "registered" in line else None
+            return found[found.re.groups]
+    raise AssertionError(f"it ended without {pattern}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shared", [True, False])
+def test_tables_are_the_same_on_a_cluster_of_two_workers(
+    whole: tuple[Path, dict[str, Any], str], cluster: str, tmp_path: Path, *, shared: bool
+) -> None:
+    """Without a shared disk, `/proc/self/cwd` is the driver's folder here, and another one in each executor."""
+    folder, first, _ = whole
+    path = Path("run" if shared else "/proc/self/cwd/run")
+    result, _ = run(tmp_path, "--output", str(path), "--master", cluster)
+    assert result["policies"] == first["policies"]
+    assert tables(tmp_path / "run") == tables(folder)
+    executors = {log.parent.name for log in tmp_path.glob("worker*/app-*/*/stderr")}
+    assert len(executors) == 2
+
+
+@pytest.mark.parametrize(
+    ("master", "told"),
+    [
+        (
+            "spark://127.0.0.1:9",
+            "no Spark master answers at spark://127.0.0.1:9: Connection refused; start it, or",
+        ),
+        ("spark://", "'spark://' is no master of Spark; use local[2], spark://HOST:PORT, yarn or k8s://"),
+        ("spark://127.0.0.1:{mute}", ": timed out; start it, or check --master"),
+        ("lokal", "'lokal' is no master of Spark; use local[2]"),
+    ],
+)
+def test_a_master_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path, master: str, told: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        began_s = time.monotonic()
+        process = start(tmp_path, "--output", "run", "--master", master.format(mute=mute.getsockname()[1]))
+        out, err = process.communicate()
+    assert (process.returncode, out) == (2, "")
+    assert told in err.splitlines()[-1]
+    assert "Exception" not in err
+    assert time.monotonic() - began_s < 60, "twenty on a machine that is not busy"
 
 
 @pytest.mark.long
