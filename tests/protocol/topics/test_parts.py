@@ -211,6 +211,18 @@ def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Part
     assert world.host.released == [(BOB.node_id, 10)]
 
 
+def test_full_buffers_take_a_repair_whatever_was_in_transit_when_they_filled_up(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root()
+    world.child(tree, CAROL)
+    fill(world, tree)
+    world.budget.limit_bytes = world.budget.used_bytes - CONFIG.window_bytes - 10
+    assert not flow_control.takes_repairs
+    flow_control.release(BOB.node_id, 10)
+    assert flow_control.takes_repairs
+
+
 def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(
     world: Parts, flow_control: FlowControl
 ) -> None:
