@@ -92,6 +92,16 @@ def test_nothing_is_hopeless_while_something_arrives() -> None:
     assert gap.nobody_has([(0, 4)], 6.0, 3.0, 5.0) == [(0, 4)], "giving up is not an arrival"
 
 
+def test_a_new_source_gives_a_silent_one_time_again() -> None:
+    gap = a_gap()
+    gap.to_ask(PARENT, [(0, 4)], 0.0)
+    gap.ask_among([PARENT, b"grandparent"])
+    gap.refused(b"grandparent", [(0, 4)], [])
+    gap.to_ask(PARENT, [(0, 4)], 10.0)
+    assert gap.nobody_has([(0, 4)], 11.0, 0.0, silent_s=2.0) == []
+    assert gap.nobody_has([(0, 4)], 13.0, 0.0, silent_s=2.0) == [(0, 4)]
+
+
 def test_a_source_that_reports_ranges_it_refused_has_them() -> None:
     gap = a_gap()
     for name in (PARENT, SIBLING):

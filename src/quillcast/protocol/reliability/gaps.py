@@ -68,13 +68,13 @@ class Gap:
         self.confirmed, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
 
     def ask_among(self, names: Iterable[bytes]) -> None:
-        """Set the sources to ask. If one of them is new, nothing is hopeless and no refusal counts any more."""
+        """Set the sources to ask. If one of them is new, nothing is hopeless, and no refusal and no silence counts."""
         names = dict.fromkeys(names)
         if any(name not in self.sources for name in names):
             self._hopeless = []
             for source in self.sources.values():
                 source.start_round()
-                source.refused = RangeSet()
+                source.refused, source.unanswered_since = RangeSet(), None
         self.sources = {name: self.sources.get(name) or Source() for name in names}
         for source in self.sources.values():
             source.offers = NO_RANGES
