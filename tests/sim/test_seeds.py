@@ -83,6 +83,7 @@ HARD_SEEDS = {
     472426: "an event of a dead writer was judged to be within reach though all who had it were beyond a partition",
     607048: "what was in transit to full buffers kept out the repair that they waited for",
     607403: "a source from before a partition was considered silent as soon as it was asked again",
+    700181: "a publisher's first event was delivered before those that a later term brought",
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }
