@@ -1,5 +1,6 @@
 """The state of a gap is kept per range and source."""
 
+from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet, difference, intersection
 from quillcast.protocol.reliability.gaps import Gap
 
@@ -78,6 +79,18 @@ def test_a_new_source_makes_refusals_void() -> None:
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(0, 4)]
     gap.ask_among([PARENT, SIBLING, b"another"])
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == []
+
+
+def test_so_does_a_new_term() -> None:
+    gap = a_gap()
+    for name in (PARENT, SIBLING):
+        gap.refused(name, [(0, 4)], [])
+    gap.ask_among([PARENT, SIBLING], Term(2, bytes(16)))
+    assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == []
+    for name in (PARENT, SIBLING):
+        gap.refused(name, [(0, 4)], [])
+    gap.ask_among([PARENT, SIBLING], Term(2, bytes(16)))
+    assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(0, 4)]
 
 
 def test_nothing_is_hopeless_while_something_arrives() -> None:
