@@ -223,6 +223,15 @@ def test_full_buffers_take_a_repair_whatever_was_in_transit_when_they_filled_up(
     assert flow_control.takes_repairs
 
 
+def test_full_buffers_discard_copies_although_a_repair_filled_them(world: Parts) -> None:
+    tree = world.root()
+    tree.root = None
+    fill(world, tree)
+    world.arrivals.taken(BOB.node_id, down(FIRST, 3, block(PAUL, 3)), is_due=True)
+    assert Mark("shed_copies") in world.host.records
+    assert not world.budget.over
+
+
 def test_the_peer_that_a_term_was_transferred_to_discards_only_what_is_stable(world: Parts) -> None:
     tree = world.root()
     tree.root, tree.inherited = None, Position(tree.term, 3)
