@@ -37,6 +37,15 @@ def publishers(group: Group) -> list[int]:
     return group.publishers.tolist() or [creator(group)]
 
 
+def starts(group: Group, nodes: Ints) -> list[tuple[int, int]]:
+    """Where events enter a group that any member may send to: the index in `nodes`, and `Tree.source`.
+
+    Each publisher that is a member starts its own; others send to the first node.
+    """
+    places = ((np.flatnonzero(nodes == publisher), publisher) for publisher in publishers(group))
+    return [(int(place[0]), publisher) for place, publisher in places if len(place)] or [(0, -1)]
+
+
 def first(root: int, others: Ints) -> Ints:
     """The root, and then the others in their order without the root, int32."""
     return np.concatenate((np.array([root], np.int32), others[others != root]), dtype=np.int32)

@@ -25,6 +25,7 @@ from quillcast.evaluation.policies.members import (
     check_argument,
     check_size,
     in_random_order,
+    starts,
     tree_of_members,
 )
 from quillcast.evaluation.routing.pastry import Ms, Tables, Truth, Whole, delay, inner
@@ -38,7 +39,7 @@ _JOIN, _PROBE = 0xA0, 0xA1
 
 
 class Narada(PolicyKernel):
-    """Shortest paths over Narada's mesh from the creator, which is the source, in groups of at most `members_max`.
+    """Shortest paths over Narada's mesh from each publisher, in groups of at most `members_max`.
 
     Every member keeps all others, and every join is announced to all: the algorithm is for small groups. Each event
     comes with so many rounds of refreshes, which are the tree's `extra`: 1 if there is an event in each refresh period,
@@ -51,13 +52,21 @@ class Narada(PolicyKernel):
         self.refreshes = check_argument("refreshes of narada", refreshes, 0, 1000)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree. Raises `GroupTooLarge`."""
+        """A tree for each publisher. Raises `GroupTooLarge`."""
         check_size(f"narada({self.members_max})", group, self.members_max, "its cost grows with the square of the size")
         nodes = in_random_order(group, creator(group))
-        parent, joins, linked = _mesh_tree(np.uint64(group.seed), _latencies(tables, nodes), ROUNDS)
-        tree = tree_of_members(nodes, parent, state=np.full(len(nodes), len(nodes) - 1, np.int32), joins=joins)
+        hop, joins, linked = _mesh(np.uint64(group.seed), _latencies(tables, nodes), ROUNDS)
         refresh = nodes[np.argwhere(linked)]  # each link in both directions
-        return [tree._replace(extra=np.tile(refresh, (self.refreshes, 1)))]
+        state = np.full(len(nodes), len(nodes) - 1, np.int32)
+        made: list[Tree] = []
+        for at, source in starts(group, nodes):
+            order = np.roll(np.arange(len(nodes)), -at)
+            parent = ((hop[order, at] - at) % len(nodes)).astype(np.int32)
+            parent[0] = -1
+            kept, handled = (state[order], joins[order]) if not made else (state * 0,) * 2
+            tree = tree_of_members(nodes[order], parent, state=kept, joins=handled)
+            made.append(tree._replace(extra=np.tile(refresh, (self.refreshes, 1)), source=source))
+        return made
 
 
 @njit(cache=True)
@@ -72,8 +81,8 @@ def _latencies(tables: Tables, nodes: Ints) -> Floats:
 
 
 @njit(cache=True)
-def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, Flags]:
-    """Build and improve the mesh. Returns each member's parent on the path from member 0, messages handled, and links.
+def _mesh(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, Flags]:
+    """Build and improve the mesh. Returns each member's next hop to each other, messages handled, and links.
 
     Every existing member hears of a join once. In each round a member handles a refresh from each neighbour. A member
     that is asked for a link or probed handles one more message.
@@ -106,9 +115,7 @@ def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, 
                 degree[other] += 1
         _drop(before, linked, degree, hop)
     distance, hop = _shortest(latency, linked)
-    parent = hop[:, 0].copy()
-    parent[0] = -1
-    return parent, handled, linked
+    return hop, handled, linked
 
 
 @inner
