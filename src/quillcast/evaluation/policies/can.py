@@ -21,7 +21,13 @@ from numba import njit
 from quillcast.evaluation.chance import Word, below, mix
 from quillcast.evaluation.network import Group, Ints, Tree
 from quillcast.evaluation.policies.kernel import Load, PolicyKernel
-from quillcast.evaluation.policies.members import check_argument, in_random_order, starts, tree_of_members
+from quillcast.evaluation.policies.members import (
+    check_argument,
+    in_random_order,
+    sources,
+    tree_of_members,
+    without_membership,
+)
 from quillcast.evaluation.routing.pastry import Tables, Truth, Whole, delay, inner
 from quillcast.evaluation.workload import creator
 
@@ -50,13 +56,12 @@ class Can(PolicyKernel):
         nodes = in_random_order(group, creator(group))
         points = _points(tables, nodes, np.uint64(group.seed), self.dimensions, _landmarks(tables, self.landmarks))
         zones = _settle(points, True)
-        made: list[Tree] = []
-        for at, source in starts(group, nodes):
-            order, parent, extra = _flood(tables, nodes, zones, at)
-            kept, handled = (zones.neighbours, zones.handled) if not made else (zones.handled * 0,) * 2
-            tree = tree_of_members(nodes[order], parent, state=kept[order], joins=handled[order])
-            made.append(tree._replace(extra=nodes[extra].reshape(-1, 2), source=source))
-        return made
+        trees = []
+        for start, source in sources(group, nodes):
+            order, parent, extra = _flood(tables, nodes, zones, start)
+            tree = tree_of_members(nodes[order], parent, state=zones.neighbours[order], joins=zones.handled[order])
+            trees.append(tree._replace(extra=nodes[extra].reshape(-1, 2), source=source))
+        return without_membership(trees)
 
 
 # --- where members enter
@@ -342,7 +347,7 @@ def _unlink(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
 
 @njit(cache=True)
 def _flood(tables: Tables, nodes: Ints, zones: Zones, start: Whole) -> tuple[Ints, Ints, Ints]:
-    """Flood from a member. Returns members in order of arrival, each one's sender in that order, and later copies.
+    """Flood from one member. Returns members in order of arrival, each one's sender in that order, and later copies.
 
     A message along dimension i continues in the same direction and to both sides of every lower dimension (NGC 2001,
     section 3.2). The source sends to both sides of all. Of several zones that border on another one along the first
@@ -396,7 +401,7 @@ def _holds_corner(zones: Zones, at: Whole, other: Whole) -> Truth:
 
 @inner
 def _half_way(zones: Zones, start: Whole, at: Whole, way: Whole) -> Truth:
-    """Whether the zone reaches half-way round from the middle of the source's zone in this direction."""
+    """Whether a zone reaches half-way round from the source's point in this direction."""
     along = way // 2
     point = zones.low[start, along] + zones.size[start, along] // 2
     low, size = zones.low[at, along], zones.size[at, along]

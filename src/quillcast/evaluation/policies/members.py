@@ -37,13 +37,20 @@ def publishers(group: Group) -> list[int]:
     return group.publishers.tolist() or [creator(group)]
 
 
-def starts(group: Group, nodes: Ints) -> list[tuple[int, int]]:
-    """Where events enter a group that any member may send to: the index in `nodes`, and `Tree.source`.
+def sources(group: Group, nodes: Ints) -> list[tuple[int, int]]:
+    """For a system in which every member can send: the index in `nodes` where each tree starts, and its `source`.
 
-    Each publisher that is a member starts its own; others send to the first node.
+    A tree for each publisher. If one of them is no member, all send to the first node.
     """
-    places = ((np.flatnonzero(nodes == publisher), publisher) for publisher in publishers(group))
-    return [(int(place[0]), publisher) for place, publisher in places if len(place)] or [(0, -1)]
+    place = {int(node): at for at, node in enumerate(nodes)}
+    starts = [(place.get(publisher, -1), publisher) for publisher in publishers(group)]
+    return starts if all(at >= 0 for at, _ in starts) else [(0, -1)]
+
+
+def without_membership(trees: list[Tree]) -> list[Tree]:
+    """Trees over one membership, whose entries and messages count with the first of them alone."""
+    none = np.zeros_like(trees[0].state)
+    return [trees[0], *(tree._replace(state=none, joins=none) for tree in trees[1:])]
 
 
 def first(root: int, others: Ints) -> Ints:

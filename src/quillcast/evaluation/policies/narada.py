@@ -24,9 +24,11 @@ from quillcast.evaluation.policies.kernel import Load, PolicyKernel
 from quillcast.evaluation.policies.members import (
     check_argument,
     check_size,
+    first,
     in_random_order,
-    starts,
+    sources,
     tree_of_members,
+    without_membership,
 )
 from quillcast.evaluation.routing.pastry import Ms, Tables, Truth, Whole, delay, inner
 from quillcast.evaluation.workload import creator
@@ -56,17 +58,16 @@ class Narada(PolicyKernel):
         check_size(f"narada({self.members_max})", group, self.members_max, "its cost grows with the square of the size")
         nodes = in_random_order(group, creator(group))
         hop, joins, linked = _mesh(np.uint64(group.seed), _latencies(tables, nodes), ROUNDS)
-        refresh = nodes[np.argwhere(linked)]  # each link in both directions
-        state = np.full(len(nodes), len(nodes) - 1, np.int32)
-        made: list[Tree] = []
-        for at, source in starts(group, nodes):
-            order = np.roll(np.arange(len(nodes)), -at)
-            parent = ((hop[order, at] - at) % len(nodes)).astype(np.int32)
+        refresh = np.tile(nodes[np.argwhere(linked)], (self.refreshes, 1))  # each link in both directions
+        trees = []
+        for start, source in sources(group, nodes):
+            order = first(start, np.arange(len(nodes), dtype=np.int32))
+            parent = np.argsort(order)[hop[order, start]].astype(np.int32)
             parent[0] = -1
-            kept, handled = (state[order], joins[order]) if not made else (state * 0,) * 2
-            tree = tree_of_members(nodes[order], parent, state=kept, joins=handled)
-            made.append(tree._replace(extra=np.tile(refresh, (self.refreshes, 1)), source=source))
-        return made
+            state = np.full(len(nodes), len(nodes) - 1, np.int32)
+            tree = tree_of_members(nodes[order], parent, state=state, joins=joins[order])
+            trees.append(tree._replace(extra=refresh, source=source))
+        return without_membership(trees)
 
 
 @njit(cache=True)
@@ -82,7 +83,7 @@ def _latencies(tables: Tables, nodes: Ints) -> Floats:
 
 @njit(cache=True)
 def _mesh(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, Flags]:
-    """Build and improve the mesh. Returns each member's next hop to each other, messages handled, and links.
+    """Build and improve the mesh. Returns first hops from all members to all others, messages handled, and links.
 
     Every existing member hears of a join once. In each round a member handles a refresh from each neighbour. A member
     that is asked for a link or probed handles one more message.
@@ -114,7 +115,7 @@ def _mesh(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, Flags
                 degree[node] += 1
                 degree[other] += 1
         _drop(before, linked, degree, hop)
-    distance, hop = _shortest(latency, linked)
+    _, hop = _shortest(latency, linked)
     return hop, handled, linked
 
 
