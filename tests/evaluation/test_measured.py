@@ -338,7 +338,7 @@ def test_round_trips_in_any_table(tmp_path: Path, content: str) -> None:
     topology = read(path)
     order = [topology.place_names.index(city) for city in CITIES]
     assert topology.delay_ms[np.ix_(order, order)] == pytest.approx(np.array(RTT_MS) / 2)
-    assert not has_links(str(path))
+    assert not has_links(str(path), 1)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_links_in_any_list(tmp_path: Path, content: str, part: str) -> None:
     assert topology.place_names == ["a", "b", "c"]
     assert topology.link_ms == pytest.approx([5, 5, 20])
     assert topology.delay_ms.tolist() == [[0, 5, 10], [5, 0, 5], [10, 5, 0]]
-    assert has_links(str(path))
+    assert has_links(str(path), 1)
 
 
 @pytest.mark.parametrize(
@@ -465,12 +465,12 @@ def test_without_networkx_the_error_says_what_to_install(tmp_path: Path, monkeyp
 def test_pairs_are_what_the_user_says(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"{a}\t{b}\t{ms}\n" for a, b, ms in PINGS))
-    assert has_links(str(path))
-    assert not has_links(f"{path}#rtt")
+    assert has_links(str(path), 1)
+    assert not has_links(f"{path}#rtt", 1)
     assert load(f"{path}#rtt", 1).delay_ms[0, 1] == pytest.approx(RTT_MS[0][1] / 2)
     path.write_text("from\tto\tlatency\n" + path.read_text())
-    assert not has_links(str(path)), "between so many pairs they are measured"
-    assert has_links(f"{path}#links")
+    assert not has_links(str(path), 1), "between so many pairs they are measured"
+    assert has_links(f"{path}#links", 1)
 
 
 def test_routers_with_positions_have_links_as_long_as_these_say(tmp_path: Path) -> None:

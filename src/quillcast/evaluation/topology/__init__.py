@@ -1,18 +1,27 @@
 """The places of peers: generated and measured networks (docs/topologies.md)."""
 
 import difflib
-import re
 from importlib import resources
 from pathlib import Path
 
 from quillcast.core.errors import LocalError
+from quillcast.evaluation import plugins
 from quillcast.evaluation.network import Topology
 from quillcast.evaluation.topology.files import places
-from quillcast.evaluation.topology.generator import EVEN, Shape, transit_stub
 from quillcast.evaluation.topology.graphs import Map
 from quillcast.evaluation.topology.measured import Places
 
-GENERATED = {"transit-stub": Shape(), "transit-stub-even": EVEN}
+TOPOLOGIES = plugins.Kind(
+    "topology",
+    "quillcast.topologies",
+    Topology,
+    {
+        "transit-stub": "quillcast.evaluation.topology.generator:transit_stub",
+        "transit-stub-even": "quillcast.evaluation.topology.generator:transit_stub_even",
+    },
+)
+"""Generators of topologies. They are called with the seed, and then with the arguments in parentheses."""
+
 IN_THE_BOX = {
     "aws": "aws-21-regions-rtt.csv.gz",
     "wonderproxy": "wonderproxy-217-cities-rtt.csv.gz",
@@ -28,20 +37,22 @@ def load(name_or_path: str, seed: int) -> Topology:
     routers in each, stubs at each router, routers in each stub; `transit-stub-even`, the same with links of all kinds
     about equally long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (see `files.read`). `#` and a
     word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or say what its numbers are:
-    `rtt.txt#s`, `pairs.csv#rtt`.
+    `rtt.txt#s`, `pairs.csv#rtt`. Or a generator from another package: `module:function(1,2)` (`TOPOLOGIES`).
         seed: for generated topologies.
 
     Raises `LocalError` if there is no such topology, or the file cannot be used.
     """
-    kind, sizes = _parsed(name_or_path)
-    if kind in GENERATED:
-        return transit_stub(seed, *sizes, shape=GENERATED[kind])
+    if TOPOLOGIES.knows(name_or_path):
+        made: Topology = TOPOLOGIES.make(name_or_path, seed)
+        return made
     return _places(name_or_path).topology()
 
 
-def has_links(name_or_path: str) -> bool:
-    """Whether the topology is a graph, so that link stress is known. Raises `LocalError` as `load` does."""
-    return _parsed(name_or_path)[0] in GENERATED or _places(name_or_path).has_links
+def has_links(name_or_path: str, seed: int) -> bool:
+    """Whether the topology is a graph, so that link stress is known. Arguments and errors are those of `load`."""
+    if TOPOLOGIES.knows(name_or_path):
+        return bool(len(load(name_or_path, seed).link_ends))
+    return _places(name_or_path).has_links
 
 
 def _places(name_or_path: str) -> Places | Map:
@@ -57,13 +68,7 @@ def _places(name_or_path: str) -> Places | Map:
     return places(path, part)
 
 
-def _parsed(name: str) -> tuple[str, list[int]]:
-    """Parse `kind(1,2,3,4)`; other names are returned with an empty list."""
-    found = re.fullmatch(r"([\w-]+)\((\d+), *(\d+), *(\d+), *(\d+)\)", name)
-    return (found[1], [int(size) for size in found.groups()[1:]]) if found else (name, [])
-
-
 def _known(name: str) -> str:
-    names = [*GENERATED, *IN_THE_BOX]
+    names = [*TOPOLOGIES.names(), *IN_THE_BOX]
     nearest = difflib.get_close_matches(name, names, 1)
     return f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(names)}, or give the path of a file"
