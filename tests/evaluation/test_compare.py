@@ -1,13 +1,15 @@
 """Figures out of tables, and verdicts out of figures; no Spark here."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quillcast.core.errors import LocalError
+from quillcast.evaluation import recommend
 from quillcast.evaluation.experiment import Published
-from quillcast.evaluation.recommend import Wish, at_size, experiment_of, judge, words
+from quillcast.evaluation.recommend import Wish, at_size, candidates, experiment_of, judge, recommend_command, words
 from quillcast.evaluation.report.figures import RATIOS, beside_published, label, number, of_churn, summary
 
 HISTOGRAMS = {
@@ -110,10 +112,39 @@ def test_the_answer_may_be_that_no_policy_keeps_the_limits() -> None:
     assert words(wish, judge(wish, POLICIES)) == "no policy keeps the limits; star comes nearest, with 999 children"
 
 
-def test_link_stress_cannot_be_bound_where_links_are_unknown() -> None:
-    wish = Wish(peers=1000, groups=10, topology="aws", link_stress_max=3)
-    with pytest.raises(LocalError, match="aws has no links, so --link-stress-max cannot be checked"):
-        judge(wish, {"scribe": figures(1.5, 3.0, 64, None)})
+@pytest.mark.parametrize("topology", ["aws", "a matrix"])
+def test_link_stress_cannot_be_bound_where_links_are_unknown(topology: str, tmp_path: Path) -> None:
+    """Said before the run: it makes no folder, and starts no Spark."""
+    path = tmp_path / "a matrix"
+    path.write_text("0 10\n10 0\n")
+    named = str(path) if topology == "a matrix" else topology
+    wish = Wish(peers=1000, groups=10, topology=named, link_stress_max=3)
+    with pytest.raises(LocalError, match=f"{named} has no links, so --link-stress-max cannot be checked; leave it out"):
+        recommend_command(wish, tmp_path / "run", master="local[1]", remote=None, as_json=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bound_is_not_recommended() -> None:
+    """The docs call `delay_optimised` a bound and not a protocol: its root knows all members and delays beforehand."""
+    assert not any("delay_optimised" in policy for policy in candidates(None))
+    with pytest.raises(LocalError, match=r"delay_optimised\(8\) is a bound and not a protocol, so it cannot be recomm"):
+        experiment_of(Wish(peers=1000, groups=10, policies=("scribe", "delay_optimised(8)")))
+
+
+def test_real_subscribers_are_all_in_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "members.tsv"
+    path.write_text("".join(f"g{at % 7}\tu{at}\n" for at in range(12_000)) + "".join(f"h\tu{at}\n" for at in range(50)))
+    wish = Wish(peers=20_000, groups=1000, members=str(path))
+    sample = experiment_of(wish)
+    assert (sample.peers, sample.workload.groups) == (12_000, 8)
+    counted = at_size(wish, sample)
+    assert counted is not None
+    assert (counted.peers, counted.workload.groups) == (20_000, 8)
+    assert experiment_of(wish._replace(peers=12_000)).peers == 12_000
+    with pytest.raises(LocalError, match="membership members has 12,000 subscribers for 11,000 peers; use more peers"):
+        experiment_of(wish._replace(peers=11_000))
+    monkeypatch.setattr(recommend, "AT_SIZE_COST", 10_000)
+    assert experiment_of(wish).workload.groups < 8, "only the largest"
 
 
 def test_a_sample_is_smaller_and_its_groups_are_not() -> None:
