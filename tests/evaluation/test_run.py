@@ -11,11 +11,13 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from rich.console import Console
 
@@ -23,6 +25,8 @@ from quillcast.evaluation import experiment, stages
 from quillcast.evaluation.compare import compare
 from quillcast.evaluation.progress import Lines
 from quillcast.evaluation.run import evaluate
+from quillcast.pipeline.java import java_home
+from quillcast.pipeline.session import QUIET_OPTIONS, SHORT_JOB_OPTIONS
 
 EXPERIMENT = """
 title = "Small"
@@ -200,6 +204,63 @@ def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], 
     assert [json.loads(line) for line in ended.stdout.splitlines()] == [first["policies"]] * 2
     for name in masters:
         assert tables(tmp_path / name) == tables(folder)
+
+
+HIDDEN = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
+"""What a process with these words before its own sees in the folder that follows them is empty, and nobody else's."""
+
+
+@pytest.fixture(params=["shared", "apart"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a standalone cluster with two workers; those `apart` do not see the driver's folder."""
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    hidden = [*HIDDEN, str(driver)] if request.param == "apart" else []
+    master, address = daemon(["Master", "--port", "0", "--webui-port", "0"], r"Starting Spark master at (spark://\S+)")
+    started = [master]
+    try:
+        for number in range(2):
+            work = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / str(number))]
+            started.append(daemon(["Worker", *work, address], "(Successfully registered)", hidden)[0])
+        yield address
+    finally:
+        for process in reversed(started):
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+def daemon(command: Sequence[str], ready: str, before: Sequence[str] = ()) -> tuple[subprocess.Popen[str], str]:
+    """A daemon of Spark, and what of its log says that it is ready."""
+    spark_class = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
+    environment = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    environment |= {"SPARK_DAEMON_JAVA_OPTS": f"{QUIET_OPTIONS} {SHORT_JOB_OPTIONS}", "PYSPARK_PYTHON": sys.executable}
+    process = subprocess.Popen(
+        [*before, spark_class, f"org.apache.spark.deploy.{command[0].lower()}.{command[0]}", *command[1:]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | environment,
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if found := re.search(ready, line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # so that it never waits for a reader
+            return process, found[1]
+    raise AssertionError("".join(said))
+
+
+@pytest.mark.long
+def test_a_standalone_cluster_gives_the_same_tables(
+    whole: tuple[Path, dict[str, Any], str], cluster: str, tmp_path: Path
+) -> None:
+    """From the same file, whether its executors share a disk with the driver or not."""
+    folder, first, _ = whole
+    result, _ = run(tmp_path / "driver", "--output", "run", "--master", cluster)
+    assert result["policies"] == first["policies"]
+    assert tables(tmp_path / "driver" / "run") == tables(folder)
 
 
 @pytest.mark.long

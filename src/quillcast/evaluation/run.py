@@ -152,6 +152,8 @@ class _Run:
         self.seconds: dict[str, float] = {}
         self.taken_over_s = 0.0  # spent by earlier processes on parts that already exist
         self._spark = _Later(start)
+        self._is_shared = True  # all machines see the folder
+        self._sent: dict[str, Shipped] = {}
 
     @property
     def groups(self) -> int:
@@ -202,7 +204,7 @@ class _Run:
             self._took("kernels", "kernels", time.monotonic() - began_s)
 
     def _wait_for_spark(self, *, ship: bool) -> None:
-        from quillcast.evaluation import deployment
+        from quillcast.evaluation import deployment, stored
 
         began_s = time.monotonic()
         self.shown.begin("Spark")
@@ -212,6 +214,7 @@ class _Run:
             folder = self.folder / ARRAYS
             archive = self.folder / f"arrays-{self.experiment.identity}.tar"
             self._deployment = self._deployed(deployment.ship(spark, folder, archive))
+            self._is_shared = stored.is_shared(spark, self.folder.path)
         self._took("spark", "Spark", time.monotonic() - began_s)
 
     def _deployed(self, arrays: "Shipped") -> "Deployment":
@@ -250,7 +253,7 @@ class _Run:
         def groups() -> "DataFrame":
             if most is None:
                 return self._files(f"{TABLES}/groups")
-            rows = stored.read(self._spark.get(), self.folder / f"{TABLES}/groups", schemas.GROUPS)
+            rows = stored.read(self._files(f"{TABLES}/groups"), schemas.GROUPS)
             return rows.where(rows.members <= most)
 
         make("trees", "trees", lambda into: stages.trees(groups(), self.deployment, policy, load, into))
@@ -280,8 +283,11 @@ class _Run:
         shipped = self.deployment.shipped
         if not shipped.archive:
             return deployment.Shipped(str(self.folder / part))
-        name = hashlib.sha256(part.encode()).hexdigest()[:12]
-        return deployment.ship(self._spark.get(), self.folder / part, self.folder / f"{name}-{shipped.archive}")
+        if part not in self._sent:
+            name = hashlib.sha256(part.encode()).hexdigest()[:12]
+            archive = self.folder / f"{name}-{shipped.archive}"
+            self._sent[part] = deployment.ship(self._spark.get(), self.folder / part, archive)
+        return self._sent[part]
 
     def _load(self, policy: str) -> "Shipped | None":
         """The load of all groups on each peer, if the policy needs it."""
@@ -352,15 +358,17 @@ class _Run:
     def _files(self, part: str) -> "DataFrame":
         from quillcast.evaluation import stored
 
-        return stored.files(self._spark.get(), self.folder / part)
+        archive = "" if self._is_shared else self._shipped(part).archive
+        return stored.files(self._spark.get(), self.folder / part, archive)
 
     def _table(self, stage: str, part: str, what: str, table: "Callable[[SparkSession, Path], DataFrame]") -> None:
         """Have Spark's tasks write a table, if it is missing."""
+        from quillcast.evaluation import stored
 
         def make(made: Path) -> None:
             spark = self._spark.get()
             with watched(spark, self.shown, what):
-                table(spark, made).collect()
+                stored.save(table(spark, made), made)
 
         self._part(stage, part, what, make)
 

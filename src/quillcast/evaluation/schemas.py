@@ -72,8 +72,9 @@ each in the type that `types` names with two letters (u1, u2, u4, f8). Packed, b
 the work."""
 
 
-FILES = "path string, bytes long"
-"""The files of a table that tasks write and read themselves (`stored`)."""
+FILES = "path string, bytes long, content binary"
+"""The files of a table that tasks write and read themselves (`stored`). A task that does not see the folder returns its
+file's `content`. A relative path is that of a file in an archive that was shipped to all tasks."""
 
 
 def columns(schema: str) -> list[str]:

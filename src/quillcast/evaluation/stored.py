@@ -1,7 +1,8 @@
-"""Tables that tasks write and read themselves, as Parquet files in a folder that all machines see.
+"""Tables that tasks write and read themselves, as Parquet files in a folder.
 
 Java would handle each number of each row separately, which costs more than the kernels' work. For Spark such a table is
-a few rows with the names of its files (`schemas.FILES`).
+a few rows with the names of its files (`schemas.FILES`). On machines that do not see the folder, tasks return their
+files, for `save`, and read them from an archive that was shipped.
 """
 
 import gc
@@ -12,12 +13,14 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from quillcast.evaluation import schemas
 from quillcast.evaluation.columns import Batches, Work, arrow_schema, record_batch
+
+LOOKS = 64  # tasks that look for a folder; a guess: enough for each machine to get one
 
 
 def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataFrame:
@@ -27,6 +30,7 @@ def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataF
     """
     if into is None:
         return in_tasks(rows, work, schema)
+    into.mkdir(parents=True, exist_ok=True)
     return in_tasks(rows, lambda batches: write(work(batches), schema, into), schemas.FILES)
 
 
@@ -52,7 +56,8 @@ def _settle(stage: str) -> None:
 def write(batches: Batches, schema: str, folder: Path, number: int | None = None) -> Batches:
     """Write a task's rows as one file, completely or not at all. Yields a row of `schemas.FILES`, or none without rows.
 
-    `number` is that of the file; by default that of the task's partition.
+    The folder exists where it is visible; elsewhere the row has the file's content. `number` is that of the file; by
+    default that of the task's partition.
     """
     if number is None:
         context = TaskContext.get()
@@ -62,18 +67,47 @@ def write(batches: Batches, schema: str, folder: Path, number: int | None = None
         return
     path = folder / f"part-{number:05}.parquet"
     written = folder / f".{path.name}.{uuid4().hex}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with parquet.ParquetWriter(written, arrow_schema(schema)) as writer:
+    memory = None if folder.is_dir() else pa.BufferOutputStream()
+    with parquet.ParquetWriter(written if memory is None else memory, arrow_schema(schema)) as writer:
         for batch in (each for part in ((first,), batches) for each in part if each is not None):
             writer.write_batch(batch)
-    bytes_ = written.stat().st_size
-    written.replace(path)
-    yield record_batch(schemas.FILES, {"path": str(path), "bytes": bytes_}, 1)
+    content = None if memory is None else memory.getvalue().to_pybytes()
+    bytes_ = written.stat().st_size if content is None else len(content)
+    if content is None:
+        written.replace(path)
+    yield record_batch(schemas.FILES, {"path": str(path), "bytes": bytes_, "content": content}, 1)
 
 
-def files(spark: SparkSession, folder: Path) -> DataFrame:
-    """The files of a table (`schemas.FILES`), one for each task, in the order of the tasks that wrote them."""
-    sizes = {str(path): path.stat().st_size for path in sorted(folder.glob("*.parquet"))}
+def save(files: DataFrame, folder: Path) -> None:
+    """Have tasks write the files of a table, and write those of tasks that do not see the folder."""
+    for row in files.collect():
+        if row.content is not None:
+            (folder / Path(row.path).name).write_bytes(row.content)
+
+
+def is_shared(spark: SparkSession, folder: Path) -> bool:
+    """Whether tasks see this folder, on all machines that run some now."""
+    mark = folder / f".{uuid4().hex}"
+
+    def look(batches: Batches) -> Batches:
+        for batch in batches:
+            yield record_batch("seen boolean", {"seen": mark.exists()}, batch.num_rows)
+
+    mark.touch()
+    try:
+        seen = in_tasks(spark.range(0, LOOKS, 1, LOOKS), look, "seen boolean")
+        return all(row.seen for row in seen.collect())
+    finally:
+        mark.unlink()
+
+
+def files(spark: SparkSession, folder: Path, archive: str = "") -> DataFrame:
+    """The files of a table (`schemas.FILES`), one for each task, in the order of the tasks that wrote them.
+
+    `archive` is the name of an archive with the folder's content, if that was shipped to all tasks.
+    """
+    found = sorted(folder.glob("*.parquet"))
+    sizes = {f"{archive}/{path.name}" if archive else str(path): path.stat().st_size for path in found}
     order = list(sizes)
 
     def named(values: list[Any]) -> Column:  # not a Python function, which would need another process for each task
@@ -81,14 +115,16 @@ def files(spark: SparkSession, folder: Path) -> DataFrame:
 
     numbers = spark.range(0, len(order), 1, len(order))
     return numbers.select(
-        named(order).alias("path"), named([sizes[path] for path in order]).cast("long").alias("bytes")
+        named(order).alias("path"),
+        named([sizes[path] for path in order]).cast("long").alias("bytes"),
+        F.lit(None).cast("binary").alias("content"),
     )
 
 
-def read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
-    """The rows of a table, read by tasks."""
+def read(files: DataFrame, schema: str) -> DataFrame:
+    """The rows of a table, read by tasks from its files."""
     columns = schemas.columns(schema)
-    return in_tasks(files(spark, folder), lambda batches: opened(batches, columns), schema)
+    return in_tasks(files, lambda batches: opened(batches, columns), schema)
 
 
 def opened(batches: Batches, columns: list[str]) -> Batches:
@@ -97,10 +133,16 @@ def opened(batches: Batches, columns: list[str]) -> Batches:
         if batch.schema.names != schemas.columns(schemas.FILES):
             yield batch.select(columns)
             continue
-        for path in batch.column("path").to_pylist():
-            with parquet.ParquetFile(path) as file:
+        for path, content in zip(batch.column("path").to_pylist(), batch.column("content"), strict=True):
+            held = pa.BufferReader(content.as_buffer()) if content.is_valid else _here(path)
+            with parquet.ParquetFile(held) as file:
                 for at in range(file.num_row_groups):
                     yield from _batches(file.read_row_group(at, columns))
+
+
+def _here(path: str) -> str:
+    """Where a file is on this machine."""
+    return path if Path(path).is_absolute() else SparkFiles.get(path)
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:
