@@ -8,10 +8,12 @@ import json
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -261,6 +263,30 @@ def test_a_standalone_cluster_gives_the_same_tables(
     result, _ = run(tmp_path / "driver", "--output", "run", "--master", cluster)
     assert result["policies"] == first["policies"]
     assert tables(tmp_path / "driver" / "run") == tables(folder)
+
+
+@pytest.mark.parametrize(
+    ("master", "told"),
+    [
+        (
+            "spark://127.0.0.1:9",
+            "no Spark master answers at spark://127.0.0.1:9: Connection refused; start it, or",
+        ),
+        ("spark://", "'spark://' is not the address of a Spark master; it has the form spark://HOST:PORT"),
+        ("spark://127.0.0.1:{mute}", ": timed out; start it, or check --master"),
+        ("lokal", "'lokal' is not where Spark can run; name local[*], spark://HOST:PORT, yarn or k8s://URL"),
+        ("local[x]", "Spark cannot start at local[x]: Could not parse Master URL: 'local[x]'; check --master"),
+    ],
+)
+def test_a_master_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path, master: str, told: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        began_s = time.monotonic()
+        process = start(tmp_path, "--output", "run", "--master", master.format(mute=mute.getsockname()[1]))
+        out, err = process.communicate()
+    assert (process.returncode, out) == (2, "")
+    assert told in err.splitlines()[-1]
+    assert "Exception" not in err
+    assert time.monotonic() - began_s < 60, "twenty on a machine that is not busy"
 
 
 @pytest.mark.long

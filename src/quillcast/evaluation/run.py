@@ -23,7 +23,7 @@ from quillcast.evaluation.progress import Display, watched
 from quillcast.evaluation.report import figures
 from quillcast.pipeline import extras
 from quillcast.pipeline.java import java_home
-from quillcast.pipeline.session import spark_session
+from quillcast.pipeline.session import own_address, spark_session
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -50,6 +50,8 @@ def evaluate(
     kept.
     """
     check(experiment, remote)
+    if remote is None:
+        own_address(master)  # now, not after minutes of work
     began_s = time.monotonic()
     folder = Folder(path.absolute(), experiment)
     try:
@@ -122,6 +124,7 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
         os.environ["SPARK_HOME"] = spark_home()
     short = experiment.peers < LONG_PEERS
     plain = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
+    plain["spark.driver.maxResultSize"] = "0"  # of executors that do not see the folder
     spark = spark_session(master, short=short, config=plain | stages.SETTINGS)
     if "QUILLCAST_DEBUG" not in os.environ:
         spark.sparkContext.setLogLevel("OFF")  # failures are raised here too, and reported in one line
@@ -379,6 +382,7 @@ class _Run:
             self.taken_over_s += seconds
             self._took(stage, what, seconds, was_there=True)
             return
+        self._spark.check()
         self.shown.begin(what)
         began_s = time.monotonic()
         try:
@@ -427,11 +431,15 @@ class _Later:
         """Start it now."""
         self._thread.start()
 
+    def check(self) -> None:
+        """Raise the error of its start, if it has already failed."""
+        if self._error is not None:
+            raise self._error
+
     def get(self) -> "SparkSession":
         """The session. Raises the error of its start."""
         self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self.check()
         assert self._session is not None
         return self._session
 
