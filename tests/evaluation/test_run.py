@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from quillcast.evaluation.compare import compare
 from quillcast.evaluation.progress import Lines
 from quillcast.evaluation.run import evaluate
 from quillcast.pipeline.java import java_home
-from quillcast.pipeline.session import QUIET_OPTIONS, SHORT_JOB_OPTIONS
+from quillcast.pipeline.session import SHORT_JOB_OPTIONS
 
 EXPERIMENT = """
 title = "Small"
@@ -208,61 +209,59 @@ def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], 
         assert tables(tmp_path / name) == tables(folder)
 
 
-HIDDEN = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
-"""What a process with these words before its own sees in the folder that follows them is empty, and nobody else's."""
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster of two workers, with folders of their own; its address."""
+    environment = os.environ | {
+        "JAVA_HOME": str(java_home()),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_JOB_OPTIONS,
+        "SPARK_LOG_DIR": str(tmp_path),
+    }
+    spark_class = Path(pyspark.__path__[0]) / "bin" / "spark-class"
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as processes:
 
+        def begin(*arguments: str) -> subprocess.Popen[str]:
+            command = [spark_class, *arguments]
+            process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            processes.callback(process.wait)
+            processes.callback(process.terminate)
+            return process
 
-@pytest.fixture(params=["shared", "apart"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of a standalone cluster with two workers; those `apart` do not see the driver's folder."""
-    driver = tmp_path / "driver"
-    driver.mkdir()
-    hidden = [*HIDDEN, str(driver)] if request.param == "apart" else []
-    master, address = daemon(["Master", "--port", "0", "--webui-port", "0"], r"Starting Spark master at (spark://\S+)")
-    started = [master]
-    try:
+        master = begin(f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        address = said_by(master, r"Starting Spark master at (spark://\S+)")
         for number in range(2):
-            work = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / str(number))]
-            started.append(daemon(["Worker", *work, address], "(Successfully registered)", hidden)[0])
+            folder = str(tmp_path / f"worker{number}")
+            limits = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", folder]
+            said_by(begin(f"{deploy}.worker.Worker", *limits, address), "Successfully registered with master")
         yield address
-    finally:
-        for process in reversed(started):
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
 
 
-def daemon(command: Sequence[str], ready: str, before: Sequence[str] = ()) -> tuple[subprocess.Popen[str], str]:
-    """A daemon of Spark, and what of its log says that it is ready."""
-    spark_class = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
-    environment = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    environment |= {"SPARK_DAEMON_JAVA_OPTS": f"{QUIET_OPTIONS} {SHORT_JOB_OPTIONS}", "PYSPARK_PYTHON": sys.executable}
-    process = subprocess.Popen(
-        [*before, spark_class, f"org.apache.spark.deploy.{command[0].lower()}.{command[0]}", *command[1:]],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | environment,
-    )
+def said_by(process: subprocess.Popen[str], pattern: str) -> str:
+    """The first line of a process that has this, and what it has in parentheses. Its further lines are read too."""
     assert process.stderr is not None
-    said = []
     for line in process.stderr:
-        said.append(line)
-        if found := re.search(ready, line):
-            threading.Thread(target=process.stderr.read, daemon=True).start()  # so that it never waits for a reader
-            return process, found[1]
-    raise AssertionError("".join(said))
+        if found := re.search(pattern, line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # it never waits for a reader
+            return found[found.re.groups]
+    raise AssertionError(f"it ended without {pattern}")
 
 
 @pytest.mark.long
-def test_a_standalone_cluster_gives_the_same_tables(
-    whole: tuple[Path, dict[str, Any], str], cluster: str, tmp_path: Path
+@pytest.mark.parametrize("shared", [True, False])
+def test_tables_are_the_same_on_a_cluster_of_two_workers(
+    whole: tuple[Path, dict[str, Any], str], cluster: str, tmp_path: Path, *, shared: bool
 ) -> None:
-    """From the same file, whether its executors share a disk with the driver or not."""
+    """Without a shared disk, `/proc/self/cwd` is the driver's folder here, and another one in each executor."""
     folder, first, _ = whole
-    result, _ = run(tmp_path / "driver", "--output", "run", "--master", cluster)
+    path = Path("run" if shared else "/proc/self/cwd/run")
+    result, _ = run(tmp_path, "--output", str(path), "--master", cluster)
     assert result["policies"] == first["policies"]
-    assert tables(tmp_path / "driver" / "run") == tables(folder)
+    assert tables(tmp_path / "run") == tables(folder)
+    executors = {log.parent.name for log in tmp_path.glob("worker*/app-*/*/stderr")}
+    assert len(executors) == 2
 
 
 @pytest.mark.parametrize(
@@ -272,10 +271,9 @@ def test_a_standalone_cluster_gives_the_same_tables(
             "spark://127.0.0.1:9",
             "no Spark master answers at spark://127.0.0.1:9: Connection refused; start it, or",
         ),
-        ("spark://", "'spark://' is not the address of a Spark master; it has the form spark://HOST:PORT"),
+        ("spark://", "'spark://' is no master of Spark; use local[2], spark://HOST:PORT, yarn or k8s://"),
         ("spark://127.0.0.1:{mute}", ": timed out; start it, or check --master"),
-        ("lokal", "'lokal' is not where Spark can run; name local[*], spark://HOST:PORT, yarn or k8s://URL"),
-        ("local[x]", "Spark cannot start at local[x]: Could not parse Master URL: 'local[x]'; check --master"),
+        ("lokal", "'lokal' is no master of Spark; use local[2]"),
     ],
 )
 def test_a_master_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path, master: str, told: str) -> None:

@@ -81,15 +81,16 @@ class NoMaster(LocalError):
 def own_address(master: str) -> str | None:
     """This computer's address as seen from a master; None if Spark has to find it.
 
-    Raises `NoMaster` if the master of a standalone cluster, or all of several, cannot be reached, or it is none at all.
+    Raises `NoMaster` if there can be no such master, or that of a standalone cluster, or all of several, cannot be
+    reached.
     """
-    if not re.match(r"local\b|spark://|yarn$|k8s://", master):
-        raise NoMaster(f"{master!r} is not where Spark can run; name local[*], spark://HOST:PORT, yarn or k8s://URL")
-    if not master.startswith("spark://"):
-        return LOCALHOST if master.startswith("local") else None
+    if re.fullmatch(r"local(-cluster\[.+\]|\[(\d+|\*)(,\d+)?\])?", master):
+        return LOCALHOST
+    if re.match(r"yarn$|k8s://", master):
+        return None
     found = re.findall(r"([^\s,/]+):(\d+)(?:,|$)", master.removeprefix("spark://"))
-    if not found:
-        raise NoMaster(f"{master!r} is not the address of a Spark master; it has the form spark://HOST:PORT")
+    if not found or not master.startswith("spark://"):
+        raise NoMaster(f"{master!r} is no master of Spark; use local[2], spark://HOST:PORT, yarn or k8s://HOST:PORT")
     for host, port in found:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as connection:

@@ -96,6 +96,7 @@ def groups(spark: SparkSession, deployment: Deployment, into: Path | None = None
 
     if into is None:
         return _numbered(spark, len(sizes), rows, schemas.GROUPS, into, parts=1)
+    into.mkdir(parents=True, exist_ok=True)
     edges = np.searchsorted(task, np.arange(task[-1] + 2)).tolist()
     into.mkdir(parents=True, exist_ok=True)
 
