@@ -98,7 +98,6 @@ def groups(spark: SparkSession, deployment: Deployment, into: Path | None = None
         return _numbered(spark, len(sizes), rows, schemas.GROUPS, into, parts=1)
     into.mkdir(parents=True, exist_ok=True)
     edges = np.searchsorted(task, np.arange(task[-1] + 2)).tolist()
-    into.mkdir(parents=True, exist_ok=True)
 
     def by_task(batches: Batches) -> Batches:
         for _ in batches:

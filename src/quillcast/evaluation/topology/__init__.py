@@ -51,7 +51,7 @@ def load(name_or_path: str, seed: int) -> Topology:
 def has_links(name_or_path: str, seed: int) -> bool:
     """Whether the topology is a graph, so that link stress is known. Arguments and errors are those of `load`."""
     if TOPOLOGIES.knows(name_or_path):
-        return bool(len(load(name_or_path, seed).link_ends))
+        return load(name_or_path, seed).has_links
     return _places(name_or_path).has_links
 
 
