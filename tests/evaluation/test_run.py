@@ -3,6 +3,7 @@
 What is stopped runs in processes of its own; what follows a run goes on in this one, with the session of all tests.
 """
 
+import csv
 import io
 import json
 import os
@@ -18,16 +19,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pyspark
 import pytest
 from rich.console import Console
 
+from quillcast.core.errors import LocalError
 from quillcast.evaluation import experiment, stages
-from quillcast.evaluation.compare import compare
+from quillcast.evaluation.compare import compare, write_page
 from quillcast.evaluation.progress import Lines
 from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.seeds import evaluate_seeds
 from quillcast.pipeline.java import java_home
 from quillcast.pipeline.session import SHORT_JOB_OPTIONS
 
@@ -98,17 +102,23 @@ def test_the_result_is_as_documented(whole: tuple[Path, dict[str, Any], str]) ->
     assert (result["experiment"], result["nodes"], result["groups"], result["seed"]) == ("small", 300, 20, 5)
     assert list(result["policies"]) == ["scribe", "scribe+remover(8)"]
     scribe = result["policies"]["scribe"]
-    assert {name: sorted(value) if isinstance(value, dict) else "number" for name, value in scribe.items()} == {
-        "rad": ["max", "median"],
-        "rmd": ["max", "median"],
-        "rad_from_root": ["max", "median"],
-        "rmd_from_root": ["max", "median"],
-        "tables": ["max", "mean", "median"],
-        "entries": ["max", "mean", "median"],
-        "state": ["max", "mean", "median"],
+    rows = {name: value[0] if isinstance(value, list) else value for name, value in scribe.items()}
+    assert {name: sorted(value) if isinstance(value, dict) else "number" for name, value in rows.items()} == {
+        "rad": ["max", "median", "p90", "p99"],
+        "rmd": ["max", "median", "p90", "p99"],
+        "rad_from_root": ["max", "median", "p90", "p99"],
+        "rmd_from_root": ["max", "median", "p90", "p99"],
+        "depth": ["max", "median", "p90", "p99"],
+        "hops": ["max", "median", "p90", "p99"],
+        "by_size": ["events", "members_max", "members_min", "rad", "rmd"],
+        "tables": ["max", "mean", "median", "p99"],
+        "entries": ["max", "mean", "median", "p99"],
+        "state": ["max", "mean", "median", "p99"],
         "children_per_group_max": "number",
         "messages": "number",
         "messages_over_ip": "number",
+        "link_mean": "number",
+        "link_p99": "number",
         "link_max": "number",
         "link_max_over_ip": "number",
         "core_link_max_over_ip": "number",
@@ -130,11 +140,22 @@ def test_figures_agree_with_the_tables(whole: tuple[Path, dict[str, Any], str]) 
         assert figures["rad"]["median"] == pytest.approx(statistics.median(rads))
 
 
-def test_the_report_is_self_contained(whole: tuple[Path, dict[str, Any], str]) -> None:
-    _, result, _ = whole
+def test_the_report_needs_nothing_but_its_own_folder(whole: tuple[Path, dict[str, Any], str]) -> None:
+    folder, result, _ = whole
     page = Path(result["report"]).read_text()
-    assert not re.search(r"(?:src|href)=[\"'](?!#)", page)
-    assert page.count('<svg class="plot"') == 5
+    links = set(re.findall(r"href=\"(?!#)([^\"]*)\"", page))
+    assert not re.search(r"\ssrc=", page)
+    assert [link for link in links if not (folder / unquote(link)).exists()] == []
+    assert {"tables/peers/", "tables/delays/policy%3Dscribe%2Bremover%288%29/", "figures/rad.csv"} <= links
+    assert page.count('<svg class="plot"') == 7
+    pictures = sorted(path.name for path in (folder / "figures").iterdir())
+    assert pictures == sorted(
+        f"{name}.{kind}"
+        for name in ("rad", "rmd", "rad_by_size", "hops", "tables", "entries", "links")
+        for kind in ("svg", "csv")
+    )
+    rows = list(csv.DictReader((folder / "figures" / "rad.csv").read_text().splitlines()))
+    assert float(rows[-1]["percent"]) == 100
     assert '<svg class="tree"' in page
     for told in ("Comparison with published", "somebody", "scribe+remover(8)", "transit-stub(2,2,2,3)", "numba"):
         assert told in page
@@ -177,6 +198,29 @@ def test_compare_puts_runs_side_by_side(whole: tuple[Path, dict[str, Any], str],
     assert rows["scribe", "messages"]["values"] == both
     assert rows["scribe", "messages"]["over_first"] == [1.0, both[1] / both[0]]
     assert rows["scribe+remover(8)", "messages"]["values"][1] is None
+
+
+def test_runs_with_several_seeds_give_means_and_intervals(here: Here, tmp_path: Path) -> None:
+    asked = experiment.parse(EXPERIMENT, "small.toml").with_(policies=("scribe",))
+
+    def lines() -> Lines:
+        return Lines(Console(file=io.StringIO()))
+
+    result = evaluate_seeds(asked, [5, 6, 7], tmp_path / "run", lines, master="local[2]")
+    assert result["seeds"] == [5, 6, 7]
+    ones = [json.loads((tmp_path / "run" / f"seed-{seed}" / "result.json").read_text()) for seed in (5, 6, 7)]
+    medians = [each["policies"]["scribe"]["rad"]["median"] for each in ones]
+    known = result["intervals"]["scribe"]["rad.median"]
+    assert result["policies"]["scribe"]["rad"]["median"] == pytest.approx(sum(medians) / 3)
+    assert (known["min"], known["max"]) == (min(medians), max(medians))
+    assert known["low"] < sum(medians) / 3 < known["high"]
+    assert 'href="seed-6/report.html"' in (tmp_path / "run" / "report.html").read_text()
+    compared = compare([tmp_path / "run", tmp_path / "run" / "seed-6"])
+    page = write_page(compared, [tmp_path / "run", tmp_path / "run" / "seed-6"], tmp_path / "compared")
+    assert page.read_text().count('<svg class="plot"') == 7
+    assert (tmp_path / "compared" / "figures" / "rad_median.csv").read_text().startswith("run,policy,rad_median,low,")
+    with pytest.raises(LocalError, match="is not empty; name another folder"):
+        write_page(compared, [tmp_path / "run"], tmp_path / "run")
 
 
 ON_OTHER_MASTERS = """

@@ -23,7 +23,7 @@ from quillcast.evaluation.progress import Display, watched
 from quillcast.evaluation.report import figures
 from quillcast.pipeline import extras
 from quillcast.pipeline.java import java_home
-from quillcast.pipeline.session import own_address, spark_session
+from quillcast.pipeline.session import own_address, spark_session, temporary_folder
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -164,6 +164,13 @@ class _Run:
         return len(self.deployment.arrays().workload)
 
     @property
+    def _metrics(self) -> list[str]:
+        """The columns of the experiment's metrics, and of one that is always measured."""
+        from quillcast.evaluation.measures import column_of
+
+        return ["depth", *map(column_of, self.experiment.metrics)]
+
+    @property
     def deployment(self) -> "Deployment":
         """The location of the arrays."""
         return self._deployment
@@ -212,7 +219,7 @@ class _Run:
         began_s = time.monotonic()
         self.shown.begin("Spark")
         spark = self._spark.get()
-        plugins.ship(spark, plugins_of(self.experiment), self.folder.path, everywhere=ship)
+        plugins.ship(spark, plugins_of(self.experiment), temporary_folder("plugins"), everywhere=ship)
         if ship:
             folder = self.folder / ARRAYS
             archive = self.folder / f"arrays-{self.experiment.identity}.tar"
@@ -263,7 +270,7 @@ class _Run:
         make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, into, metrics))
         make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, into))
         make("stress", "histograms", lambda into: stages.histograms(table("stress"), into))
-        told = figures.summary(*self.columns(policy))
+        told = figures.summary(*self.columns(policy), self._metrics)
         if self.experiment.churn is not None:
             part = of_policy(f"{TABLES}/churn", policy)
             make(
@@ -313,10 +320,7 @@ class _Run:
         self, policy: str
     ) -> tuple[Mapping[str, list[float]], Mapping[tuple[str, str], list[tuple[float, int]]]]:
         """The input of a policy's figures: columns of its `delays`, and its `histograms`."""
-        from quillcast.evaluation.measures import column_of
-
-        metrics = [column_of(name) for name in self.experiment.metrics]
-        named = [*figures.RATIOS, "children_max", "members", *metrics]
+        named = [*figures.RATIOS, "children_max", "members", *self._metrics]
         delays = self._read(of_policy(f"{TABLES}/delays", policy), named)
         rows = self._read(of_policy(f"{TABLES}/histograms", policy)).to_pylist()
         histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
@@ -340,7 +344,8 @@ class _Run:
             {policy: histograms for policy, (_, histograms) in columns.items()},
             self._worst(self.experiment.policies[0]),
         )
-        self.folder.write(REPORT, render(outcome).encode())
+        for name, text in render(outcome).items():
+            self.folder.write(name or REPORT, text.encode())
         self._took("report", "report", time.monotonic() - began_s)
 
     def _worst(self, policy: str) -> "Any":

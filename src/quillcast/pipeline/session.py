@@ -63,7 +63,7 @@ def spark_session(
             "spark.sql.adaptive.enabled": "false",  # one job per shuffle; only worth it for large tables
         }
     builder = SparkSession.builder.master(master)
-    folders = {"spark.sql.warehouse.dir": _folder("warehouse"), "spark.local.dir": _folder("spark")}
+    folders = {"spark.sql.warehouse.dir": temporary_folder("warehouse"), "spark.local.dir": temporary_folder("spark")}
     for name, value in (settings | folders | (config or {})).items():
         builder = builder.config(name, value)
     _leave_quietly()
@@ -161,8 +161,8 @@ def _end_half_started() -> None:
 
 
 @cache
-def _folder(use: str) -> str:
-    """A folder for Spark's files, removed with this process however the Java machine ends."""
+def temporary_folder(use: str) -> str:
+    """A folder for files of Spark, or that it sends: one for each use, removed with this process."""
     folder = tempfile.mkdtemp(prefix=f"quillcast-{use}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

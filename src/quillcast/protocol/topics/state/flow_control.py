@@ -99,8 +99,12 @@ class FlowControl:
 
     @property
     def takes_repairs(self) -> bool:
-        """Is a repair's credit given back at once? What full buffers hold may wait for just that: one window more."""
-        return self.budget.used_bytes <= self.budget.limit_bytes + self.config.window_bytes
+        """Is a repair's credit given back at once? What full buffers hold may wait for just that: one window more.
+
+        What senders had in transit when the buffers were full does not count: they are held back for it.
+        """
+        over_bytes = self.budget.used_bytes - self.budget.limit_bytes
+        return over_bytes - self.withheld_bytes <= self.config.window_bytes
 
     def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
@@ -17,6 +17,8 @@ from quillcast.protocol.topics.state.holders import Child, LeaseHolder, Orphaned
 from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildReport, ParentReport
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.subscription import Subscription
+
+NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
 class Tree:
@@ -35,6 +37,7 @@ class Tree:
         "fallbacks",
         "flow",
         "heard",
+        "inherited",
         "joining",
         "keeping_until",
         "lost_parent",
@@ -68,6 +71,7 @@ class Tree:
         self.parent_frontier = 0
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
+        self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
         self.moved = False  # between two parents, even if no new one has accepted it yet
         self.joining = False
@@ -349,13 +353,18 @@ class Tree:
         A root's are the originals, so it keeps what is not stable.
         """
         needs = [position for position, holder in self.kept_for(now) if not holder.is_cut]
-        below = min([self.frontier, *needs])
-        return self.flow.release(below if self.root is None else min(below, self.root.stable), goal_bytes)
+        stable = [self.flow.current.stable] if self.keeps_originals else []
+        return self.flow.release(min([self.frontier, *needs, *stable]), goal_bytes)
+
+    @property
+    def keeps_originals(self) -> bool:
+        """Is this peer the root of the present term, or did that root transfer it, so that others rely on this one?"""
+        return self.root is not None or self.inherited.term == self.term
 
     def kept_for(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
         """The leases that need what is kept here when there is no room for more, and from which index on."""
         for holder in self.holders(now):
-            position = holder.kept_from(self.term, at_root=self.root is not None)
+            position = holder.kept_from(self.term, at_root=self.keeps_originals)
             if position is not None:
                 yield position, holder
 
