@@ -155,8 +155,8 @@ class _Run:
         self.seconds: dict[str, float] = {}
         self.taken_over_s = 0.0  # spent by earlier processes on parts that already exist
         self._spark = _Later(start)
-        self._is_shared = True  # all machines see the folder
-        self._sent: dict[str, Shipped] = {}
+        self._visible = True  # whether all executors see the folder
+        self._archives: dict[str, Shipped] = {}
 
     @property
     def groups(self) -> int:
@@ -224,7 +224,7 @@ class _Run:
             folder = self.folder / ARRAYS
             archive = self.folder / f"arrays-{self.experiment.identity}.tar"
             self._deployment = self._deployed(deployment.ship(spark, folder, archive))
-            self._is_shared = stored.is_shared(spark, self.folder.path)
+            self._visible = stored.is_visible(spark, folder)
         self._took("spark", "Spark", time.monotonic() - began_s)
 
     def _deployed(self, arrays: "Shipped") -> "Deployment":
@@ -293,11 +293,11 @@ class _Run:
         shipped = self.deployment.shipped
         if not shipped.archive:
             return deployment.Shipped(str(self.folder / part))
-        if part not in self._sent:
+        if part not in self._archives:
             name = hashlib.sha256(part.encode()).hexdigest()[:12]
             archive = self.folder / f"{name}-{shipped.archive}"
-            self._sent[part] = deployment.ship(self._spark.get(), self.folder / part, archive)
-        return self._sent[part]
+            self._archives[part] = deployment.ship(self._spark.get(), self.folder / part, archive)
+        return self._archives[part]
 
     def _load(self, policy: str) -> "Shipped | None":
         """The load of all groups on each peer, if the policy needs it."""
@@ -366,8 +366,8 @@ class _Run:
     def _files(self, part: str) -> "DataFrame":
         from quillcast.evaluation import stored
 
-        archive = "" if self._is_shared else self._shipped(part).archive
-        return stored.files(self._spark.get(), self.folder / part, archive)
+        folder = self.folder / part
+        return stored.files(self._spark.get(), folder, "" if self._visible else self._shipped(part).archive)
 
     def _table(self, stage: str, part: str, what: str, table: "Callable[[SparkSession, Path], DataFrame]") -> None:
         """Have Spark's tasks write a table, if it is missing."""
@@ -376,7 +376,7 @@ class _Run:
         def make(made: Path) -> None:
             spark = self._spark.get()
             with watched(spark, self.shown, what):
-                stored.save(table(spark, made), made)
+                stored.settle(table(spark, made))
 
         self._part(stage, part, what, make)
 

@@ -73,8 +73,11 @@ the work."""
 
 
 FILES = "path string, bytes long, content binary"
-"""The files of a table that tasks write and read themselves (`stored`). A task that does not see the folder returns its
-file's `content`. A relative path is that of a file in an archive that was shipped to all tasks."""
+"""The files of a table that tasks write and read themselves (`stored`).
+
+`content` is that of a file written where the folder is not visible, else null. A `path` that is not absolute is in an
+archive that Spark has shipped.
+"""
 
 
 def columns(schema: str) -> list[str]:

@@ -1,11 +1,12 @@
 """Tables that tasks write and read themselves, as Parquet files in a folder.
 
 Java would handle each number of each row separately, which costs more than the kernels' work. For Spark such a table is
-a few rows with the names of its files (`schemas.FILES`). On machines that do not see the folder, tasks return their
-files, for `save`, and read them from an archive that was shipped.
+a few rows with the names of its files (`schemas.FILES`). On machines that do not see the folder, tasks return the
+content of files, which `settle` writes, and read files from an archive that Spark ships.
 """
 
 import gc
+import io
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from quillcast.evaluation import schemas
 from quillcast.evaluation.columns import Batches, Work, arrow_schema, record_batch
 
-LOOKS = 64  # tasks that look for a folder; a guess: enough for each machine to get one
+LOOKS = 64  # tasks that look for a folder: many times the executors of most clusters
 
 
 def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataFrame:
@@ -30,7 +31,7 @@ def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataF
     """
     if into is None:
         return in_tasks(rows, work, schema)
-    into.mkdir(parents=True, exist_ok=True)
+    into.mkdir(parents=True, exist_ok=True)  # machines that see it write there
     return in_tasks(rows, lambda batches: write(work(batches), schema, into), schemas.FILES)
 
 
@@ -56,8 +57,8 @@ def _settle(stage: str) -> None:
 def write(batches: Batches, schema: str, folder: Path, number: int | None = None) -> Batches:
     """Write a task's rows as one file, completely or not at all. Yields a row of `schemas.FILES`, or none without rows.
 
-    The folder exists where it is visible; elsewhere the row has the file's content. `number` is that of the file; by
-    default that of the task's partition.
+    Where the folder is not visible, the row has the file's content. `number` is that of the file; by default that of
+    the task's partition.
     """
     if number is None:
         context = TaskContext.get()
@@ -66,27 +67,28 @@ def write(batches: Batches, schema: str, folder: Path, number: int | None = None
     if first is None and number:  # the first task always writes its file, so that readers find the columns
         return
     path = folder / f"part-{number:05}.parquet"
-    written = folder / f".{path.name}.{uuid4().hex}"
-    memory = None if folder.is_dir() else pa.BufferOutputStream()
-    with parquet.ParquetWriter(written if memory is None else memory, arrow_schema(schema)) as writer:
+    written = folder / f".{path.name}.{uuid4().hex}" if folder.is_dir() else io.BytesIO()
+    with parquet.ParquetWriter(written, arrow_schema(schema)) as writer:
         for batch in (each for part in ((first,), batches) for each in part if each is not None):
             writer.write_batch(batch)
-    content = None if memory is None else memory.getvalue().to_pybytes()
-    bytes_ = written.stat().st_size if content is None else len(content)
-    if content is None:
+    content = None
+    if isinstance(written, io.BytesIO):
+        content = written.getvalue()
+    else:
         written.replace(path)
+    bytes_ = path.stat().st_size if content is None else len(content)
     yield record_batch(schemas.FILES, {"path": str(path), "bytes": bytes_, "content": content}, 1)
 
 
-def save(files: DataFrame, folder: Path) -> None:
-    """Have tasks write the files of a table, and write those of tasks that do not see the folder."""
-    for row in files.collect():
-        if row.content is not None:
-            (folder / Path(row.path).name).write_bytes(row.content)
+def settle(rows: DataFrame) -> None:
+    """Have tasks write a table, whose rows name files, and write those that they could not."""
+    for row in rows.collect():
+        if row["content"] is not None:
+            Path(row["path"]).write_bytes(row["content"])
 
 
-def is_shared(spark: SparkSession, folder: Path) -> bool:
-    """Whether tasks see this folder, on all machines that run some now."""
+def is_visible(spark: SparkSession, folder: Path) -> bool:
+    """Whether all machines with tasks see this folder, and not one of their own with the same name."""
     mark = folder / f".{uuid4().hex}"
 
     def look(batches: Batches) -> Batches:
@@ -95,16 +97,16 @@ def is_shared(spark: SparkSession, folder: Path) -> bool:
 
     mark.touch()
     try:
-        seen = in_tasks(spark.range(0, LOOKS, 1, LOOKS), look, "seen boolean")
-        return all(row.seen for row in seen.collect())
+        rows = spark.range(0, LOOKS, 1, LOOKS).mapInArrow(look, "seen boolean").collect()
     finally:
         mark.unlink()
+    return all(row["seen"] for row in rows)
 
 
 def files(spark: SparkSession, folder: Path, archive: str = "") -> DataFrame:
     """The files of a table (`schemas.FILES`), one for each task, in the order of the tasks that wrote them.
 
-    `archive` is the name of an archive with the folder's content, if that was shipped to all tasks.
+    `archive` is the name of Spark's archive with the folder, if not all machines see it.
     """
     found = sorted(folder.glob("*.parquet"))
     sizes = {f"{archive}/{path.name}" if archive else str(path): path.stat().st_size for path in found}
@@ -121,10 +123,10 @@ def files(spark: SparkSession, folder: Path, archive: str = "") -> DataFrame:
     )
 
 
-def read(files: DataFrame, schema: str) -> DataFrame:
-    """The rows of a table, read by tasks from its files."""
+def read(named: DataFrame, schema: str) -> DataFrame:
+    """The rows of a table whose files are named, read by tasks."""
     columns = schemas.columns(schema)
-    return in_tasks(files, lambda batches: opened(batches, columns), schema)
+    return in_tasks(named, lambda batches: opened(batches, columns), schema)
 
 
 def opened(batches: Batches, columns: list[str]) -> Batches:
@@ -133,15 +135,14 @@ def opened(batches: Batches, columns: list[str]) -> Batches:
         if batch.schema.names != schemas.columns(schemas.FILES):
             yield batch.select(columns)
             continue
-        for path, content in zip(batch.column("path").to_pylist(), batch.column("content"), strict=True):
-            held = pa.BufferReader(content.as_buffer()) if content.is_valid else _here(path)
-            with parquet.ParquetFile(held) as file:
+        for path, content in zip(batch.column("path").to_pylist(), batch.column("content").to_pylist(), strict=True):
+            with parquet.ParquetFile(_here(path) if content is None else pa.BufferReader(content)) as file:
                 for at in range(file.num_row_groups):
                     yield from _batches(file.read_row_group(at, columns))
 
 
 def _here(path: str) -> str:
-    """Where a file is on this machine."""
+    """The file's path on this machine."""
     return path if Path(path).is_absolute() else SparkFiles.get(path)
 
 

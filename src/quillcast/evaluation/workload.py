@@ -25,13 +25,12 @@ Publishers = Literal["root", "creator", "members"]
 RUST_TEAMS = "rust-teams"
 """The built-in real membership: the teams of the Rust project."""
 
-PUBLISHERS = 4  # of a group, if members publish; a guess
-
 EXPECTED = (
     "a table with a group and a subscriber on each line, separated by a tab, semicolon or comma, "
     'or JSON such as {"subscriber": ["group", ...]}'
 )
 """The layouts of a file of memberships."""
+PUBLISHERS = 4  # of a group, if members publish; a guess
 
 GROUP_SIZE_MIN = 2  # of real groups: a root and one more peer that receives
 

@@ -49,7 +49,7 @@ def load(name_or_path: str, seed: int) -> Topology:
 
 
 def has_links(name_or_path: str, seed: int) -> bool:
-    """Whether the topology is a graph, so that link stress is known. Arguments and errors are those of `load`."""
+    """Whether the topology is a graph, so that link stress is known. Arguments and errors as for `load`."""
     if TOPOLOGIES.knows(name_or_path):
         return load(name_or_path, seed).has_links
     return _places(name_or_path).has_links
