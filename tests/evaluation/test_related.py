@@ -335,6 +335,27 @@ def test_narada_agrees_with_its_twin(kind: Kind, seed: int) -> None:
     assert not made_trees[1].joins.any()
 
 
+@pytest.mark.parametrize("policy", ["narada", "can(2, 2)"])
+def test_each_publisher_sends_over_the_same_mesh_or_space_straight_away(policy: str) -> None:
+    """Both systems let any member send; nobody's events take the way to the creator first."""
+    made = deployment(60)
+    asked = group(made, 20, 1)
+    sources = asked.members[[3, 11, 19]]
+    mine = parse(policy).trees(made, asked._replace(publishers=sources))
+    assert [tree.source for tree in mine] == sources.tolist()
+    for tree in mine:
+        twin = (
+            naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP, tree.source)
+            if policy == "narada"
+            else naive.can(made, asked, 2, 2, tree.source)
+        )
+        assert naive.parents_of(tree) == twin[0]
+    (alone,) = parse(policy).trees(made, asked)
+    assert sum(int(tree.state.sum()) for tree in mine) == alone.state.sum(), "kept once, however many publish"
+    (shared,) = parse(policy).trees(made, asked._replace(publishers=np.array([59 if 59 not in asked.members else 58])))
+    assert shared.source == -1, "who is no member sends to the creator"
+
+
 def test_every_member_of_narada_knows_all_others_and_hears_of_every_join() -> None:
     (tree,) = trees("narada", deployment(150), group(deployment(150), 80, 1))
     assert np.all(tree.state == 79)
