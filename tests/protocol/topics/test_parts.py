@@ -10,6 +10,7 @@ from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.membership import repair
 from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
@@ -553,6 +554,24 @@ def test_a_peer_stays_that_holds_events_of_a_later_term_than_its_parent_knows(
         tree.keeping_until = None
         world.membership.leave_if_idle(tree, anyway=True)
     assert tree.topic not in world.trees
+
+
+@pytest.mark.parametrize("unstable", [True, False])
+def test_an_idle_peer_that_loses_its_parent_stays_if_it_holds_events_that_are_not_stable(
+    world: Parts, monkeypatch: pytest.MonkeyPatch, unstable: bool
+) -> None:
+    """The parent took its copies with it, and those who seek another parent are owed them."""
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, SECOND, 0, (BOB.node_id,), ()))
+    if unstable:
+        tree.flow.move(down(SECOND, 0, block(PAUL, 0)), tree.flow.current)
+    tree.keeping_until = 1.0
+    world.subscribing.unsubscribe(subscription)
+    tree.keeping_until = None
+    monkeypatch.setattr(repair, "linked", lambda *_: [tree])
+    world.repair.lost(BOB)
+    assert (tree.topic in world.trees, tree.joining) == (unstable, unstable)
 
 
 def test_orphans_turn_to_their_fallback_in_one_message(world: Parts) -> None:

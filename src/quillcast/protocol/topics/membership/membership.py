@@ -234,9 +234,11 @@ class TreeMembership:
             self.close(tree)
 
     def _is_ahead(self, tree: Tree) -> bool:
-        """Does this peer hold events of a later term than its parent knows? It may be the last that does."""
-        if tree.parent is None or not tree.flow.keeps or not len(tree.flow.log):
+        """Does this peer hold events of a later term than its parent knows, if it has one? It may be the last."""
+        if not tree.flow.keeps or not len(tree.flow.log):
             return False
+        if tree.parent is None:
+            return True
         report = link_reports.told(self.streams, tree.parent.node_id, tree.topic)
         return isinstance(report, link_reports.ParentReport) and report.term < tree.term
 

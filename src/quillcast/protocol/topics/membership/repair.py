@@ -51,9 +51,10 @@ class TreeRepair:
         for tree in orphaned:
             self.membership.detach(tree, "lost")
             fallback = self._fallback(tree, node)
+            self.membership.leave_if_idle(tree)
             if not tree.needed:
-                self.membership.close(tree)
-            elif fallback is None or (self.ring.active and self.ring.is_closest(tree.topic)):
+                continue
+            if fallback is None or (self.ring.active and self.ring.is_closest(tree.topic)):
                 self.membership.join(tree, fault=True)
             else:
                 groups.setdefault(fallback, []).append(tree)
