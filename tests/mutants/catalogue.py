@@ -165,8 +165,8 @@ MUTANTS = (
         "given-up-though-the-parent-may-get-it",
         "Ranges of the current term are given up only after the parent says that it will not have them again.",
         "protocol/reliability/recovery.py",
-        "        final = intersection(missing, gap.sources[upstream.node_id].released)\n",
-        "        final = missing\n",
+        "            final, for_s = intersection(missing, gap.sources[upstream.node_id].released), 0.0\n",
+        "            final, for_s = missing, 0.0\n",
         "protocol/reliability/test_recovery.py::test_ranges_that_the_parent_may_still_get_are_requested_and_not_given_up",
     ),
     Mutant(
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "floor-taken-for-stable",
         "What a publisher has discarded counts as stable for nobody.",
-        "protocol/topics/state/root.py",
+        "protocol/topics/state/admitter.py",
         "                admission.expected = floor  # the publisher has nothing below that any more\n",
         "                admission.expected = admission.stable = floor\n",
         "protocol/topics/test_root.py::test_a_floor_does_not_imply_stability",
@@ -259,8 +259,8 @@ MUTANTS = (
         "another-terms-word-believed",
         "A lease that spoke last of another term, even a later one, says nothing of this one.",
         "protocol/topics/state/holders.py",
-        "    return holder.acknowledged if holder.acknowledged_term == term else 0\n",
-        "    return holder.acknowledged if holder.acknowledged_term >= term else 0\n",
+        "    if holder.acknowledged_term == term:\n        return holder.acknowledged\n    report",
+        "    if holder.acknowledged_term >= term:\n        return holder.acknowledged\n    report",
         "protocol/topics/test_terms.py::test_a_report_about_a_later_term_says_nothing_about_this_one",
     ),
     Mutant(

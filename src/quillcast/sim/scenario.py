@@ -100,6 +100,7 @@ class TopicPlan(Part, frozen=True):
     delivery: str = "reliable"
     order: str = "publisher"
     slow: str = "cut"
+    admission: str = "root"
     writers: list[Writing] = []
     readers: list[Reading] = []
     publishers: list[int] = []

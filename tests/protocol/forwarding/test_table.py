@@ -240,7 +240,7 @@ def test_terms_that_live_side_by_side_are_numbered_forwarded_and_repaired_each_b
     first, second = flow.live(FIRST), flow.live(SECOND)
     assert first is not None
     assert second is not None
-    assert (first.frontier, second.frontier, flow.term) == (3, 3, SECOND)
+    assert (first.frontier, second.frontier, flow.term) == (3, 3, FIRST)
     assert [bundle.envelope.term for bundle in flow.holding(FIRST, [(1, 2)])] == [FIRST]
     assert flow.verdict(SECOND, [(2, 4)]).missing == [(3, 4)]
     table.check()

@@ -24,7 +24,8 @@ class Circle:
         self.flow = Flow(WEATHER, Budget(1 << 20))
         self.flow.begin(FIRST, 0, until=60.0)
         self.end, self.root = 0, None
-        self.upstream: Contact | None = BOB
+        self.above: Contact | None = BOB
+        self.last_word = False
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
 
     def known_end(self, term: Term) -> int:
@@ -36,7 +37,13 @@ class Circle:
     def may_be_late(self, within_s: float) -> bool:
         return False
 
-    def sources(self) -> list[Contact]:
+    def upstream(self, term: Term) -> Contact | None:
+        return self.above
+
+    def decides(self, term: Term) -> bool:
+        return self.last_word
+
+    def sources(self, term: Term) -> list[Contact]:
         return list(self.held)
 
     def past_sources(self) -> list[Contact]:

@@ -34,6 +34,7 @@ from quillcast.protocol.topics.messages import (
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.intake import Acknowledge, Seal
 from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.admitter import Admission
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.due import HousekeepingDue
 from quillcast.protocol.topics.state.effects import (
@@ -56,7 +57,6 @@ from quillcast.protocol.topics.state.link_reports import ChildReport, ParentRepo
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.reports import ReportDue
 from quillcast.protocol.topics.state.ring import Answers
-from quillcast.protocol.topics.state.root import Admission
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms

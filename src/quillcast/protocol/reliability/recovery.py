@@ -109,18 +109,21 @@ class Recovery:
 
     def _fill_present(self, group: Group, term: Term, gap: Gap) -> None:
         """Request what was already missing at the last check, from one source after another, or give it up."""
-        flow, upstream = group.flow, group.upstream
+        flow, upstream = group.flow, group.upstream(term)
         missing = intersection(gap.confirmed, self._missing(group, term))
-        if not missing or upstream is None:
+        if not missing or (upstream is None and not group.decides(term)):
             return
-        sources = group.sources()
+        sources = group.sources(term)
         gap.ask_among([*(contact.node_id for contact in sources), *([ROOT] if group.root is not None else [])])
         for contact in sources:
             self._ask(contact, flow.topic, term, gap.to_ask(contact.node_id, missing, self.host.now()))
         if ROOT in gap.sources:
             self._ask_root(group, term, gap.to_ask(ROOT, missing, self.host.now()))
-        final = intersection(missing, gap.sources[upstream.node_id].released)
-        gone = gap.nobody_has(final, self.host.now(), 0.0, self.times.give_up_s)
+        if upstream is not None:
+            final, for_s = intersection(missing, gap.sources[upstream.node_id].released), 0.0
+        else:
+            final, for_s = missing, self.times.lease_s
+        gone = gap.nobody_has(final, self.host.now(), for_s, self.times.give_up_s)
         self._give_up(group, term, gap, gone)
         self._press(group, term, gap, sources)
 

@@ -16,6 +16,7 @@ CHOICES = {
     "order": ("publisher", "none"),
     "slow": ("cut", "wait"),
     "partition": ("go_on", "wait"),
+    "admission": ("root", "source"),
 }
 CHANGEABLE = ("slow", "event_bytes_max")
 """Settings that can change while events flow."""
@@ -33,7 +34,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     `delivery` is best_effort or reliable, `order` is publisher or none, `slow` says what happens to a subscriber that
     cannot keep up: cut (it is told what it lost) or wait (publishers are paced while it holds a lease).
     `event_bytes_max` bounds one event's payload. `partition` is what a root does that cannot reach most replicas: go_on
-    (its acknowledgements say `partitioned`) or wait (it acknowledges nothing).
+    (its acknowledgements say `partitioned`) or wait (it acknowledges nothing). `admission` says who numbers the events:
+    the root, or each publishing peer its own (source).
     """
 
     delivery: str = "reliable"
@@ -41,11 +43,17 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     slow: str = "cut"
     event_bytes_max: int = 1 << 20
     partition: str = "go_on"
+    admission: str = "root"
 
     @property
     def reliable(self) -> bool:
         """Is every subscriber owed every event?"""
         return self.delivery == "reliable"
+
+    @property
+    def by_source(self) -> bool:
+        """Does each publishing peer number its own events?"""
+        return self.admission == "source"
 
     def validate(self) -> None:
         """Raise `LocalError` for a choice that does not exist, naming those that do."""

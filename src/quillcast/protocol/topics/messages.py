@@ -38,6 +38,10 @@ class Join(Message, frozen=True, tag=41):
     """The child left a parent, which may hold its lease: tell those above that it came."""
     again: bool = False
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    sends_only: bool = False
+    """The child publishes, and wants no events: forward none to it."""
+    streams: tuple[tuple[Term, Number, Number], ...] = ()
+    """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -54,7 +58,7 @@ class Accepted(Message, frozen=True, tag=43):
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
     far earlier terms went, as far as is known here: what else there is of them is owed too. `gone`: you asked for the
     earliest events, and these are not kept any more. `frontier` is how far the term came to me: your subscriptions that
-    begin now begin there.
+    begin now begin there. `streams`: of each source, from where on its events will come, and how far they came to me.
     """
 
     topic: WireId
@@ -66,6 +70,9 @@ class Accepted(Message, frozen=True, tag=43):
     past: tuple[tuple[Term, Number], ...] = ()
     gone: tuple[Gone, ...] = ()
     frontier: Number = 0
+    streams: tuple[tuple[Term, Number, Number], ...] = ()
+    sends_only: bool = False
+    """You asked for no events: none will come."""
 
 
 class Refused(Message, frozen=True, tag=44):

@@ -106,7 +106,7 @@ class Reporting:
         self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport
     ) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
-        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.refers(tree, sender):
+        if tree is None or not self._may_take_back(tree, sender):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
@@ -117,6 +117,12 @@ class Reporting:
         self.terms.heard_of(tree, report.heard)
         tree.flow.serve(child.channel)
         self.reports.touch(tree)
+
+    def _may_take_back(self, tree: Tree, sender: Contact) -> bool:
+        """Can a peer be this one's child again without saying more? A topic with sources needs its word on each."""
+        if tree.descriptor.settings.by_source or not tree.attached:
+            return False
+        return sender.node_id not in tree.path and not self.children.refers(tree, sender)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
         if tree is not None and tree.joining and not tree.attached:

@@ -137,7 +137,7 @@ class FlowControl:
             self.release(sender, size_bytes, topic)
 
     def _is_to_wait(self, tree: Tree | None) -> bool:
-        return tree is not None and tree.root is not None and self._has_its_share(tree)
+        return tree is not None and tree.admitter is not None and self._has_its_share(tree)
 
     def hold_back(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""

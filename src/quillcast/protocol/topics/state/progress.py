@@ -14,11 +14,12 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Receipts
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import AllStable, CarryOut
+from quillcast.protocol.topics.state.effects import AllStable, CarryOut, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.reports import ReportDue, Reports
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 
 
@@ -27,12 +28,13 @@ class Progress:
 
     def __init__(
         self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
-        keepers: Keepers, flow_control: FlowControl, reports: Reports, due: DueTopics, dispatch: Dispatch,
-        carry_out: CarryOut,
+        keepers: Keepers, flow_control: FlowControl, reports: Reports, due: DueTopics, source_streams: SourceStreams,
+        dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.streams = host, config, trees, streams
         self.placement, self.keepers, self.flow_control = placement, keepers, flow_control
         self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
+        self.source_streams = source_streams
         dispatch.on_alarm(ReportDue, self.report)
 
     # ---- reports
@@ -66,6 +68,8 @@ class Progress:
             self.advance_stable(tree, now)
         else:
             self._trim(tree)
+        self.advance_streams(tree)
+        self.source_streams.tell(tree)
         if tree.parent is not None:
             self.tell_parent(tree, tree.parent)
         if tree.children and tree.attached:
@@ -111,6 +115,23 @@ class Progress:
         if root.closing and root.stable == root.index:
             self.carry_out(AllStable(tree))
 
+    def advance_streams(self, tree: Tree) -> None:
+        """The same for the streams of sources; those that are over are forgotten."""
+        if not tree.sources.states:
+            return
+        if self.source_streams.advance(tree):
+            self._trim(tree)
+        own = tree.sources.own
+        if own is not None:
+            own.settled_to(tree.flow.others[own.term].stable)
+            if own.marks:
+                self.send_receipts(tree)
+        over = self.source_streams.finished(tree)
+        for term, end in over:
+            self.source_streams.conclude(tree, term, end)
+        if over:
+            self.carry_out(LeaveIfIdle(tree))
+
     def _trim(self, tree: Tree) -> int:
         """Discard what nobody needs any more; how many bytes that was."""
         gone_bytes = tree.trim(self.host.now()) if len(tree.flow.log) else 0
@@ -122,14 +143,14 @@ class Progress:
 
     def send_receipts(self, tree: Tree) -> None:
         """Tell publishers what was admitted and what is stable, one message per peer."""
-        root = tree.root
-        if root is None or not root.marks:
+        admitter = tree.admitter
+        if admitter is None or not admitter.marks:
             return
-        partitioned = self.keepers.partitioned(tree.topic)
+        partitioned = self.keepers.partitioned(tree.topic) if tree.root is not None else tree.sources.partitioned
         if partitioned and tree.descriptor.settings.partition == "wait":
             return  # what is owed to publishers stays owed
-        for contact, marks in root.receipts().items():
-            message = Receipts(tree.topic, root.term, marks, partitioned)
+        for contact, marks in admitter.receipts().items():
+            message = Receipts(tree.topic, admitter.term, marks, partitioned)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

@@ -6,16 +6,19 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.policy import ChannelSpec
-from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.forwarding.stream import Held, Stream
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
+from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildReport, ParentReport
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
+from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
 
@@ -46,6 +49,7 @@ class Tree:
         "path",
         "reported_bytes",
         "root",
+        "sources",
         "subscriptions",
         "unstarted",
         "waiting",
@@ -56,6 +60,7 @@ class Tree:
         self.descriptor = descriptor
         self.parent: Contact | None = None
         self.root: Root | None = None
+        self.sources: Sources = NO_SOURCES
         self.children: dict[bytes, Child] = EMPTY
         self.orphaned_leases: dict[bytes, OrphanedLease] = EMPTY
         self.ended: dict[bytes, float] = EMPTY  # who came from another parent, and left: until when it is named so
@@ -94,7 +99,7 @@ class Tree:
         self.descriptor = descriptor
         self.flow.keeps = descriptor.settings.reliable
         for subscription in self.subscriptions:
-            subscription.adapt(reliable=self.flow.keeps)
+            subscription.adapt(descriptor)
         if self.root is not None:
             self.root.adapt(descriptor)
 
@@ -119,11 +124,15 @@ class Tree:
         for node, child in self.children.items():
             spec, standing = specs.get(node), child.channel in open_
             if spec is not None:
-                child.channel.filter = spec.filter
+                child.channel.filter = self._filter_to(node, spec.filter)
             if spec is not None and not standing:
                 self.flow.open(child.channel)
             elif spec is None and standing:
                 self.flow.close(child.channel)
+
+    def _filter_to(self, node: bytes, wanted: Filter | None) -> Filter | None:
+        """What a channel to a neighbour lets through."""
+        return self.sources.filter_to(node, self.flow, wanted) if self.descriptor.settings.by_source else wanted
 
     def await_parent(self, join: Join) -> None:
         """The peers to answer once this one has a parent."""
@@ -144,6 +153,13 @@ class Tree:
         """A local subscription ends."""
         self.subscriptions = tuple([other for other in self.subscriptions if other is not subscription])
         self.flow.close(subscription.channel)
+
+    def way_to(self, node: bytes) -> Channel | None:
+        """The channel to a child, or to the parent where events go up."""
+        child = self.children.get(node)
+        if child is not None:
+            return child.channel
+        return self.sources.up if self.parent is not None and self.parent.node_id == node else None
 
     def take_out(self, node: bytes) -> "Child | None":
         """Take a child out of the children table, and serve it no more."""
@@ -221,9 +237,19 @@ class Tree:
         return tuple(nodes)[-NEWCOMERS_MAX:] if nodes else ()
 
     @property
+    def admitter(self) -> Admitter | None:
+        """Who numbers here what publishers offer; None: another peer does, or nobody yet."""
+        return self.sources.own if self.descriptor.settings.by_source else self.root
+
+    @property
     def attached(self) -> bool:
         """Does this peer get the topic's events: as root, or from a parent that accepted it?"""
         return self.root is not None or self.parent is not None
+
+    @property
+    def served(self) -> bool:
+        """Does the parent, if there is one, send this peer the topic's events?"""
+        return self.root is not None or self.sources.served
 
     @property
     def next_parent(self) -> Contact | None:
@@ -233,8 +259,13 @@ class Tree:
     @property
     def needed(self) -> bool:
         """Does anything here want the topic's events, or may anybody want what is kept here?"""
-        wanted = self.children or self.subscriptions or self.unstarted or self.waiting
+        wanted = self.receives or self.sources.mine
         return bool(wanted) or self.keeping_until is not None
+
+    @property
+    def receives(self) -> bool:
+        """Does anybody here or below want the topic's events?"""
+        return bool(self.children or self.subscriptions or self.unstarted or self.waiting)
 
     @property
     def is_due(self) -> bool:
@@ -246,7 +277,7 @@ class Tree:
         held = any(subscription.holes for subscription in self.subscriptions)
         named = any(child.named_until for child in self.children.values())
         ending = self.orphaned_leases or self.ended or self.flow.past or self.keeping_until is not None
-        return bool(held or named or ending)
+        return bool(held or named or ending or self.flow.others)
 
     @property
     def arrived_below(self) -> int:
@@ -261,7 +292,7 @@ class Tree:
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
-        if self.flow.begun:
+        if self.flow.begun and self.served:
             return Have(self.term, self.frontier)
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
@@ -280,19 +311,19 @@ class Tree:
         """The path from the root to this peer."""
         return (me,) if self.root is not None else (*self.path, me)
 
-    def acknowledged_position(self, now: float) -> int:
-        """The index of the current term below which all leases here and below are served."""
-        needs = [position for position, holder in self.needs(now) if not holder.is_cut]
-        return min([self.frontier, *needs])
+    def acknowledged_position(self, now: float, term: Term | None = None) -> int:
+        """The index of a live term (the current one) below which all leases here and below are served."""
+        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut]
+        return min([self.frontier if term is None else self.flow.front(term) or 0, *needs])
 
     def holders(self, now: float) -> Iterator[LeaseHolder]:
         """The leases that are owed the topic's events here: local subscribers, and those below."""
         yield from self.subscriptions
         yield from self.leases(now)
 
-    def needs(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
-        """The leases here that need the current term, and from which index on."""
-        term = self.term
+    def needs(self, now: float, term: Term | None = None) -> Iterator[tuple[int, LeaseHolder]]:
+        """The leases here that need a live term (the current one), and from which index on."""
+        term = self.term if term is None else term
         return ((holder.needed_from(term), holder) for holder in self.holders(now))
 
     def end_lease(self, holder: LeaseHolder, now: float, catch_up_s: float = CATCH_UP_S) -> None:
@@ -319,9 +350,11 @@ class Tree:
         if term in self.flow.past:
             self.flow.past[term].ask(ranges)
             return True
-        if term != self.term or asker not in self.children:
+        stream = self.flow.live(term)
+        above = self.parent is not None and self.parent.node_id == asker and term.of_source
+        if stream is None or not (asker in self.children or above):
             return False
-        self.serve_from(min(first for first, _ in ranges))
+        stream.start = min(stream.start, *(first for first, _ in ranges))
         return True
 
     def serve_from(self, start: int) -> None:
@@ -339,9 +372,12 @@ class Tree:
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
         local subscribers and leases of those that departed, cut or not.
         """
-        return self.flow.release(
-            min([self.flow.current.stable, self.frontier, *(position for position, _ in self.needs(now))])
-        )
+        return sum([self._trim(stream, now) for stream in self.flow.live_streams()])
+
+    def _trim(self, stream: Stream, now: float) -> int:
+        term = stream.term
+        needs = (position for position, _ in self.needs(now, term))
+        return self.flow.release(min([stream.stable, self.flow.front(term) or 0, *needs]), term=term)
 
     def shed(self, now: float, goal_bytes: int) -> int:
         """Discard copies that no lease here needs, down to a goal, because the budget is used up.
@@ -370,7 +406,9 @@ class Tree:
 
     def leases(self, now: float) -> Iterator[Child | OrphanedLease]:
         """Those below that are owed events: children, and departed ones whose lease goes on."""
-        yield from self.children.values()
+        for child in self.children.values():
+            if not child.sends_only:
+                yield child
         for lease in self.orphaned_leases.values():
             if lease.until > now:
                 yield lease
@@ -407,8 +445,9 @@ class Tree:
         assert me not in {**self.children, **self.waiting}, "nobody is its own child"
         assert self.parent is None or self.parent.node_id not in self.children, "a parent is no child"
         local, open_ = {each.channel for each in self.subscriptions}, {*self.flow.channels}
-        children = {child.channel for child in self.children.values()}
-        assert local <= open_ <= local | children, "each local subscription has a channel, and so may each child"
+        ways = {child.channel for child in self.children.values()}
+        ways |= {self.sources.up} if self.sources.up is not None else set()
+        assert local <= open_ <= local | ways, "each local subscription has a channel, and so may each neighbour"
         if self.root is not None:
             assert self.root.term == self.term, (self.root.term, self.term)
             self.root.check()
