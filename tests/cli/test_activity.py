@@ -133,9 +133,9 @@ def test_no_command_reads_a_status_by_strings() -> None:
 
 
 @contextmanager
-def peer_that_tells(answer: object, network: str, folder: Path) -> Iterator[None]:
+def peer_that_tells(answer: object, network: str, folder: Path, node_id: str = ALICE) -> Iterator[None]:
     """A registered peer of another version: whatever is asked, it tells this."""
-    contact, place = Contact(bytes.fromhex(ALICE), "127.0.0.1:1"), Rendezvous(network, folder)
+    contact, place = Contact(bytes.fromhex(node_id), "127.0.0.1:1"), Rendezvous(network, folder)
     begun, over = threading.Event(), threading.Event()
 
     async def tell(**_: object) -> object:
@@ -174,3 +174,16 @@ def test_a_peer_of_another_version_is_reported_in_one_line(quillcast: Commands, 
         code, out, err = quillcast.run("check", "peer", *arguments)
         assert (code, err) == (3, "")
         assert out.startswith("UNKNOWN - the peer at")
+
+
+@pytest.mark.live
+def test_a_peer_of_another_version_does_not_hide_the_others(quillcast: Commands, tmp_path: Path) -> None:
+    arguments = ["--runtime-dir", str(tmp_path)]
+    ours = msgspec.to_builtins(STATUS)
+    with (
+        peer_that_tells(ours, "test", tmp_path),
+        peer_that_tells({"node_id": BOB, "readers": []}, "test", tmp_path, BOB),
+    ):
+        code, out, err = quillcast.run("topic", "list", *arguments)
+        assert (code, err.count("seems to run another version of quillcast")) == (0, 1)
+        assert out

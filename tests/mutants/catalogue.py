@@ -224,7 +224,7 @@ MUTANTS = (
         "term-used-before-it-is-noted",
         "A root notes its term with most of those who keep the topic's state before it gives positions under it.",
         "protocol/topics/root/replication.py",
-        "            return 1 + answered >= self.keepers.majority\n",
+        "            return 1 + answered >= self.replica_set.majority\n",
         "            return True\n",
         "protocol/topics/test_candidacy.py",
     ),
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "half-the-replicas-are-enough",
         "An acknowledgement is marked partitioned unless the root reaches more than half of the topic's replicas.",
-        "protocol/topics/state/keepers.py",
+        "protocol/topics/state/replica_set.py",
         "        return 2 * len(reached) <= len(lately)\n",
         "        return 2 * len(reached) < len(lately)\n",
         "protocol/topics/test_candidacy.py::test_a_root_without_a_majority_of_replicas_marks_its_acknowledgements",

@@ -1,9 +1,12 @@
 """Query the running peers of this machine."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 
-from quillcast.core.errors import LocalError, Unreachable
+import click
+
+from quillcast.core.errors import LocalError, RemoteError, Unreachable
 from quillcast.live.discovery import rendezvous
 from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
@@ -49,17 +52,35 @@ def ask_peer(network: str, prefix: str, question: str, kind: type[T], **argument
 def ask_each(
     network: str, entries: list[Entry], question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S
 ) -> list[tuple[Entry, T | None]]:
-    """What each of these peers answers within `timeout_s`; None for peers that do not answer."""
+    """What each of these peers answers within `timeout_s`; None for peers that do not answer.
+
+    A peer of another version of quillcast counts among those, with a line on standard error. If there is no other,
+    raises `RemoteError`.
+    """
     place = Rendezvous(network)
 
-    def answer(entry: Entry) -> T | None:
+    def answer(entry: Entry) -> T | RemoteError | None:
         try:
             return ask(place.control_path(entry.contact), question, kind, timeout_s=timeout_s)
         except Unreachable:
             return None  # it has just ended, or hangs
+        except RemoteError as problem:
+            return problem
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(zip(entries, pool.map(answer, entries), strict=True))
+        answers = list(pool.map(answer, entries))
+    refusals = [each for each in answers if isinstance(each, RemoteError)]
+    if refusals and len(refusals) == sum(each is not None for each in answers):
+        raise refusals[0]
+    for refusal in refusals:
+        _tell_once(str(refusal))
+    understood = [None if isinstance(each, RemoteError) else each for each in answers]
+    return list(zip(entries, understood, strict=True))
+
+
+@cache
+def _tell_once(problem: str) -> None:
+    click.echo(f"quillcast: {problem}", err=True)
 
 
 def ask_all(network: str, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S) -> list[T]:

@@ -109,7 +109,7 @@ def command(
     """  # noqa: D301 - click's mark for preformatted text
     if contradiction := _contradiction(messages, files, whole=whole):
         raise click.UsageError(contradiction, click.get_current_context())
-    more = dict(map(_attribute, attributes)) or None
+    more = _attributes(attributes)
     template = Template(filled=bool(messages) if templates is None else templates)
     name = os.fsencode(key) if key else None
     began = time.monotonic()
@@ -202,11 +202,16 @@ async def _acknowledged(
         raise
 
 
-def _attribute(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not (name and sign):
-        raise click.UsageError(f"--attribute {text!r}: write NAME=VALUE", click.get_current_context())
-    return name, value
+def _attributes(texts: tuple[str, ...]) -> dict[str, str] | None:
+    attributes: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not (name and sign):
+            raise click.UsageError(f"--attribute {text!r}: write NAME=VALUE", click.get_current_context())
+        if name in attributes:
+            raise click.UsageError(f"--attribute {name!r} is given twice", click.get_current_context())
+        attributes[name] = value
+    return attributes or None
 
 
 class Source:

@@ -15,6 +15,7 @@ from quillcast.cli.summary import parts_by_name, summary
 from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
+from quillcast.live.node.choices import ownership
 from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
@@ -71,7 +72,8 @@ def create(
     With --as the topic has an owner, and only the owner can change it. --publisher and --subscriber restrict who may
     use it; without them everybody may. `topic create --as` prints a principal as `owner`.
     """
-    described(topic, Settings(**settings))  # a wrong setting is reported before anybody is needed
+    described(topic, Settings(**settings))  # what is wrong is reported before anybody is needed
+    ownership(credentials, publishers, subscribers)
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # without another peer, the topic would end with this command
 

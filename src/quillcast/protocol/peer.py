@@ -10,8 +10,8 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Started, Stopped
 from quillcast.protocol.config import Config
-from quillcast.protocol.forwarding.edge import Subscriber
 from quillcast.protocol.forwarding.policy import ForwardingPolicy
+from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours import messages as neighbour_messages
 from quillcast.protocol.neighbours import neighbours as neighbours_layer

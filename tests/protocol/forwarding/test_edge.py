@@ -7,7 +7,8 @@ from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.edge import DELIVERED_RANGES_MAX, Edge
+from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX
+from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down

@@ -339,6 +339,18 @@ def test_the_time_out_of_a_link_that_becomes_slow_grows() -> None:
     assert 0.8 < host.neighbours.timeout(BOB.node_id) <= CONFIG.timeout_max_s
 
 
+def test_a_slow_measurement_does_not_hide_a_death() -> None:
+    host = RecordingHost()
+    host.answering[BOB.node_id] = 1.5
+    host.neighbours.watch(BOB, "tree", 2.0)
+    host.run(30)
+    assert not host.lost_ones
+    assert host.neighbours.timeout(BOB.node_id) > 1
+    del host.answering[BOB.node_id]
+    host.run(2.0 + 1.5 + CONFIG.tries_max * CONFIG.repeat_max_s)
+    assert host.lost_ones == [BOB]
+
+
 def test_round_trips_are_smoothed_as_in_rfc_6298() -> None:
     known = RoundTrip(0.8)
     assert (known.smoothed_s, known.variation_s) == (0.8, 0.4)

@@ -37,11 +37,11 @@ from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.holders import Child
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import Root
@@ -157,13 +157,13 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
-    def keepers(self) -> Keepers:
-        return Keepers(self.host, CONFIG, self.overlay, self.neighbours)
+    def replica_set(self) -> ReplicaSet:
+        return ReplicaSet(self.host, CONFIG, self.overlay, self.neighbours)
 
     @cached_property
     def comparing(self) -> Comparing:
         return Comparing(
-            self.host, CONFIG, self.overlay, self.keepers, self.records, self.forgetting, self.dispatch
+            self.host, CONFIG, self.overlay, self.replica_set, self.records, self.forgetting, self.dispatch
         )  # fmt: skip
 
     @cached_property
@@ -179,13 +179,13 @@ class Parts:
 
     @cached_property
     def source_streams(self) -> SourceStreams:
-        return SourceStreams(self.host, CONFIG, self.streams, self.keepers, self.reports, self.due)
+        return SourceStreams(self.host, CONFIG, self.streams, self.replica_set, self.reports, self.due)
 
     @cached_property
     def progress(self) -> Progress:
         return Progress(
-            self.host, CONFIG, self.trees, self.streams, self.placement, self.keepers, self.flow_control, self.reports,
-            self.due, self.source_streams, self.dispatch, self.ordered.append,
+            self.host, CONFIG, self.trees, self.streams, self.placement, self.replica_set, self.flow_control,
+            self.reports, self.due, self.source_streams, self.dispatch, self.ordered.append,
         )  # fmt: skip
 
     @cached_property
@@ -235,7 +235,7 @@ class Parts:
     @cached_property
     def replication(self) -> Replication:
         return Replication(
-            self.host, CONFIG, self.overlay, self.keepers, self.known, self.trees, self.terms, self.comparing,
+            self.host, CONFIG, self.overlay, self.replica_set, self.known, self.trees, self.terms, self.comparing,
             self.dispatch,
         )  # fmt: skip
 
@@ -262,7 +262,7 @@ class Parts:
     @cached_property
     def rendezvous(self) -> Rendezvous:
         return Rendezvous(
-            self.host, CONFIG, self.ring, self.known, self.trees, self.terms, self.keepers, self.replication,
+            self.host, CONFIG, self.ring, self.known, self.trees, self.terms, self.replica_set, self.replication,
             self.membership, self.children, self.progress, self.intake, self.transfer, self.answers,
             self.dispatch, self.ordered.append,
         )  # fmt: skip
@@ -278,7 +278,7 @@ class Parts:
     @cached_property
     def candidacies(self) -> Candidacies:
         return Candidacies(
-            self.host, CONFIG, self.overlay, self.keepers, self.known, self.open_trees, self.replication,
+            self.host, CONFIG, self.overlay, self.replica_set, self.known, self.open_trees, self.replication,
             self.rendezvous, self.transfer, self.intake, self.membership, self.forgetting, self.dispatch,
         )  # fmt: skip
 

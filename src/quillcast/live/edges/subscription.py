@@ -72,7 +72,7 @@ _NO_ITEMS: Iterator[Any] = iter(())
 
 
 class Inbox:
-    """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
+    """The peer's side of a subscription (`forwarding.subscriber.Subscriber`): takes blocks while it has room."""
 
     __slots__ = (
         "_waiting", "blocks", "closed", "current", "failure", "left", "losses", "malformed_count", "name", "on_lost",

@@ -38,7 +38,7 @@ class CrowdedOut(Exception):
     """Frames that have not arrived in full take too much memory, and this connection has waited longest."""
 
 
-class Keeper(Protocol):
+class ConnectionOwner(Protocol):
     """Keeps the connections of a peer, and is notified of what becomes of each."""
 
     def opened(self, connection: "Connection", /) -> None:
@@ -48,7 +48,7 @@ class Keeper(Protocol):
         """Is this the connection to keep, of several to the same peer?"""
 
     def proved(self, connection: "Connection", /) -> None:
-        """Both proofs are valid. The keeper has the connection serve a link, or closes it."""
+        """Both proofs are valid. The owner has the connection serve a link, or closes it."""
 
     def refused(self, connection: "Connection", problem: RemoteError | CrowdedOut, /) -> None:
         """The connection is closed for what came on it."""
@@ -74,7 +74,7 @@ class Receiver(Protocol):
 class ConnectionContext:
     """What all connections of a peer share."""
 
-    keeper: Keeper
+    owner: ConnectionOwner
     handshake: Handshake
     pump: Pump
     plain: Callable[[asyncio.Transport], Transport]
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self.context, self.mine, self.wanted, self.opened_here = context, mine, wanted, opened_here
         self.curious = curious  # it only asks which peer listens there
         self._loop = loop = context.pump.loop
-        self._keeper, self._handshake = context.keeper, context.handshake
+        self._owner, self._handshake = context.owner, context.handshake
         self.theirs: Hello | None = None
         self.greeted: asyncio.Future[Hello] = loop.create_future()
         self.proven: asyncio.Future[None] = loop.create_future()
@@ -144,14 +144,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         transport.write([frame(FrameType.HELLO, hello.encode(self.mine))])
         if not self.opened_here:
-            self._keeper.opened(self)
+            self._owner.opened(self)
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._reader.release()  # connection and link form a reference cycle, which may be collected late
         self.transport.close()
         self._end(problem or ConnectionResetError("it closed the connection"))
         _resolve(self.ended, None)
-        self._keeper.closed(self)
+        self._owner.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
     def crowd_out(self, held_bytes: int) -> None:
         """Other links need the memory of an incomplete frame here, which has waited longest for the rest."""
         self._reader.release()
-        self._keeper.refused(
+        self._owner.refused(
             self,
             CrowdedOut(
                 f"a part of a frame takes {held_bytes} bytes and has waited longest for the rest; "
@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self.theirs is None and not isinstance(problem, Unadmitted):
             problem = HelloRefused("not_quillcast", "it is not a quillcast peer")
-        self._keeper.refused(self, problem)
+        self._owner.refused(self, problem)
         is_heard = self._handshake.members_only and self.receiver is None
         if is_heard and not isinstance(problem, RefusedThere):
             self.transport.write([frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX])])
@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.curious:
             if not self._handshake.members_only:
                 self.close()  # otherwise their proof says that they accept this peer as a member
-        elif self._keeper.is_welcome(self):
+        elif self._owner.is_welcome(self):
             self.transport.write([frame(FrameType.PROOF, self._handshake.identity.prove(self.mine, theirs))])
         else:
             self.supersede()
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             _resolve(self.proven, None)
             self.close()
         else:
-            self._keeper.proved(self)
+            self._owner.proved(self)
 
     def _end(self, problem: Exception) -> None:
         """Fail everything that waits for this connection."""

@@ -5,129 +5,28 @@ root readmits what was not known to be stable. The publisher's sequence detects 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
-from typing import Protocol
-
-import msgspec
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, Position, Term, new_tuple
-from quillcast.core.errors import QuillcastError
-from quillcast.core.host import Host, Timer
+from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.loss import Loss
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
-from quillcast.core.trace import Delivered, Lost, Mark, Repeated
+from quillcast.core.trace import Delivered, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Sink
+from quillcast.protocol.forwarding.cursors import (
+    DELIVERED_RANGES_MAX,
+    EarlierTermCursor,
+    PublisherCursor,
+    TermCursor,
+    Waiting,
+)
 from quillcast.protocol.forwarding.doubts import Doubts
 from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences_of, within
-
-
-class Subscriber(Protocol):
-    """The application's side of a subscription. Upcalls must not call back into the peer."""
-
-    def started(self, position: Position) -> None:
-        """The subscription is established. Every event from this position on will arrive."""
-        ...
-
-    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
-        """Deliver events `skip` to `stop` (exclusive) of a block, in order. `position` is that of event `skip`.
-
-        `recovered`: an uncertain loss report may have included these events (`core.loss.Loss`).
-        """
-        ...
-
-    def lost(self, loss: Loss) -> None:
-        """These events will not arrive."""
-        ...
-
-    def failed(self, error: QuillcastError) -> None:
-        """The subscription cannot be established."""
-        ...
-
-    def room(self) -> int:
-        """Bytes that the application's queue accepts now. When this is positive again, call `drained` of the peer."""
-        ...
-
-
-class TellLosses(Timer, frozen=True):
-    """A subscriber lost something a moment ago."""
-
-    topic: bytes
-    number: int
-
+from quillcast.protocol.forwarding.loss_reports import LossReports
+from quillcast.protocol.forwarding.subscriber import Subscriber
 
 SILENT_MAX = 1024  # silent publishers that an edge remembers; a guess: 200 kB
-TELL_LOSSES_S = 0.01  # what a loss leads to has happened by then; a guess: several turns of a busy event loop
-DELIVERED_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: terms overlap for seconds
-
-
-class Waiting(dict[int, Bundle]):
-    """Bundles beyond a gap, by their first index; `firsts` is a heap of these."""
-
-    __slots__ = ("firsts",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.firsts: list[int] = []
-
-    def add(self, bundle: Bundle) -> None:
-        """Keep a bundle. A later one from the same index takes its place."""
-        first = bundle.envelope.first
-        if first not in self:
-            heappush(self.firsts, first)
-        self[first] = bundle
-
-    def take_next(self, index: int) -> Bundle | None:
-        """Take the first bundle out, if it begins at an index or before."""
-        return self.pop(heappop(self.firsts)) if self.firsts and self.firsts[0] <= index else None
-
-
-_NONE_WAIT = Waiting()  # shared by all cursors without a gap
-
-
-class TermCursor(msgspec.Struct, gc=False, eq=False):
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap. `older` is another cursor."""
-
-    term: Term
-    next: int
-    older: "TermCursor | None"
-    given_up: RangeSet = NO_RANGES
-    waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
-
-
-class EarlierTermCursor(TermCursor, gc=False, eq=False):
-    """The cursor of a term from before the subscription. Its root declared it stable below `stable`."""
-
-    stable: int = 0
-
-
-class PublisherCursor:
-    """A subscriber's place in the events of one publisher."""
-
-    __slots__ = (
-        "awaited", "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from",
-        "passed_over", "term",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.next: int | None = None  # one past the last sequence that was delivered or reported lost
-        self.lost = NO_RANGES  # later sequences that were reported lost
-        self.awaited = NO_RANGES  # sequences lost with one term that arrive with a later one
-        self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
-        self.before = NO_RANGES  # sequences before its first event here that were reported lost
-        self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
-        self.looked_at_next: int | None = -1  # `next` at the last check (`forget_publishers`)
-        self.term: Term | None = None  # of its last event
-        self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
-        self.delivered: RangeSet | None = None  # sequences delivered or reported lost, where gaps delay nothing
-        self.held: list[tuple[Block, Position]] = []  # waiting behind a hole
-
-    def begin(self, term: Term, first: int) -> None:
-        """Record its first delivered event. Losses reported so far lie before it."""
-        self.began = (term, first)
-        if self.lost:
-            self.before = RangeSet(self.lost.within(0, first))
 
 
 class Edge(Sink):
@@ -162,7 +61,7 @@ class Edge(Sink):
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
-        self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = EMPTY  # to report, with the first
+        self.losses: LossReports | None = None  # losses that the subscriber has not been told of yet
 
     @property
     def one_term(self) -> bool:
@@ -281,9 +180,8 @@ class Edge(Sink):
         They must not be reported by name when another term readmits them behind a later event.
         """
         for run in within(runs_of(bundle), term_cursor.given_up):
-            _note_delivered(
-                self.publishers.get(run.publisher) or self._meet(run.publisher), run.first, run.first + run.events
-            )
+            cursor = self.publishers.get(run.publisher) or self._meet(run.publisher)
+            cursor.note_delivered(run.first, run.first + run.events)
 
     def skip(
         self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
@@ -313,7 +211,7 @@ class Edge(Sink):
             cursor.lost = cursor.lost or RangeSet()
             cursor.lost.add(run.first, run.first + run.events)
             if cursor.next is not None:
-                self._pass_lost(cursor, cursor.next)
+                cursor.pass_lost(cursor.next)
         term_cursor.given_up = term_cursor.given_up or RangeSet()
         term_cursor.given_up.add(bundle.envelope.first, bundle.last)
         self._resume(term_cursor)
@@ -409,7 +307,7 @@ class Edge(Sink):
             cursor.lost.add(first, last)
             self._note_reported(cursor, first, last)
         if cursor.next is not None:
-            self._pass_lost(cursor, cursor.next)
+            cursor.pass_lost(cursor.next)
         if cursor.held:
             self._release(cursor)
         self._look_for_hole(publisher, cursor)
@@ -443,49 +341,14 @@ class Edge(Sink):
         first = min(last, max(first, first + term_cursor.stable - at))
         return first, max(first, min(last, cursor.began[1]))
 
-    def _pass_lost(self, cursor: PublisherCursor, at: int) -> None:
-        """Set the next event of a publisher to the one at a sequence, or to the first after it that is not lost."""
-        cursor.next = cursor.lost.contiguous_from(at)
-        if cursor.lost and cursor.lost.end <= cursor.next:
-            cursor.lost = NO_RANGES
-
     def _report(self, loss: Loss) -> None:
-        """Report a loss before what follows it, and otherwise in a moment, so that ranges merge.
-
-        One loss may lead to the next: buffers with room again take more events, which may fill them up at once.
-        """
-        if not self.losses:
-            self.losses = {}
-            self.host.set_timer(TellLosses(self.topic, self.number), TELL_LOSSES_S)
-        place = (loss.publisher, "") if loss.publisher else (loss.term, loss.why)
-        _, ranges = self.losses.setdefault(place, (loss, RangeSet()))
-        ranges.add(loss.first, loss.last)
+        self.losses = self.losses or LossReports(self.host, self.topic, self.subscriber, self.number)
+        self.losses.add(loss)
 
     def tell_losses(self) -> None:
         """Report the collected losses to the subscriber."""
-        losses, self.losses = self.losses, EMPTY
-        for loss, ranges in losses.values():
-            self._tell(loss, ranges)
-
-    def _tell_before(self, publisher: bytes, sequence: int, term: Term, index: int) -> None:
-        """Report losses before an event that is delivered now: of its publisher, and at positions of its term."""
-        for place, (loss, ranges) in list(self.losses.items()):
-            follows = sequence if loss.publisher == publisher else index if loss.term == term and loss.uncertain else 0
-            if ranges.start < follows:
-                del self.losses[place]
-                self._tell(loss, ranges)
-
-    def _tell_uncertain(self) -> None:
-        """Report uncertain losses before an event is delivered that may be one of them."""
-        for place, (loss, ranges) in list(self.losses.items()):
-            if loss.uncertain:
-                del self.losses[place]
-                self._tell(loss, ranges)
-
-    def _tell(self, loss: Loss, ranges: RangeSet) -> None:
-        for first, last in ranges:
-            self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
-            self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
+        if self.losses is not None:
+            self.losses.tell_all()
 
     def _resume(self, term_cursor: TermCursor) -> None:
         term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
@@ -527,7 +390,7 @@ class Edge(Sink):
             return
         first = block.first + skip
         if not self.ordered:
-            _note_delivered(cursor, first, block.last)
+            cursor.note_delivered(first, block.last)
         if began is None:
             cursor.begin(term, first)
         if cursor.lost:
@@ -543,8 +406,8 @@ class Edge(Sink):
             self._look_for_hole(block.publisher, cursor)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
-        if self.losses:
-            self._tell_before(block.publisher, block.first + skip, term, index)
+        if self.losses is not None and self.losses.pending:
+            self.losses.tell_before(block.publisher, block.first + skip, term, index)
         if self.doubts is not None:
             self._deliver_doubted(self.doubts, block, skip, stop, Position(term, index))
         else:
@@ -562,7 +425,8 @@ class Edge(Sink):
         if not recovered:
             self.subscriber.deliver(block, skip, stop, position)
             return
-        self._tell_uncertain()
+        if self.losses is not None:
+            self.losses.tell_uncertain()
         others = RangeSet(recovered).missing(0, stop - skip)
         for first, last in sorted([*recovered, *others]):
             place = Position(term, index + first)
@@ -572,7 +436,7 @@ class Edge(Sink):
         """Deliver a block from a sequence on, without the events that were reported lost."""
         for start, end in cursor.lost.missing(first, block.last):
             self._deliver(block, start - block.first, end - block.first, term, index + start - block.first)
-        self._pass_lost(cursor, block.last)
+        cursor.pass_lost(block.last)
 
     def _meet(self, publisher: bytes) -> PublisherCursor:
         """Create the cursor of a new publisher."""
@@ -635,7 +499,7 @@ class Edge(Sink):
         if cursor.passed_over:
             cursor.passed_over.discard(first, last)
         if not self.ordered:
-            _note_delivered(cursor, first, last)
+            cursor.note_delivered(first, last)
 
     def _never_delivered(self, cursor: PublisherCursor, first: int, last: int) -> list[Range]:
         """Sequences before the next one that are owed, and that were neither delivered nor reported lost.
@@ -675,15 +539,6 @@ class Edge(Sink):
             self.holes.setdefault(publisher, self.host.now())
         else:
             self.holes.pop(publisher, None)
-
-
-def _note_delivered(cursor: PublisherCursor, first: int, last: int) -> None:
-    if cursor.delivered is None:  # until now it may have waited for gaps to be filled
-        cursor.delivered = RangeSet([(cursor.began[1], cursor.next or 0)] if cursor.began is not None else [])
-    cursor.delivered.add(first, last)
-    if len(cursor.delivered) > DELIVERED_RANGES_MAX:  # forget the oldest gap
-        (_, gap), (end, _) = cursor.delivered.ranges()[:2]
-        cursor.delivered.add(gap, end)
 
 
 def _sequence_of(held: tuple[Block, Position]) -> int:

@@ -16,7 +16,12 @@ class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Lower bound of the adaptive time-out: TCP_RTO_MIN of Linux. RFC 6298 has 1 s, too slow for repair in seconds."""
 
     timeout_max_s: float = 2.0
-    """Upper bound of a single time-out, so that one bad measurement cannot hide a death for long. A guess."""
+    """Upper bound of a time-out. A guess."""
+
+    repeat_max_s: float = 0.6
+    """A heartbeat is repeated after at most this time, however long round trips were: a busy link seldom measures them,
+    and one bad measurement must not hide a death. Answers that take longer still count. With `tries_max`, silence ends
+    after 3 s, and on a tree's link within 5 s: before its parent's buffers are full and its patience is over."""
 
     tries_max: int = 5
     """Unanswered heartbeats until a neighbour is lost. A guess: with 5 % loss in each direction, one neighbour in

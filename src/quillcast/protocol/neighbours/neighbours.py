@@ -281,7 +281,7 @@ class Neighbours:
         """Compute and return when the next heartbeat is due, if nothing is heard until then."""
         if link.unanswered:
             patience = self.timeout(link.contact.node_id, link.told_s) * (1 + link.unanswered) / 2
-            link.due = due = link.asked + min(patience, self.config.timeout_max_s)
+            link.due = due = link.asked + min(patience, self.config.repeat_max_s)
             link.look_at = due - _TICK_S
             return due
         due = link.heard + link.wait_s

@@ -156,8 +156,8 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
         )
     if any(part in PATTERNS or "*" in part for part in parts):
         raise LocalError(
-            f"{quoted(name)} is a pattern; there are no subscriptions by pattern yet (they will be by + and #), so "
-            f"name each topic: a topic's name has no part that is one of {' '.join(PATTERNS)}, and no * within a part"
+            f"{quoted(name)} is a pattern, and patterns are not supported; name one topic, such as sport/tennis "
+            f"(a name has no * and no part that is one of {' '.join(PATTERNS)})"
         )
     if settings is None:
         return Descriptor(bare, creator=creator)

@@ -75,12 +75,12 @@ from quillcast.protocol.topics.state.effects import (
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.handlers import Handlers
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import is_topic
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.source_streams import SourceStreams
@@ -97,13 +97,50 @@ class Scribe:
     """One peer's part in the topic trees."""
 
     __slots__ = (
-        "admissions", "answers", "candidacies", "changes", "children", "comparing", "config", "descriptors",
-        "dispatch", "due", "flow_control", "forgetting", "handlers", "host", "housekeeping", "inspection",
-        "intake", "keepers", "known", "leadership_transfer", "membership", "neighbours", "open_trees",
-        "overlay", "placement", "policy", "progress", "publishers", "publishing", "recovery", "rendezvous",
-        "repair", "replication", "reporting", "reports", "rivals", "source_streams", "stream_reporting", "streams",
-        "subscribing", "successors",
-        "table", "terms", "trees",
+        "admissions",
+        "answers",
+        "candidacies",
+        "changes",
+        "children",
+        "comparing",
+        "config",
+        "descriptors",
+        "dispatch",
+        "due",
+        "flow_control",
+        "forgetting",
+        "handlers",
+        "host",
+        "housekeeping",
+        "inspection",
+        "intake",
+        "known",
+        "leadership_transfer",
+        "membership",
+        "neighbours",
+        "open_trees",
+        "overlay",
+        "placement",
+        "policy",
+        "progress",
+        "publishers",
+        "publishing",
+        "recovery",
+        "rendezvous",
+        "repair",
+        "replica_set",
+        "replication",
+        "reporting",
+        "reports",
+        "rivals",
+        "source_streams",
+        "stream_reporting",
+        "streams",
+        "subscribing",
+        "successors",
+        "table",
+        "terms",
+        "trees",
     )  # fmt: skip
 
     def __init__(
@@ -127,8 +164,8 @@ class Scribe:
         host, config, dispatch, trees = self.host, self.config, self.dispatch, self.trees
         records = TopicRecords()
         self.forgetting = Forgetting(records.descriptors, config.idle_topics_max)
-        self.keepers = Keepers(host, config, self.overlay, self.neighbours)
-        self.comparing = Comparing(host, config, self.overlay, self.keepers, records, self.forgetting, dispatch)
+        self.replica_set = ReplicaSet(host, config, self.overlay, self.neighbours)
+        self.comparing = Comparing(host, config, self.overlay, self.replica_set, records, self.forgetting, dispatch)
         self.known = KnownTopics(host, records, trees, self.comparing, self.forgetting)
         self.descriptors, self.rivals = records.descriptors, records.rivals
         self.forgetting.keep_for_others(self.comparing)
@@ -145,10 +182,10 @@ class Scribe:
             self.handlers,
         )  # fmt: skip
         self.placement = Placement(host.me, self.overlay, self.policy)
-        self.source_streams = SourceStreams(host, config, self.streams, self.keepers, self.reports, self.due)
+        self.source_streams = SourceStreams(host, config, self.streams, self.replica_set, self.reports, self.due)
         self.progress = Progress(
-            host, config, trees, self.streams, self.placement, self.keepers, self.flow_control, self.reports, self.due,
-            self.source_streams, dispatch, self.carry_out,
+            host, config, trees, self.streams, self.placement, self.replica_set, self.flow_control, self.reports,
+            self.due, self.source_streams, dispatch, self.carry_out,
         )  # fmt: skip
         self.table.listener = Arrivals(
             host, trees, self.terms, self.source_streams, self.progress, self.flow_control, self.carry_out
@@ -191,7 +228,7 @@ class Scribe:
     def _make_roots(self) -> None:
         host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
         self.replication = Replication(
-            host, config, overlay, self.keepers, self.known, self.trees, self.terms, self.comparing, dispatch
+            host, config, overlay, self.replica_set, self.known, self.trees, self.terms, self.comparing, dispatch
         )  # fmt: skip
         self.intake = Intake(
             host, config, overlay, self.open_trees, self.terms, self.table, self.progress, self.flow_control,
@@ -202,12 +239,12 @@ class Scribe:
             self.progress, self.intake, self.successors, self.forgetting, dispatch, self.carry_out,
         )  # fmt: skip
         self.rendezvous = Rendezvous(
-            host, config, overlay, self.known, self.trees, self.terms, self.keepers, self.replication, self.membership,
-            self.children, self.progress, self.intake, self.leadership_transfer, self.answers,
+            host, config, overlay, self.known, self.trees, self.terms, self.replica_set, self.replication,
+            self.membership, self.children, self.progress, self.intake, self.leadership_transfer, self.answers,
             dispatch, self.carry_out,
         )  # fmt: skip
         self.candidacies = Candidacies(
-            host, config, overlay, self.keepers, self.known, self.open_trees, self.replication, self.rendezvous,
+            host, config, overlay, self.replica_set, self.known, self.open_trees, self.replication, self.rendezvous,
             self.leadership_transfer, self.intake, self.membership, self.forgetting, dispatch,
         )  # fmt: skip
 

@@ -8,8 +8,9 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
 from quillcast.core.trace import Subscribed, Unsubscribed
-from quillcast.protocol.forwarding.edge import Subscriber, TellLosses
 from quillcast.protocol.forwarding.ledger import Gone
+from quillcast.protocol.forwarding.loss_reports import TellLosses
+from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle

@@ -377,7 +377,8 @@ class Publishing:
             )
             done(
                 TopicExists(
-                    f"topic {descriptor.name!r} exists with other settings ({stands}); use those, or another name"
+                    f"topic {descriptor.name!r} exists with other settings ({stands}); use those, or change them "
+                    "(quillcast topic set, Node.change)"
                 )
             )
 

@@ -24,8 +24,8 @@ from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfe
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.state.forgetting import Forgetting
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
@@ -56,11 +56,11 @@ class Candidacies:
     """Those of one peer, by topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, keepers: Keepers, known: KnownTopics, trees: Trees,
-        replication: Replication, rendezvous: Rendezvous, transfer: LeadershipTransfer, intake: Intake,
+        self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, known: KnownTopics,
+        trees: Trees, replication: Replication, rendezvous: Rendezvous, transfer: LeadershipTransfer, intake: Intake,
         membership: TreeMembership, forgetting: Forgetting, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.overlay, self.keepers = host, config, overlay, keepers
+        self.host, self.config, self.overlay, self.replica_set = host, config, overlay, replica_set
         self.known, self.trees = known, trees
         self.replication, self.rendezvous, self.transfer, self.intake = replication, rendezvous, transfer, intake
         self.membership, self.forgetting, self.dispatch = membership, forgetting, dispatch
@@ -121,7 +121,7 @@ class Candidacies:
                 self.known.learn(entry.descriptor)
             if entry.term != NO_TERM:
                 self.known.enter(candidacy.topic, entry.term)
-        mine = self.keepers.doubtful_until(candidacy.topic, self.host.me)
+        mine = self.replica_set.doubtful_until(candidacy.topic, self.host.me)
         candidacy.doubtful_until = max(candidacy.doubtful_until, round_.doubtful_until, mine)
         waited_s = self.host.now() - candidacy.began_at
         if any(entry.is_root for entry in entries) and waited_s < self.config.transfer_s:

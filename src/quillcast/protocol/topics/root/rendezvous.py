@@ -29,9 +29,9 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, CarryOut, Resign, RootHere, SettingsEntered
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.ring import Answers, Ring
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.terms import Terms
@@ -43,12 +43,12 @@ class Rendezvous:
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree],
-        terms: Terms, keepers: Keepers, replication: Replication, membership: TreeMembership,
+        terms: Terms, replica_set: ReplicaSet, replication: Replication, membership: TreeMembership,
         children: ChildrenTables, progress: Progress, intake: Intake, transfer: LeadershipTransfer,
         answers: Answers, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees
-        self.terms, self.keepers, self.replication = terms, keepers, replication
+        self.terms, self.replica_set, self.replication = terms, replica_set, replication
         self.membership, self.children, self.progress = membership, children, progress
         self.intake, self.transfer = intake, transfer
         self.answers, self.dispatch, self.carry_out = answers, dispatch, carry_out
@@ -119,7 +119,7 @@ class Rendezvous:
         """
         for entry in round_.answers.values():
             self.terms.heard_of(tree, entry.term)
-        if tree.root is root and self.keepers.are_all(round_.topic, round_.answers):
+        if tree.root is root and self.replica_set.are_all(round_.topic, round_.answers):
             root.paused_until = 0.0
             self.progress.advance_stable(tree, self.host.now())
 

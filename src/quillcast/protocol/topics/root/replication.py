@@ -21,9 +21,9 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Recorded, RecordState, StateAnswer, StateQuery, TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.records import pages, send_entries
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -57,10 +57,10 @@ class Replication:
     """What this peer keeps for other roots, and what others keep for it."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, keepers: Keepers, known: KnownTopics,
+        self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, known: KnownTopics,
         trees: Mapping[bytes, Tree], terms: Terms, comparing: Comparing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.overlay, self.keepers = host, config, overlay, keepers
+        self.host, self.config, self.overlay, self.replica_set = host, config, overlay, replica_set
         self.known, self.trees, self.terms, self.comparing = known, trees, terms, comparing
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
         self._new: list[Round] = []
@@ -79,9 +79,9 @@ class Replication:
         Asking covers the k closest others, for this peer may be new. Those that are joining are new as well, and may
         have taken the places of those who know: these are asked, too.
         """
-        keepers = self.keepers
-        closest = keepers.of(round_.topic) if round_.note is not None else keepers.candidates(round_.topic)
-        return keepers.reachable(closest, round_.joining)
+        replica_set = self.replica_set
+        closest = replica_set.of(round_.topic) if round_.note is not None else replica_set.candidates(round_.topic)
+        return replica_set.reachable(closest, round_.joining)
 
     def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
         """Ask the replicas what they know of a topic; `then` gets their answers."""
@@ -125,11 +125,11 @@ class Replication:
         if answered == len(others):
             return True
         if note is not None:
-            return 1 + answered >= self.keepers.majority
+            return 1 + answered >= self.replica_set.majority
         answered = sum(
-            contact.node_id in round_.answers for contact in others if contact in asked[: self.keepers.count]
+            contact.node_id in round_.answers for contact in others if contact in asked[: self.replica_set.count]
         )
-        return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.keepers.majority
+        return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.replica_set.majority
 
     def due(self, timer: RoundsDue) -> None:
         """Send what is to be asked, gathered per peer."""
@@ -181,7 +181,7 @@ class Replication:
         entry = self.known.entry(topic)
         if entry.term != NO_TERM:
             return entry
-        doubtful_s = max(0.0, self.keepers.doubtful_until(topic, asker.node_id) - self.host.now())
+        doubtful_s = max(0.0, self.replica_set.doubtful_until(topic, asker.node_id) - self.host.now())
         return msgspec.structs.replace(entry, doubtful_s=doubtful_s)
 
     def _keep(self, sender: Contact, message: RecordState) -> None:

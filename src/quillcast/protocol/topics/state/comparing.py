@@ -22,8 +22,8 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import StateDigest
 from quillcast.protocol.topics.state.forgetting import Forgetting
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.records import TopicRecords, send_entries
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 
 BUCKETS = 16  # a guess: of a thousand topics some sixty are sent for one that differs
 ENTRIES_MAX = 2048  # sent for one digest; the next one shows what else differs
@@ -41,10 +41,10 @@ class Comparing:
     """This peer's digests of what it keeps, and what neighbours say to them."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, keepers: Keepers, records: TopicRecords,
+        self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, records: TopicRecords,
         forgetting: Forgetting, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.overlay, self.keepers = host, config, overlay, keepers
+        self.host, self.config, self.overlay, self.replica_set = host, config, overlay, replica_set
         self.records, self.forgetting = records, forgetting
         self.stopped = False
         self._digests: dict[bytes, list[int]] = {}  # by neighbour, one per bucket
@@ -108,7 +108,7 @@ class Comparing:
 
     def _near(self) -> list[Contact]:
         """The neighbours that may be among the k closest to a topic together with this peer."""
-        leaf_set, reach = self.overlay.leaf_set, self.keepers.count - 1
+        leaf_set, reach = self.overlay.leaf_set, self.replica_set.count - 1
         near = [*leaf_set.right[:reach], *leaf_set.left[:reach]]
         return list({contact.node_id: contact for contact in near}.values())
 
@@ -126,7 +126,7 @@ class Comparing:
         self.host.trace(Mark("root_state_differed"))
         terms, descriptors = self.records.terms, self.records.descriptors
         in_question = [topic for topic in self._entered if _bucket(topic) in buckets]
-        topics = [topic for topic in in_question if to.node_id in self._others(self.keepers.of(topic))]
+        topics = [topic for topic in in_question if to.node_id in self._others(self.replica_set.of(topic))]
         send_entries(self.host, to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]])
 
     # ---- what others are to keep
@@ -137,11 +137,11 @@ class Comparing:
         entries: dict[Contact, list[tuple[Descriptor, Term]]] = {}
         given: list[bytes] = []
         for topic, holders in list(self._strays.items()):
-            keepers = self.keepers.of(topic)
-            lacking = [contact for contact in keepers if contact.node_id not in holders]
+            replicas = self.replica_set.of(topic)
+            lacking = [contact for contact in replicas if contact.node_id not in holders]
             if not lacking:
                 del self._strays[topic]
-                self._given[topic] = self._entered[topic], keepers
+                self._given[topic] = self._entered[topic], replicas
                 given.append(topic)
             for contact in lacking:
                 entry = self.records.descriptors[topic], self.records.terms[topic]
@@ -189,25 +189,25 @@ class Comparing:
         new = self._mark(topic)
         change = self._entered.get(topic, 0) ^ new
         self._entered[topic] = new
-        keepers = self.keepers.of(topic)
-        if self.host.contact in keepers:
+        replicas = self.replica_set.of(topic)
+        if self.host.contact in replicas:
             self._strays.pop(topic, None)
             self._given.pop(topic, None)
-        elif not self._others_keep(topic, new, keepers):
+        elif not self._others_keep(topic, new, replicas):
             self._given.pop(topic, None)
             self._strays.setdefault(topic, {})
-        for node in self._others(keepers):
+        for node in self._others(replicas):
             parts = self._digests.setdefault(node, [0] * BUCKETS)
             parts[_bucket(topic)] ^= change
 
-    def _others_keep(self, topic: bytes, mark: int, keepers: list[Contact]) -> bool:
+    def _others_keep(self, topic: bytes, mark: int, replicas: list[Contact]) -> bool:
         """Did this peer give a topic's state to others, and is one of them left to give it to those who came since?"""
         given, holders = self._given.get(topic, (0, []))
-        return given == mark and any(contact in keepers for contact in holders)
+        return given == mark and any(contact in replicas for contact in holders)
 
-    def _others(self, keepers: list[Contact]) -> list[bytes]:
+    def _others(self, replicas: list[Contact]) -> list[bytes]:
         """The other replicas of a topic; none if this peer is not a replica."""
-        nodes = [contact.node_id for contact in keepers]
+        nodes = [contact.node_id for contact in replicas]
         return [node for node in nodes if node != self.host.me] if self.host.me in nodes else []
 
     def _mark(self, topic: bytes) -> int:

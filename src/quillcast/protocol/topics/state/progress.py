@@ -16,8 +16,8 @@ from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import AllStable, CarryOut, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import ReportDue, Reports
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
@@ -28,11 +28,11 @@ class Progress:
 
     def __init__(
         self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
-        keepers: Keepers, flow_control: FlowControl, reports: Reports, due: DueTopics, source_streams: SourceStreams,
-        dispatch: Dispatch, carry_out: CarryOut,
+        replica_set: ReplicaSet, flow_control: FlowControl, reports: Reports, due: DueTopics,
+        source_streams: SourceStreams, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.streams = host, config, trees, streams
-        self.placement, self.keepers, self.flow_control = placement, keepers, flow_control
+        self.placement, self.replica_set, self.flow_control = placement, replica_set, flow_control
         self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
         self.source_streams = source_streams
         dispatch.on_alarm(ReportDue, self.report)
@@ -146,7 +146,7 @@ class Progress:
         admitter = tree.admitter
         if admitter is None or not admitter.marks:
             return
-        partitioned = self.keepers.partitioned(tree.topic) if tree.root is not None else tree.sources.partitioned
+        partitioned = self.replica_set.partitioned(tree.topic) if tree.root is not None else tree.sources.partitioned
         if partitioned and tree.descriptor.settings.partition == "wait":
             return  # what is owed to publishers stays owed
         for contact, marks in admitter.receipts().items():

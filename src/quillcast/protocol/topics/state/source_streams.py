@@ -17,8 +17,8 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
-from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, is_topic, stream_key
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.source import Source, source_term
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceState
@@ -32,9 +32,15 @@ class SourceStreams:
     """Keeps the streams of sources, in all topics."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, streams: Streams, keepers: Keepers, reports: Reports, due: DueTopics
+        self,
+        host: Host,
+        config: TopicConfig,
+        streams: Streams,
+        replica_set: ReplicaSet,
+        reports: Reports,
+        due: DueTopics,
     ) -> None:
-        self.host, self.config, self.streams, self.keepers = host, config, streams, keepers
+        self.host, self.config, self.streams, self.replica_set = host, config, streams, replica_set
         self.reports, self.due = reports, due
         self.count = 0  # streams of this peer's own, in all topics
 
@@ -261,7 +267,7 @@ class SourceStreams:
         if root is None or not tree.sources.states:
             return False
         tree.sources.served = True
-        partitioned = self.keepers.partitioned(tree.topic)
+        partitioned = self.replica_set.partitioned(tree.topic)
         if partitioned != tree.sources.partitioned:
             tree.sources.partitioned = partitioned
             self.touch(tree)

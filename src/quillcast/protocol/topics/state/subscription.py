@@ -6,7 +6,8 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.edge import Edge, Subscriber
+from quillcast.protocol.forwarding.edge import Edge
+from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.cut import Cut

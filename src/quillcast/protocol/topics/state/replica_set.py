@@ -22,7 +22,7 @@ class FailureDetector(Protocol):
         ...
 
 
-class Keepers:
+class ReplicaSet:
     """The replicas of each topic, and how many of them this peer reaches."""
 
     def __init__(self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: FailureDetector) -> None:
