@@ -77,8 +77,12 @@ class Flow:
     @property
     def earliest(self) -> int:
         """The first index of the current term from which everything is kept, or in transit."""
-        oldest = next(self.log.of(self.term), None)
-        return min(oldest.envelope.first, self.frontier) if oldest is not None else self.frontier
+        return self.kept_from(self.term)
+
+    def kept_from(self, term: Term) -> int:
+        """The first index of a live term from which everything is kept, or in transit."""
+        oldest, frontier = next(self.log.of(term), None), self.front(term) or 0
+        return min(oldest.envelope.first, frontier) if oldest is not None else frontier
 
     def live_terms(self) -> tuple[Term, ...]:
         """The terms that go on, the current one last."""

@@ -45,7 +45,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
-from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.intake import Intake, Seal
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
@@ -343,12 +343,22 @@ class Scribe:
         for subscription in list(self.subscribing.all()):
             self.subscribing.unsubscribe(subscription)
         for tree in list(self.trees.values()):
+            self._end_stream(tree)
             tree.keeping_until = None
             if tree.root is not None:
                 self.leadership_transfer.resign(tree)
             self.children.dismiss(tree)
             self.membership.leave_if_idle(tree)
         self.leadership_transfer.leave()
+
+    def _end_stream(self, tree: Tree) -> None:
+        """This peer publishes no more: its stream ends, and the parent is told where."""
+        self.intake.seal(Seal(tree.topic))
+        self.source_streams.close(tree)
+        if tree.sources.mine:
+            self.progress.tell(tree)
+            for contact in tree.neighbours():
+                self.streams.hurry(contact.node_id)
 
     # ---- upcalls of the overlay
 

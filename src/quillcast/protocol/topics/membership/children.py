@@ -101,6 +101,7 @@ class ChildrenTables:
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
+        self._dismiss_mistaken(tree)
         self.placement.install(tree)
         for join in list(tree.waiting.values()):
             del tree.waiting[join.child.node_id]
@@ -112,6 +113,13 @@ class ChildrenTables:
         for child in tree.children.values():
             tree.flow.serve(child.channel)
 
+    def _dismiss_mistaken(self, tree: Tree) -> None:
+        """Children that joined before it was known that sources number the topic's events join anew."""
+        for node, child in list(tree.children.items()):
+            if tree.descriptor.settings.by_source and not isinstance(child, SourcesChild):
+                self.host.send(child.contact, Orphaned([tree.topic]))
+                self.remove(tree, node, "refused", lease=True)
+
     def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
         """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
         contact = join.child
@@ -122,7 +130,7 @@ class ChildrenTables:
         start = _start_for(tree, join)
         starts = self._starts_for(tree, join)
         self._send_accepted(tree, join, start, starts, gone)
-        child = self.enter(tree, contact, start, starts, sends_only=join.sends_only)
+        child = self.enter(tree, contact, start, starts, join)
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
         self.heard_from(tree, child)
@@ -173,9 +181,7 @@ class ChildrenTables:
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 
-    def enter(
-        self, tree: Tree, contact: Contact, start: int, starts: Starts = (), *, sends_only: bool = False
-    ) -> Child:
+    def enter(self, tree: Tree, contact: Contact, start: int, starts: Starts = (), join: Join | None = None) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on.
 
         And from one of each stream of a source, unless it only publishes.
@@ -185,10 +191,11 @@ class ChildrenTables:
         tree.serve_from(start)
         cursor = tree.flow.first_over(start)
         if tree.descriptor.settings.by_source:
+            sends_only = join is not None and join.sends_only
             child: Child = SourcesChild(self.host, contact, cursor, tree.term, start, sends_only=sends_only)
         else:
             child = Child(self.host, contact, cursor, tree.term, start)
-        self.source_streams.joined(tree, child, starts)
+        self.source_streams.joined(tree, child, starts, [term for term, *_ in join.streams] if join is not None else ())
         former = tree.children.get(node)  # its Join may come twice
         lease = tree.came_back(node) or former
         tree.enter(child)

@@ -81,20 +81,13 @@ class Reporting:
         child.note_report(report)
         tree.speaks_here(sender.node_id)
         if report.term == tree.term:
-            tree.catch_up(child, report.acknowledged, self.host.now())
-            self._cut_below(tree, child)
+            tree.catch_up(child, self.host.now())
+            cut_below(self.host, tree, child)
         if first or report.newcomers:
             self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
         if tree.root is not None:
             self.progress.advance_stable(tree, self.host.now())  # publishers wait for this word
-
-    def _cut_below(self, tree: Tree, child: Child) -> None:
-        """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else."""
-        mark = child.cut.mark if child.cut is not None else 0
-        if child.acknowledged < mark <= child.frontier and child.cut_requested_to < mark:
-            child.cut_requested_to = mark
-            self.host.send(child.contact, CutLeases(tree.topic, tree.term, mark))
 
     def take_up_parent(self, tree: Tree, parent: Contact) -> None:
         """A new parent's report may have come before its answer to the Join; it will not repeat it either."""
@@ -149,3 +142,11 @@ class Reporting:
             if report.frontier > tree.frontier:
                 self.carry_out(GapNoticed(topic))
             self.progress.stable_to(tree, report.stable)
+
+
+def cut_below(host: Host, tree: Tree, child: Child) -> None:
+    """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else."""
+    mark = child.cut.mark if child.cut is not None else 0
+    if child.acknowledged < mark <= child.frontier and child.cut_requested_to < mark:
+        child.cut_requested_to = mark
+        host.send(child.contact, CutLeases(tree.topic, tree.term, mark))

@@ -7,6 +7,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.membership.reporting import cut_below
 from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
@@ -72,12 +73,20 @@ class StreamReporting:
             return
         elif self._known(tree, term) is not None:
             child.streams = {**child.streams, term: report}
+            self._note_progress(tree, child)
             if report.end is not None:
                 tree.sources.states[term].close(report.end)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
                 stream.via = child.contact.node_id
             self._heard_of(tree, term, max(report.frontier, report.reach), report.frontier)
         self._news(tree, term)
+
+    def _note_progress(self, tree: Tree, child: SourcesChild) -> None:
+        """How many events of all streams came to a child, and to all below it: is its lease to be cut, or no more?"""
+        fronts = {term: report.frontier for term, report in child.streams.items()}
+        child.note_streams(tree.reached(child.needed_from), tree.reached(fronts.get))
+        tree.catch_up(child, self.host.now())
+        cut_below(self.host, tree, child)
 
     def _known(self, tree: Tree, term: Term) -> SourceState | None:
         """What is known of a stream that goes on; None if there is no room for it."""

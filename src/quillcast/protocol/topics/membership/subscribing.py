@@ -92,7 +92,7 @@ class Subscribing:
         tree = self.trees.by_topic.get(subscription.topic)
         channel, first = subscription.channel, subscription.channel.cursor
         if tree is not None and tree.flow.serve(channel):
-            tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
+            tree.catch_up(subscription, self.host.now())
             self.source_streams.touch(tree)
             self.progress.moved(tree, tree.flow.log.bytes_between(first, channel.cursor))
 

@@ -157,6 +157,22 @@ class SourcesChild(Child):
         super().__init__(host, contact, cursor, term, acknowledged)
         self.sends_only, self.streams = sends_only, EMPTY
 
+    def note_report(self, report: ChildReport) -> None:
+        """What the child says of itself. Its events are counted in all streams together (`note_streams`)."""
+        acknowledged, frontier = self.acknowledged, self.frontier
+        super().note_report(report)
+        self.acknowledged, self.frontier = acknowledged, frontier
+
+    def note_streams(self, acknowledged: int, frontier: int) -> None:
+        """So many events of all streams reached everybody below the child, and the child itself."""
+        now = self.moved_at if acknowledged <= self.acknowledged else self.host.now()
+        self.moved_at, self.acknowledged = now, acknowledged
+        if frontier > self.frontier:
+            self.frontier_moved_at = self.host.now()
+        self.frontier = frontier
+        if acknowledged >= self.cut_requested_to:
+            self.cut_requested_to = 0
+
 
 class OrphanedLease:
     """A child that was lost or moved: its last report holds stability back until its lease has passed.

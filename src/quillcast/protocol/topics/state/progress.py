@@ -129,7 +129,7 @@ class Progress:
         over = self.source_streams.finished(tree)
         for term, end in over:
             self.source_streams.conclude(tree, term, end)
-        if over:
+        if self.source_streams.handed_over(tree) or over:
             self.carry_out(LeaveIfIdle(tree))
 
     def _trim(self, tree: Tree) -> int:

@@ -4,7 +4,7 @@ The whole life of a stream is in docs/decisions/admission-at-the-source.md. Topi
 no such streams, so that nothing here asks which kind a topic is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
@@ -132,12 +132,19 @@ class SourceStreams:
             state.above = None
         self.parted(tree, parent)
 
-    def joined(self, tree: Tree, child: Child, starts: Starts) -> None:
-        """A child was entered in the table, and is owed each stream from an index on."""
+    def joined(self, tree: Tree, child: Child, starts: Starts, known: Container[Term]) -> None:
+        """A child was entered in the table, and is owed each stream from an index on.
+
+        What it has of streams that it knew says nothing of those below it: until it reports, only what is stable counts
+        as acknowledged.
+        """
         if not isinstance(child, SourcesChild):
             return
         owed = {term: start for term, start, _ in starts}
-        child.streams = {term: StreamUp(start, start, start) for term, start in owed.items()}
+        child.streams = {
+            term: StreamUp(min(start, tree.flow.others[term].stable) if term in known else start, start, start)
+            for term, start in owed.items()
+        }
         child.channel.cursor = max(tree.flow.log.base, tree.flow.first_beyond(owed))
         self.touch(tree)
 
@@ -169,9 +176,7 @@ class SourceStreams:
     def _start_of(self, tree: Tree, stream: Stream, *, new: bool, earliest: bool) -> int:
         if not new:
             return 0
-        frontier = tree.flow.front(stream.term) or 0
-        oldest = next(tree.flow.log.of(stream.term), None) if earliest else None
-        return min(oldest.envelope.first, frontier) if oldest is not None else frontier
+        return tree.flow.kept_from(stream.term) if earliest else tree.flow.front(stream.term) or 0
 
     def begin_at(self, tree: Tree, *, earliest: bool) -> list[tuple[Term, int]]:
         """Where a subscription here begins in each stream: at the frontier, this peer's or the parent's."""
@@ -322,10 +327,22 @@ class SourceStreams:
         taken = min([tree.flow.front(term) or 0, *(each.frontier(term) for each in tree.subscriptions)])
         return told and tree.flow.others[term].stable >= end and taken >= end
 
+    def handed_over(self, tree: Tree) -> bool:
+        """Does the parent have what this peer's ended streams held, and know their ends? Then this peer may leave."""
+        known = [term for term in tree.sources.mine if self._parent_has(tree.sources.states[term])]
+        for term in known:
+            del tree.sources.mine[term]
+        return bool(known)
+
+    def _parent_has(self, state: SourceState) -> bool:
+        above = state.above
+        return state.closed and above is not None and above.closed and above.frontier >= (state.end or 0)
+
     def conclude(self, tree: Tree, term: Term, end: int) -> None:
         """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
         state = tree.sources.states.pop(term)
         tree.sources.mine.pop(term, None)
+        tree.sources.over += end
         tree.flow.conclude(term, end)
         for subscription in tree.subscriptions:
             subscription.forget(lambda other: other != term)

@@ -28,13 +28,14 @@ class SourceState:
 class Sources:
     """The streams of a topic whose events are numbered by their sources."""
 
-    __slots__ = ("changed", "mine", "own", "partitioned", "served", "states", "up")
+    __slots__ = ("changed", "mine", "over", "own", "partitioned", "served", "states", "up")
 
     def __init__(self) -> None:
         self.states: dict[Term, SourceState] = {}
         self.changed: dict[Term, None] = {}  # to be told to the neighbours
         self.own: Source | None = None  # the stream of this peer's publishers
         self.mine: dict[Term, None] = {}  # that one, and those it had before that are not over
+        self.over = 0  # events of streams that are over
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes

@@ -1,6 +1,7 @@
 """One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.interning import EMPTY
@@ -332,7 +333,7 @@ class Tree:
             for node in [node for node, lease in self.orphaned_leases.items() if lease is holder]:
                 del self.orphaned_leases[node]
         elif isinstance(holder, Child | Subscription):
-            holder.cut = Cut(self.frontier, now, catch_up_s)
+            holder.cut = Cut(self.total, now, catch_up_s)
 
     def forgive_cuts(self) -> None:
         """A new term begins: nobody is behind in it."""
@@ -361,9 +362,20 @@ class Tree:
         """This peer is responsible for the current term from this index on, if not from an earlier one."""
         self.flow.current.start = min(self.flow.current.start, start)
 
-    def catch_up(self, holder: "Subscription | Child", position: int, now: float) -> None:
-        """Somebody has come to a position: if its lease was ended, does it keep up again?"""
-        if holder.cut is not None and holder.cut.is_over(position, self.frontier, now):
+    @property
+    def total(self) -> int:
+        """Events that came here without a gap, in all live streams together and in those of sources that are over."""
+        return self.frontier + self.sources.over + sum(self.flow.front(term) or 0 for term in self.flow.others)
+
+    def reached(self, position: Callable[[Term], int | None]) -> int:
+        """Of these events, those that somebody has that is at a position in each live stream."""
+        return self.total - sum(
+            max(0, (self.flow.front(term) or 0) - (position(term) or 0)) for term in self.flow.live_terms()
+        )
+
+    def catch_up(self, holder: "Subscription | Child", now: float) -> None:
+        """Somebody has come further: if its lease was ended, does it keep up again?"""
+        if holder.cut is not None and holder.cut.is_over(self.reached(holder.needed_from), self.total, now):
             holder.cut = None
 
     def trim(self, now: float) -> int:
@@ -379,28 +391,33 @@ class Tree:
         needs = (position for position, _ in self.needs(now, term))
         return self.flow.release(min([stream.stable, self.flow.front(term) or 0, *needs]), term=term)
 
-    def shed(self, now: float, goal_bytes: int) -> int:
-        """Discard copies that no lease here needs, down to a goal, because the budget is used up.
+    def shed(self, now: float, goal_bytes: int, term: Term) -> int:
+        """Discard copies of a live term that no lease here needs, down to a goal, because the budget is used up.
 
-        A root's are the originals, so it keeps what is not stable.
+        A root's or source's are the originals, so it keeps what is not stable.
         """
-        needs = [position for position, holder in self.kept_for(now) if not holder.is_cut]
-        below = min([self.frontier, *needs])
-        return self.flow.release(below if self.root is None else min(below, self.root.stable), goal_bytes)
+        needs = [position for position, holder in self.kept_for(now, term) if not holder.is_cut]
+        below, stream = min([self.flow.front(term) or 0, *needs]), self.flow.live(term)
+        if stream is not None and (self.root is not None or term in self.sources.mine):
+            below = min(below, stream.stable)
+        return self.flow.release(below, goal_bytes, term=term)
 
-    def kept_for(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
-        """The leases that need what is kept here when there is no room for more, and from which index on."""
+    def kept_for(self, now: float, term: Term) -> Iterator[tuple[int, LeaseHolder]]:
+        """The leases that need what is kept here of a live term when there is no room, and from which index on."""
         for holder in self.holders(now):
-            position = holder.kept_from(self.term, at_root=self.root is not None)
+            position = holder.kept_from(term, at_root=self.root is not None)
             if position is not None:
                 yield position, holder
 
     def last(self, now: float) -> LeaseHolder | None:
         """The lease that needs the most of what is kept here, stalled ones first; None if none is behind."""
+        at_root, total = self.root is not None, self.total
         behind = [
             (not holder.is_stalled(now), position, holder)
-            for position, holder in self.kept_for(now)
-            if position < self.frontier and not holder.is_cut
+            for holder in self.holders(now)
+            if holder.kept_from(self.term, at_root=at_root) is not None
+            and (position := self.reached(partial(holder.kept_from, at_root=at_root))) < total
+            and not holder.is_cut
         ]
         return min(behind, key=lambda need: need[:2])[2] if behind else None
 
