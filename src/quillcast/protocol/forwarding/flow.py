@@ -101,6 +101,11 @@ class Flow:
     def _stream(self, term: Term) -> Stream | None:
         return self.live(term) or self.past.get(term)
 
+    def stable_below(self, term: Term) -> int:
+        """The index of a live term below which its root declared it stable."""
+        stream = self.live(term)
+        return stream.stable if stream is not None else 0
+
     def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
         """A new term follows the current one, which went up to `known_end` and is kept until `until`."""
         if self.begun:

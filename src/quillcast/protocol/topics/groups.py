@@ -11,7 +11,7 @@ from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Ring
-from quillcast.protocol.topics.state.source_streams import SourceStreams
+from quillcast.protocol.topics.state.source_streams import SourceStreams, known_end
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -26,7 +26,7 @@ class TreeGroup:
         self.source_streams = source_streams
 
     def known_end(self, term: Term) -> int:
-        return self.source_streams.known_end(self.tree, term) if term.of_source else self.tree.known_end
+        return known_end(self.tree, term) if term.of_source else self.tree.known_end
 
     def upstream(self, term: Term) -> Contact | None:
         return self.source_streams.towards(self.tree, term) if term.of_source else self.tree.parent

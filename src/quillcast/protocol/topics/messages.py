@@ -222,6 +222,8 @@ class Laggards(Message, frozen=True, tag=57):
     number: Number = 0
     publisher: WireId = bytes(16)
     sequence: Number = 0
+    up: bool = False
+    """It is on its way from the event's source to the root, where the walk begins."""
 
 
 class Lagging(Message, frozen=True, tag=58):
@@ -300,6 +302,10 @@ class Branch(Message, frozen=True, tag=60):
     """Events that the topic is known to have had, of earlier terms too."""
     descriptor: Descriptor | None = None
     """The topic, as its root or the peer closest to it knows it."""
+    streams: Number = 0
+    """The streams of sources that go on here."""
+    source: bool = False
+    """Does it number the events of publishers of its own?"""
 
 
 class CutLeases(Message, frozen=True, tag=68):

@@ -147,6 +147,7 @@ class Reporting:
 def cut_below(host: Host, tree: Tree, child: Child) -> None:
     """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else."""
     mark = child.cut.mark if child.cut is not None else 0
-    if child.acknowledged < mark <= child.frontier and child.cut_requested_to < mark:
+    acknowledged, frontier = child.progress
+    if acknowledged < mark <= frontier and child.cut_requested_to < mark:
         child.cut_requested_to = mark
         host.send(child.contact, CutLeases(tree.topic, tree.term, mark))

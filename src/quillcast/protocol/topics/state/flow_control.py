@@ -315,7 +315,7 @@ def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | OrphanedLease]":
     """The leases of a peer in a topic, where they hold it back."""
     child, lease = tree.children.get(node), tree.orphaned_leases.get(node)
-    if child is not None and not child.is_cut and child.frontier < tree.total and child.is_stalled(now):
+    if child is not None and not child.is_cut and child.progress[1] < tree.total and child.is_stalled(now):
         yield child
     if lease is not None:
         yield lease

@@ -98,9 +98,14 @@ class Child(PeerSink):
         if frontier > self.frontier:
             self.frontier_moved_at = self.host.now()
         self.frontier = frontier
-        if self.acknowledged >= self.cut_requested_to:
+        if self.progress[0] >= self.cut_requested_to:
             self.cut_requested_to = 0
         self.spoken = SINCE
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How far all below it came, and how far it came itself."""
+        return self.acknowledged, self.frontier
 
     def reach(self, term: Term) -> int:
         """How far a term came to it, or below it."""
@@ -111,7 +116,7 @@ class Child(PeerSink):
 
     def keeps_up(self, frontier: int, now: float) -> bool:
         """Does the child itself keep up? Its reports are a moment behind, so it counts that it moved on lately."""
-        return self.frontier >= frontier or now - self.frontier_moved_at < CATCH_UP_S
+        return self.progress[1] >= frontier or now - self.frontier_moved_at < CATCH_UP_S
 
     def take_up(self, report: ChildReport) -> None:
         """It reported this before it was entered here, and will not repeat it.
@@ -149,29 +154,29 @@ class Child(PeerSink):
 class SourcesChild(Child):
     """A child in a topic whose events are numbered by their sources."""
 
-    __slots__ = ("sends_only", "streams")
+    __slots__ = ("acknowledged_events", "events", "sends_only", "streams")
 
     def __init__(
         self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int, *, sends_only: bool
     ) -> None:
         super().__init__(host, contact, cursor, term, acknowledged)
         self.sends_only, self.streams = sends_only, EMPTY
+        self.acknowledged_events = self.events = 0
 
-    def note_report(self, report: ChildReport) -> None:
-        """What the child says of itself. Its events are counted in all streams together (`note_streams`)."""
-        acknowledged, frontier = self.acknowledged, self.frontier
-        super().note_report(report)
-        self.acknowledged, self.frontier = acknowledged, frontier
-
-    def note_streams(self, acknowledged: int, frontier: int) -> None:
-        """So many events of all streams reached everybody below the child, and the child itself."""
-        now = self.moved_at if acknowledged <= self.acknowledged else self.host.now()
-        self.moved_at, self.acknowledged = now, acknowledged
-        if frontier > self.frontier:
-            self.frontier_moved_at = self.host.now()
-        self.frontier = frontier
+    def note_streams(self, acknowledged: int, events: int) -> None:
+        """So many events of all streams reached everybody below the child, and the child itself (`Tree.total`)."""
+        now = self.host.now()
+        if acknowledged > self.acknowledged_events:
+            self.moved_at = now
+        if events > self.events:
+            self.frontier_moved_at = now
+        self.acknowledged_events, self.events = acknowledged, events
         if acknowledged >= self.cut_requested_to:
             self.cut_requested_to = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self.acknowledged_events, self.events
 
 
 class OrphanedLease:

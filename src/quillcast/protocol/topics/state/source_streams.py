@@ -225,7 +225,7 @@ class SourceStreams:
             return
         report = encode(
             StreamDown(
-                tree.flow.front(term) or 0, self.known_end(tree, term), stream.stable, state.end, state.closed,
+                tree.flow.front(term) or 0, known_end(tree, term), stream.stable, state.end, state.closed,
                 tree.sources.partitioned,
             )
         )  # fmt: skip
@@ -246,11 +246,6 @@ class SourceStreams:
         if own is not None and own.term == term:
             return True
         return any(report.alive for child in tree.children.values() if (report := child.streams.get(term)) is not None)
-
-    def known_end(self, tree: Tree, term: Term) -> int:
-        """How far a stream is known to have gone."""
-        state = tree.sources.states[term]
-        return max(_reach(tree, term), state.end or 0, state.above.reach if state.above is not None else 0)
 
     def towards(self, tree: Tree, term: Term) -> Contact | None:
         """The neighbour in whose direction the source is; the parent, if it is nowhere below."""
@@ -297,7 +292,7 @@ class SourceStreams:
         elif state.gone_since is None:
             state.gone_since = now
         elif state.end is None and now >= max(state.gone_since, root.began_at) + self.config.lease_s:
-            state.end = self.known_end(tree, term)
+            state.end = known_end(tree, term)
             self.host.trace(Mark("stream_ended"))
             self._news(tree, term)
 
@@ -360,6 +355,12 @@ class SourceStreams:
         """A child speaks of a stream that is over here."""
         end = tree.flow.forgotten[term]
         self.streams.put(child, stream_key(tree.topic, term), encode(_over(end, closed=False)))
+
+
+def known_end(tree: Tree, term: Term) -> int:
+    """How far a stream is known to have gone."""
+    state = tree.sources.states[term]
+    return max(_reach(tree, term), state.end or 0, state.above.reach if state.above is not None else 0)
 
 
 def _over(end: int, *, closed: bool) -> StreamDown:
