@@ -40,6 +40,9 @@ class Circle:
     def upstream(self, term: Term) -> Contact | None:
         return self.above
 
+    def is_source(self, term: Term) -> bool:
+        return False
+
     def decides(self, term: Term) -> bool:
         return self.last_word
 

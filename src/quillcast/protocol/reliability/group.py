@@ -31,7 +31,14 @@ class Group(Protocol):
         ...
 
     def upstream(self, term: Term) -> Contact | None:
-        """The member that passes a live term on to this peer. What it released is not coming any more."""
+        """The member that passes a live term on to this peer. What it released is not coming any more.
+
+        For the term of a source, the member in its direction. It keeps copies only, so that the source is asked, too.
+        """
+        ...
+
+    def is_source(self, term: Term) -> bool:
+        """Does this peer itself number the events of a term?"""
         ...
 
     def decides(self, term: Term) -> bool:

@@ -31,6 +31,9 @@ class TreeGroup:
     def upstream(self, term: Term) -> Contact | None:
         return self.source_streams.towards(self.tree, term) if term.of_source else self.tree.parent
 
+    def is_source(self, term: Term) -> bool:
+        return term in self.tree.sources.mine
+
     def decides(self, term: Term) -> bool:
         return term.of_source and self.source_streams.ends_here(self.tree, term)
 

@@ -7,7 +7,7 @@ from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
-from quillcast.core.trace import Subscribed, Unsubscribed
+from quillcast.core.trace import StreamOwed, Subscribed, Unsubscribed
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.loss_reports import TellLosses
 from quillcast.protocol.forwarding.subscriber import Subscriber
@@ -127,12 +127,15 @@ class Subscribing:
         edge.begin(tree.term, first)
         for term, past in tree.flow.past.items():
             edge.owe(term, past.end, past.stable)
-        for term, start in self.source_streams.begin_at(tree, earliest=edge.wish.start == "earliest"):
+        starts = self.source_streams.begin_at(tree, earliest=edge.wish.start == "earliest")
+        for term, start in starts:
             edge.begin(term, start)
         edge.channel.cursor = tree.flow.first_over(first)
         tree.start(edge)
         owed = "reliable" if edge.ordered else "best_effort"
         self.host.trace(Subscribed(tree.topic, tree.term, first, edge.number, owed))
+        for term, start in starts:
+            self.host.trace(StreamOwed(tree.topic, term, start, edge.number))
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
             edge.miss(gone or tree.flow.gone(first))

@@ -5,7 +5,7 @@ from functools import partial
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.interning import EMPTY
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import Flow
@@ -400,7 +400,17 @@ class Tree:
         below, stream = min([self.flow.front(term) or 0, *needs]), self.flow.live(term)
         if stream is not None and (self.root is not None or term in self.sources.mine):
             below = min(below, stream.stable)
+        elif term in self.flow.others:
+            below = min(below, self._kept_above(term))
         return self.flow.release(below, goal_bytes, term=term)
+
+    def _kept_above(self, term: Term) -> int:
+        """How far the parent has a source's stream: what comes to it from here is kept until then."""
+        parent = self.parent.node_id if self.parent is not None else b""
+        above = self.sources.states[term].above
+        if parent and self.flow.others[term].via == parent:
+            return NUMBER_MAX
+        return above.frontier if above is not None else 0
 
     def kept_for(self, now: float, term: Term) -> Iterator[tuple[int, LeaseHolder]]:
         """The leases that need what is kept here of a live term when there is no room, and from which index on."""
