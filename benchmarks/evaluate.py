@@ -9,6 +9,10 @@ With --cores the trees stage of one experiment (default: internet-1m) runs on `l
 each time in a new process that takes over all that went before. Printed are the median of the pairs' ratios, and beside
 it what two processes gain on this machine at all: the same kernels, half of the groups in each, one after the other
 against both at once, without Spark. Other work on the machine spoils the clock; `machine_cpu_s` tells of it.
+
+With --aims policies are held to their aims on seeds that nothing was tuned on, in this process, without Spark: a row
+for each policy with the least, the median, the 90th percentile and the greatest of each figure over the seeds. --seeds
+names others.
 """
 
 import argparse
@@ -21,12 +25,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 SIZES = {"scribe-2002": (100_000, 1500), "internet-1m": (1_000_000, 15_000), "internet-10m": (10_000_000, 15_000)}
 QUICK = {"scribe-2002": (20_000, 300)}
 CURVE, CURVE_GROUPS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), 1500
+AIMS: dict[tuple[str, str], dict[str, float]] = {
+    ("scoped+improve", "root"): {"rad_worst": 1.5},
+    ("scoped+improve+source", "members"): {"rad_median": 1.25, "children_max": 16, "messages_over_ip": 1.9},
+}
+"""By policy and publishers, the most that a figure may be on any seed."""
+
+AIM_SEEDS = range(3001, 3051)
 KERNEL_STAGES = ("trees", "delays", "stress")
 
 Row = dict[str, Any]
@@ -56,6 +69,54 @@ def measure(experiment: str, peers: int, groups: int, master: str, policies: str
         "peak_rss_bytes": result["peak_rss_bytes"],
         **stages,
     }
+
+
+def measure_aims(seeds: Sequence[int]) -> list[Row]:
+    """The policies with aims, on the deployment of `scribe-2002` with each of these seeds."""
+    from figures import costs, deployed
+
+    from quillcast.evaluation import experiment
+
+    told: dict[tuple[str, str], list[Row]] = {each: [] for each in AIMS}
+    for seed in seeds:
+        with deployed(experiment.load("scribe-2002").with_(seed=seed)) as made:
+            for (policy, publishers), rows in told.items():
+                rows.append(aimed(costs(policy, replace(made, publishers=publishers))))
+                print(f"seed {seed}, {policy} from {publishers}: {rows[-1]}", file=sys.stderr, flush=True)
+    return [
+        {
+            "system": "quillcast",
+            "experiment": "aims",
+            "policy": policy,
+            "publishers": publishers,
+            "seeds": list(seeds),
+            "aims": (aims := AIMS[policy, publishers]),
+            "kept": sum(all(row[name] <= most for name, most in aims.items()) for row in rows),
+            **{name: spread([row[name] for row in rows]) for name in rows[0]},
+        }
+        for (policy, publishers), rows in told.items()
+    ]
+
+
+def aimed(costs: Row) -> Row:
+    """What is told of a seed, from the figures of a policy."""
+    pairs = {"rad": ("median", "worst"), "rmd": ("median", "worst"), "entries": ("mean", "median", "max")}
+    spelt = {f"{name}_{part}": costs[name][at] for name, parts in pairs.items() for at, part in enumerate(parts)}
+    return spelt | {name: costs[name] for name in ("children_max", "messages_over_ip", "core_link_over_ip")}
+
+
+def spread(values: list[float]) -> list[float]:
+    """The least, the median, the nine tenths' and the greatest of them."""
+    ordered = sorted(values)
+    middle = statistics.median(ordered)
+    return [round(value, 3) for value in (ordered[0], middle, ordered[len(ordered) * 9 // 10], ordered[-1])]
+
+
+def told_aims(row: Row) -> str:
+    """A row for people."""
+    figures = [name for name, value in row.items() if isinstance(value, list) and name != "seeds"]
+    spelt = "; ".join(f"{name} {' '.join(map(str, row[name]))}" for name in figures)
+    return f"{row['policy']} from {row['publishers']}, aims kept on {row['kept']} of {len(row['seeds'])} seeds: {spelt}"
 
 
 def machine_busy_s() -> float:
@@ -224,10 +285,19 @@ def main() -> None:
     parser.add_argument("--policies", default="scribe", help="with commas")
     parser.add_argument("--cores", action="store_true", help="trees on local[1] and local[2] by turns instead")
     parser.add_argument("--pairs", type=int, default=5, help="of such turns")
+    parser.add_argument("--aims", action="store_true", help="figures with aims on many seeds instead")
+    parser.add_argument("--seeds", type=int, nargs="+", default=AIM_SEEDS, help="of --aims")
     parser.add_argument("--kernels", nargs=2, metavar=("RUN", "HALF"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.kernels:
         grow_when_told(Path(options.kernels[0]), int(options.kernels[1]))
+        return
+    if options.aims:
+        rows = measure_aims(options.seeds)
+        for row in rows:
+            print(told_aims(row), file=sys.stderr if options.json else sys.stdout)
+        if options.json:
+            print(json.dumps({"benchmark": "evaluate --aims", "results": rows}))
         return
     if options.cores:
         name = (options.experiments or ["internet-1m"])[0]

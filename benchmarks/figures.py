@@ -10,17 +10,20 @@ import itertools
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from quillcast.evaluation import deployment, experiment, metrics, policies, stages
+from quillcast.evaluation import deployment, experiment, policies, stages, sums
 from quillcast.evaluation.chance import mix
 from quillcast.evaluation.columns import column
-from quillcast.evaluation.network import Tree
+from quillcast.evaluation.report.figures import RATIOS
 from quillcast.evaluation.routing.pastry import route
 from quillcast.evaluation.treetable import tree_rows
 
@@ -34,54 +37,72 @@ Row = dict[str, Any]
 
 def figures(asked: experiment.Experiment) -> Row:
     """The figures of the first policy of an experiment."""
-    with tempfile.TemporaryDirectory() as folder:
-        for part, make in deployment.MAKERS.items():
-            make(asked, Path(folder), Path(folder, part))
-        deployed = deployment.Deployment(deployment.Shipped(folder), asked.seed)
-        policy, arrays = policies.parse(asked.policies[0]), deployed.arrays()
-        groups = range(len(arrays.workload))
-        load = policy.load(arrays.tables, map(deployed.group, groups)) if policy.needs_load else None
-        built = [(number, policy.trees(arrays.tables, deployed.group(number), load)) for number in groups]
+    with deployed(asked) as made:
         return {
             "policy": asked.policies[0],
             "topology": asked.topology,
             "quality": asked.overlay.quality,
             "leaf_set_size": asked.overlay.leaf_set_size,
+            "publishers": asked.workload.publishers,
             "seed": asked.seed,
-            **_delays(built, deployed),
-            **_stress(built, arrays),
-            **_hops(arrays),
+            **costs(asked.policies[0], made),
+            **_hops(made.arrays()),
         }
 
 
-def _delays(built: list[tuple[int, list[Tree]]], deployed: deployment.Deployment) -> Row:
-    rows = tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees))
-    told = list(stages.measure(rows, deployed, "root"))
-    rad, rmd = (np.concatenate([column(batch, name) for batch in told]) for name in ("rad", "rmd"))
-    children = max(int(column(batch, "children_max").max()) for batch in told)
-    return {
-        "rad": [round(float(np.nanmedian(rad)), 3), round(float(np.nanmax(rad)), 3)],
-        "rmd": [round(float(np.nanmedian(rmd)), 3), round(float(np.nanmax(rmd)), 3)],
-        "children_max": children,
+@contextmanager
+def deployed(asked: experiment.Experiment) -> Iterator[deployment.Deployment]:
+    """The deployment of an experiment, in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part, make in deployment.MAKERS.items():
+            make(asked, Path(folder), Path(folder, part))
+        yield deployment.Deployment(deployment.Shipped(folder), asked.seed, asked.workload.publishers)
+
+
+def costs(name: str, made: deployment.Deployment) -> Row:
+    """Delays and loads of a policy."""
+    policy, (_, _, tables, workload) = policies.parse(name), made.arrays()
+    most = getattr(policy.kernel, "members_max", None) or len(tables.ids)
+    groups = np.flatnonzero(workload.sizes <= most).tolist()
+    for number in groups[-1:]:
+        policy.trees(tables, made.group(number), policy.load(tables, []) if policy.needs_load else None)  # compiled
+    began_s = time.perf_counter()
+    load = policy.load(tables, map(made.group, groups)) if policy.needs_load else None
+    built = [(number, policy.trees(tables, made.group(number), load)) for number in groups]
+    seconds = time.perf_counter() - began_s
+    rows = list(tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees)))
+    joins = sum(int(tree.joins.sum()) for _, trees in built for tree in trees) / int(workload.sizes[groups].sum())
+    told = {"groups": len(groups), "seconds": round(seconds, 1), "joins": round(joins, 2)}
+    return told | _delays(rows, made) | _stress(rows, made)
+
+
+def _delays(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
+    told = list(stages.measure(iter(rows), made))
+    ratios = {name: np.concatenate([column(batch, name) for batch in told]) for name in RATIOS}
+    spread = {
+        name: [round(float(np.nanmedian(each)), 3), round(float(np.nanmax(each)), 3)] for name, each in ratios.items()
     }
+    return spread | {"children_max": max(int(column(batch, "children_max").max()) for batch in told)}
 
 
-def _stress(built: list[tuple[int, list[Tree]]], arrays: deployment.Arrays) -> Row:
+def _stress(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
+    """Sums over all groups, as tasks of the stage `stress` hand them on."""
+    arrays = made.arrays()
     peers, links = len(arrays.peers), len(arrays.topology.link_ends)
-    tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
-    forwarded, access, ip_access = np.zeros((3, peers))
-    core, ip_core = np.zeros((2, links))
-    for _, trees in built:
-        for tree in trees:
-            metrics.add_node_stress(tree, tables, entries, forwarded)
-            metrics.add_link_stress(arrays.topology, arrays.peers, tree, core, access)
-        first = trees[0]
-        members = first.nodes[first.member]
-        metrics.ip_link_stress(arrays.topology, arrays.peers, int(first.nodes[0]), members, ip_core, ip_access)
+    added = {"peer": np.zeros((7, peers)), "link": np.zeros((2, links))}
+    first_block = {"peer": 0, "link": sums.blocks(peers)}
+    for batch in stages.burden(iter(rows), made):
+        for row in batch.to_pylist():
+            numbers, values = sums.unpacked(row)
+            first = (row["block"] - first_block[row["kind"]]) * sums.BLOCK
+            added[row["kind"]][:, first + numbers.astype(np.int64)] += values
+    tables, entries, _, state, _, access, ip_access = added["peer"]
+    core, ip_core = added["link"]
     over_ip = (core.sum() + access.sum()) / (ip_core.sum() + ip_access.sum())
     return {
         "tables": [round(float(tables.mean()), 2), float(np.median(tables)), int(tables.max())],
         "entries": [round(float(entries.mean()), 2), float(np.median(entries)), int(entries.max())],
+        "state": [round(float(state.mean()), 2), float(np.median(state)), int(state.max())],
         "messages_over_ip": round(float(over_ip), 3),
         "core_link_over_ip": round(float(core.max() / ip_core.max()), 2) if links else None,
     }
@@ -100,26 +121,31 @@ def _hops(arrays: deployment.Arrays) -> Row:
 def wanted(options: argparse.Namespace) -> Iterator[experiment.Experiment]:
     """The experiments to run."""
     plain = experiment.load("scribe-2002")
-    plain = msgspec.structs.replace(plain, policies=(options.policy,), published=())
-    asked = (options.topology, options.quality, options.leaf_set_size, options.digit_bits)
-    if any(values is not None for values in (*asked, options.seeds)):
+    plain = msgspec.structs.replace(plain, published=())
+    if options.publishers:
+        workload = msgspec.structs.replace(plain.workload, publishers=options.publishers)
+        plain = msgspec.structs.replace(plain, workload=workload)
+    chosen = (options.topology, options.quality, options.leaf_set_size, options.digit_bits, options.seeds)
+    if any(values is not None for values in chosen) or options.policy != ["scribe"]:
         combinations: Any = itertools.product(
             options.topology or ["transit-stub"], options.quality or ["ideal"], options.leaf_set_size or [16],
-            options.digit_bits or [4], options.seeds or [1],
+            options.digit_bits or [4], options.seeds or [1], options.policy,
         )  # fmt: skip
     else:
-        combinations = [("transit-stub", quality, 16, 4, 1) for quality in QUALITIES]
-        combinations += [(topology, "ideal", 16, 4, 1) for topology in TOPOLOGIES[1:]]
-        combinations += [("transit-stub", "ideal", size, 4, 1) for size in LEAF_SETS if size != 16]
-    for topology, quality, leaf_set_size, digit_bits, seed in combinations:
+        combinations = [("transit-stub", quality, 16, 4, 1, "scribe") for quality in QUALITIES]
+        combinations += [(topology, "ideal", 16, 4, 1, "scribe") for topology in TOPOLOGIES[1:]]
+        combinations += [("transit-stub", "ideal", size, 4, 1, "scribe") for size in LEAF_SETS if size != 16]
+    for topology, quality, leaf_set_size, digit_bits, seed, policy in combinations:
         overlay = experiment.Overlay(quality=quality, leaf_set_size=leaf_set_size, digit_bits=digit_bits)
-        yield msgspec.structs.replace(plain, topology=topology, seed=seed, overlay=overlay).checked("the options")
+        asked = msgspec.structs.replace(plain, policies=(policy,), topology=topology, seed=seed, overlay=overlay)
+        yield asked.checked("the options")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    parser.add_argument("--policy", default="scribe")
+    parser.add_argument("--policy", nargs="+", default=["scribe"])
+    parser.add_argument("--publishers", choices=["root", "creator", "members"])
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--topology", nargs="+", metavar="NAME")
     parser.add_argument("--quality", nargs="+")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 
@@ -138,62 +139,83 @@ def bayeux(tables: Tables, group: Group) -> tuple[Parents, Counter[int], Counter
 # --- Overcast
 
 
-def overcast(tables: Tables, group: Group, slack: float, rounds: int) -> tuple[Parents, Counter[int]]:
+def overcast(tables: Tables, group: Group, rounds: int) -> tuple[Parents, Counter[int]]:
     """The tree, and the messages that each node handled."""
     order = in_random_order(group, creator(group))
     root = order[0]
     parents: Parents = {root: None}
     handled: Counter[int] = Counter()
 
-    def depth(node: int) -> float:
-        total = 0.0
-        while node != root:
-            total += ms(tables, parents[node], node)
-            node = parents[node]
-        return total
-
-    def closest(node: int, at: int, depth_ms: float) -> tuple[int, float] | None:
-        children = [child for child, above in parents.items() if above == at and child != node]
+    def closest(node: int, at: int) -> int | None:
+        children = [child for child, above in parents.items() if above == at]
         handled.update(children)
+        enough = 0.9 * bandwidth(tables, parents | {node: at}, node, idle=node)
         good = [
-            (ms(tables, child, node), order.index(child), depth_ms + ms(tables, at, child), child)
+            (ms(tables, child, node), order.index(child), child)
             for child in children
-            if depth_ms + ms(tables, at, child) + ms(tables, child, node) <= slack * ms(tables, root, node)
+            if min(bandwidth(tables, parents, child), bandwidth(tables, parents | {node: child}, node, idle=node))
+            >= enough
         ]
-        return (min(good)[3], min(good)[2]) if good else None
+        return min(good)[2] if good else None
 
     for node in order[1:]:
-        at, at_ms = root, 0.0
+        at = root
         handled[root] += 1
-        while (below_ := closest(node, at, at_ms)) is not None:
-            at, at_ms = below_
+        while (below_ := closest(node, at)) is not None:
+            at = below_
         parents[node] = at
         above: int | None = at
         while above is not None:
             handled[above] += 1
             above = parents[above]
     for node in order[1:] * rounds:
-        at = parents[node]
+        at = parents.pop(node)
         handled[at] += 1
-        found = closest(node, at, depth(at))
-        target = found[0] if found else None
+        target = closest(node, at)
         if target is None and at != root:
             grandparent = parents[at]
             handled[grandparent] += 1
-            here, there = depth(at) + ms(tables, at, node), depth(grandparent) + ms(tables, grandparent, node)
-            if here > slack * ms(tables, root, node) and there < here:
+            here, there = (bandwidth(tables, parents | {node: above}, node, idle=node) for above in (at, grandparent))
+            if 0.9 * there > here:
                 target = grandparent
         if target is not None:
-            parents[node] = target
             handled.update((at, target))
+        parents[node] = at if target is None else target
     return parents, handled
+
+
+def bandwidth(tables: Tables, parents: Parents, node: int, idle: int | None = None) -> float:
+    """A node's bandwidth back to the root in Mbit/s. What comes to `idle` loads only the last hop."""
+    least = float("inf")
+    while (above := parents[node]) is not None:
+        copies = [(up, child) for child, up in parents.items() if up is not None and (child != idle or child == node)]
+        least = min(least, 100 / sum(up == above for up, _ in copies))
+        away, home = tables.domain[above], tables.domain[node]
+        if away != home:
+            least = min(
+                least,
+                link_mbit(tables, above)
+                / sum(tables.domain[up] == away != tables.domain[child] for up, child in copies),
+                link_mbit(tables, node)
+                / sum(tables.domain[up] != home == tables.domain[child] for up, child in copies),
+            )
+        node = above
+    return least
+
+
+def link_mbit(tables: Tables, peer: int) -> float:
+    """The link of a peer's domain: faster if the domain has several exits, unless all have."""
+    several = tables.region >= tables.places
+    return 45 if several[tables.place[peer]] and not several.all() else 1.5
 
 
 # --- Narada
 
 
-def narada(tables: Tables, group: Group, rounds: int, add: float, drop: float) -> tuple[Parents, Counter[int]]:
-    """The tree, and the messages that each node handled."""
+def narada(
+    tables: Tables, group: Group, rounds: int, add: float, drop: float
+) -> tuple[Parents, Counter[int], set[tuple[int, int]]]:
+    """The tree, the messages that each node handled, and the links of the mesh in both directions."""
     order = in_random_order(group, creator(group))
     count = len(order)
     latency = [[ms(tables, a, b) for b in order] for a in order]
@@ -214,6 +236,7 @@ def narada(tables: Tables, group: Group, rounds: int, add: float, drop: float) -
     for number in range(rounds):
         distance, hop = shortest(latency, links)
         before = {node: set(neighbours) for node, neighbours in links.items()}
+        handled.update({node: len(neighbours) for node, neighbours in links.items()})
         for node in range(count):
             other = drawn(group.seed, 0xA1, number * count + node, count)
             if other == node or other in links[node]:
@@ -230,7 +253,8 @@ def narada(tables: Tables, group: Group, rounds: int, add: float, drop: float) -
     _, hop = shortest(latency, links)
     parents: Parents = {order[0]: None}
     parents.update({order[node]: order[hop[node][0]] for node in range(1, count)})
-    return parents, Counter({order[node]: messages for node, messages in handled.items()})
+    mesh = {(order[node], order[other]) for node, others in links.items() for other in others}
+    return parents, Counter({order[node]: messages for node, messages in handled.items()}), mesh
 
 
 def drop_links(links: dict[int, set[int]], before: dict[int, set[int]], hop: list[list[int]], threshold: float) -> None:
@@ -285,8 +309,8 @@ def shortest(latency: list[list[float]], links: dict[int, set[int]]) -> tuple[li
 
 # --- CAN
 
-Zone = tuple[tuple[int, int], tuple[int, int]]  # (low, size) in both dimensions
-WAYS = [(0, 1), (0, -1), (1, 1), (1, -1)]
+Zone = tuple[tuple[int, int], ...]  # (low, size) in each dimension
+Way = tuple[int, int]  # a dimension, and up or down
 
 
 def gap(point: int, interval: tuple[int, int]) -> int:
@@ -296,59 +320,89 @@ def gap(point: int, interval: tuple[int, int]) -> int:
     )
 
 
-def abuts(a: Zone, b: Zone, way: tuple[int, int]) -> bool:
+def abuts(a: Zone, b: Zone, way: Way) -> bool:
     """Is b next to a on this side?"""
-    dimension, sign = way
+    along, sign = way
     first, second = (a, b) if sign > 0 else (b, a)
+    overlaps = [max(x[0], y[0]) < min(sum(x), sum(y)) for x, y in zip(a, b, strict=True)]
+    meet = sum(first[along]) % SPAN == second[along][0]
+    return meet and not overlaps[along] and sum(overlaps) == len(a) - 1
 
-    def overlap(side: int) -> bool:
-        low, high = max(a[side][0], b[side][0]), min(sum(a[side]), sum(b[side]))
-        return low < high
 
-    meet = sum(first[dimension]) % SPAN == second[dimension][0]
-    return meet and not overlap(dimension) and overlap(1 - dimension)
+def ways(dimensions: int) -> list[Way]:
+    return [(along, sign) for along in range(dimensions) for sign in (1, -1)]
 
 
 def neighbours(zones: list[Zone], at: int) -> list[int]:
-    return [other for other in range(len(zones)) if any(abuts(zones[at], zones[other], way) for way in WAYS)]
+    return [b for b in range(len(zones)) if any(abuts(zones[at], zones[b], way) for way in ways(len(zones[at])))]
 
 
-def can_zones(seed: int, count: int) -> tuple[list[Zone], Counter[int]]:
+def landmarks(tables: Tables, count: int) -> list[int]:
+    """Each is the one of some random peers that is farthest from those before it."""
+    candidates = [drawn(int(tables.seed), 0xCA18, draw, len(tables.ids)) for draw in range(64)]
+    chosen: list[int] = []
+    for _ in range(count):
+        chosen.append(max(candidates, key=lambda peer: min((ms(tables, a, peer) for a in chosen), default=0)))
+    return chosen
+
+
+def entrance(tables: Tables, peer: int, number: int, seed: int, dimensions: int, marks: list[int]) -> list[int]:
+    """A random point of the portion for the peer's order of landmarks."""
+    portion = [(0, SPAN)] * dimensions
+    left = list(marks)
+    for step in range(len(marks) - 1):
+        nearest = min(left, key=lambda mark: ms(tables, peer, mark))
+        low, size = portion[step % dimensions]
+        size //= len(left)
+        portion[step % dimensions] = (low + left.index(nearest) * size, size)
+        left.remove(nearest)
+    return [low + drawn(seed, 0xCA17, dimensions * number + along, size) for along, (low, size) in enumerate(portion)]
+
+
+def can_zones(points: list[list[int]], *, uniform: bool = True) -> tuple[list[Zone], Counter[int]]:
     """Everybody's zone, and the messages that each handled."""
-    zones: list[Zone] = [((0, SPAN), (0, SPAN))]
+    zones: list[Zone] = [((0, SPAN),) * len(points[0])]
     handled: Counter[int] = Counter()
-    for new in range(1, count):
-        point = [drawn(seed, 0xCA17, 2 * new + side, SPAN) for side in range(2)]
+    for point in points[1:]:
 
         def left(zone: int, point: list[int] = point) -> int:
-            return sum(gap(point[side], zones[zone][side]) for side in range(2))
+            return sum(gap(here, interval) for here, interval in zip(point, zones[zone], strict=True))
+
+        def volume(zone: int) -> int:
+            return prod(size for _, size in zones[zone])
 
         at = 0
         handled[at] += 1
         while left(at) > 0:
             at = min(neighbours(zones, at), key=lambda other: (left(other), other))
             handled[at] += 1
+        if uniform and (largest := max([at, *neighbours(zones, at)], key=volume)) != at:
+            at = largest
+            handled[at] += 1
         handled.update(neighbours(zones, at))
-        (x, width), (y, height) = zones[at]
-        if width == height:
-            halves: list[Zone] = [((x, width // 2), (y, height)), ((x + width // 2, width // 2), (y, height))]
-            upper = point[0] >= x + width // 2
-        else:
-            halves = [((x, width), (y, height // 2)), ((x, width), (y + height // 2, height // 2))]
-            upper = point[1] >= y + height // 2
+        along = max(range(len(point)), key=lambda side: zones[at][side][1])
+        low, size = zones[at][along][0], zones[at][along][1] // 2
+        halves = [(*zones[at][:along], (low + start, size), *zones[at][along + 1 :]) for start in (0, size)]
+        upper = gap(point[along], (low + size, size)) <= gap(point[along], (low, size))
         zones[at] = halves[not upper]
         zones.append(halves[upper])
     return zones, handled
 
 
-def can(tables: Tables, group: Group) -> tuple[Parents, list[tuple[int, int]], Counter[int], Counter[int]]:
+def can(
+    tables: Tables, group: Group, dimensions: int, marks: int
+) -> tuple[Parents, list[tuple[int, int]], Counter[int], Counter[int]]:
     """The tree of first copies, the later copies, how many neighbours each has, and messages handled."""
     order = in_random_order(group, creator(group))
-    zones, handled = can_zones(group.seed, len(order))
+    chosen = landmarks(tables, marks)
+    zones, handled = can_zones(
+        [entrance(tables, peer, number, group.seed, dimensions, chosen) for number, peer in enumerate(order)]
+    )
     source = [low + size // 2 for low, size in zones[0]]
+    all_ways = ways(dimensions)
     parents: Parents = {}
     later: list[tuple[int, int]] = []
-    served: set[tuple[int, tuple[int, int]]] = set()
+    served: set[tuple[int, Way]] = set()
     under_way: list[tuple[float, int, int | None, int]] = [(0.0, 0, None, -1)]
     while under_way:
         now, at, sender, came = min(under_way, key=lambda copy: (copy[0], copy[1], -1 if copy[2] is None else copy[2]))
@@ -357,8 +411,8 @@ def can(tables: Tables, group: Group) -> tuple[Parents, list[tuple[int, int]], C
             later.append((order[sender], order[at]))
         else:
             parents[at] = sender
-        for number, way in enumerate(WAYS):
-            if sender is not None and number != came and way[0] >= WAYS[came][0]:
+        for number, way in enumerate(all_ways):
+            if sender is not None and number != came and way[0] >= all_ways[came][0]:
                 continue
             if (at, way) in served:
                 continue
@@ -368,18 +422,23 @@ def can(tables: Tables, group: Group) -> tuple[Parents, list[tuple[int, int]], C
             under_way += [
                 (now + ms(tables, order[at], order[other]), other, at, number)
                 for other in neighbours(zones, at)
-                if next(side for side in WAYS if abuts(zones[at], zones[other], side)) == way
+                if next(side for side in all_ways if abuts(zones[at], zones[other], side)) == way
+                and (way[0] > 0 or holds_corner(zones[at], zones[other]))
             ]
     peers = {order[node]: None if above is None else order[above] for node, above in parents.items()}
     degree = Counter({order[node]: len(neighbours(zones, node)) for node in range(len(order))})
     return peers, later, degree, Counter({order[node]: messages for node, messages in handled.items()})
 
 
-def travelled(zone: Zone, source: list[int], way: tuple[int, int]) -> int:
+def holds_corner(zone: Zone, other: Zone) -> bool:
+    return all(low <= corner < low + size for (low, size), (corner, _) in zip(zone[1:], other[1:], strict=True))
+
+
+def travelled(zone: Zone, source: list[int], way: Way) -> int:
     """How far the zone's far side is from the source, in this direction."""
-    dimension, sign = way
-    low, size = zone[dimension]
-    point = source[dimension]
+    along, sign = way
+    low, size = zone[along]
+    point = source[along]
     if (point - low) % SPAN < size:
         return low + size - point if sign > 0 else point - low
     return ((low - point) % SPAN if sign > 0 else (point - low - size) % SPAN) + size

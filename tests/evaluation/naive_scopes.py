@@ -127,10 +127,10 @@ class Improving:
         self.overlay, self.scopes, self.nodes, self.members = overlay, scopes, nodes, members
         self.parent, self.root = dict(parents), nodes[0]
 
-    def rounds(self, count: int, cap: int, weight: float, reach: float) -> Parents:
-        root = self.root
-        direct = max((self.overlay.delay(root, peer) for peer in self.members), default=np.float32(0))
-        self.cap, self.weight, self.late_max = cap, weight, float(reach * float(direct))
+    def rounds(self, count: int, cap: int, weight: float, weight_late: float, reach: float, mean_max: float) -> Parents:
+        direct = [self.overlay.delay(self.root, peer) for peer in self.members]
+        self.cap, self.weight, self.late_max = cap, weight, float(reach * float(max(direct, default=0)))
+        self.weight_late, self.sum_max = weight_late, mean_max * sum(map(float, direct))
         for _ in range(count):
             if not self.round():
                 break
@@ -145,6 +145,8 @@ class Improving:
         for peer in order:
             order += self.children[peer]
         self.measure(order)
+        if sum(float(self.late[peer]) for peer in self.members) > self.sum_max:
+            self.weight = self.weight_late
         moved = False
         for peer in order[1:]:
             above = self.parent[peer]

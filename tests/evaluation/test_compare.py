@@ -8,11 +8,12 @@ import pytest
 from quillcast.core.errors import LocalError
 from quillcast.evaluation.experiment import Published
 from quillcast.evaluation.recommend import Wish, at_size, experiment_of, judge, words
-from quillcast.evaluation.report.figures import beside_published, number, of_churn, summary
+from quillcast.evaluation.report.figures import RATIOS, beside_published, label, number, of_churn, summary
 
 HISTOGRAMS = {
     ("peer", "tables"): [(0.0, 2), (1.0, 1), (5.0, 1)],
     ("peer", "entries"): [(0.0, 1), (2.0, 1), (4.0, 1), (10.0, 1)],
+    ("peer", "state"): [(1.0, 2), (3.0, 2)],
     ("peer", "messages"): [(1.0, 3), (7.0, 1)],
     ("peer", "ip_messages"): [(1.0, 4)],
     ("link", "messages"): [(0.0, 1), (6.0, 1)],
@@ -22,11 +23,15 @@ HISTOGRAMS = {
 
 def test_a_summary_of_small_tables_by_hand() -> None:
     delays = {"rad": [1.5, 1.0, math.nan, 3.0], "rmd": [2.0, 1.0, math.nan, 4.0], "children_max": [3, 9, 0, 1]}
+    delays |= {"rad_from_root": [1.0, 1.0, math.nan, 2.0], "rmd_from_root": [1.0, 2.0, math.nan, 3.0]}
     assert summary(delays, HISTOGRAMS) == {
         "rad": {"median": 1.5, "max": 3.0},
         "rmd": {"median": 2.0, "max": 4.0},
+        "rad_from_root": {"median": 1.0, "max": 2.0},
+        "rmd_from_root": {"median": 2.0, "max": 3.0},
         "tables": {"mean": 1.5, "median": 0.5, "max": 5.0},
         "entries": {"mean": 4.0, "median": 3.0, "max": 10.0},
+        "state": {"mean": 2.0, "median": 2.0, "max": 3.0},
         "children_per_group_max": 9,
         "messages": 16.0,
         "messages_over_ip": 2.0,
@@ -38,7 +43,7 @@ def test_a_summary_of_small_tables_by_hand() -> None:
 
 def test_without_links_their_figures_are_left_out() -> None:
     of_peers = {key: counts for key, counts in HISTOGRAMS.items() if key[0] == "peer"}
-    told = summary({"rad": [], "rmd": [], "children_max": []}, of_peers)
+    told = summary({name: [] for name in (*RATIOS, "children_max")}, of_peers)
     assert told["core_link_max_over_ip"] is None
     assert told["rad"] == {"median": None, "max": None}
 
@@ -135,3 +140,9 @@ def test_children_of_policies_without_a_cap_are_counted_at_full_size() -> None:
     assert at_size(small, experiment_of(small)) is None, "the sample is the deployment"
     capped = Wish(peers=1_000_000, groups=15_000, policies=("scoped+improve(16)", "scribe+remover(64)", "k_ary(4)"))
     assert at_size(capped, experiment_of(capped)) is None
+
+
+def test_a_policy_that_was_not_evaluated_for_all_groups_is_named_so() -> None:
+    told = {"rad": {"median": 1.0, "max": 1.0}}
+    assert label("narada(256)", told | {"groups_left_out": 1118}) == "narada(256), without the 1,118 largest groups"
+    assert label("scribe", told) == "scribe"

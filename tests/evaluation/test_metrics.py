@@ -75,6 +75,27 @@ def test_shares_of_stripes_are_weighed() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 11, 100])
+@pytest.mark.parametrize("publisher", ["each stripe's root", "the first stripe's root", "member"])
+def test_stripes_are_compared_with_ip_multicast_from_where_they_start(size: int, publisher: str) -> None:
+    asked = group(size, size)
+    stripes = parse("stripes(4)").trees(TABLES, asked)
+    roots = [int(stripe.nodes[0]) for stripe in stripes]
+    assert len(set(roots)) > 1
+    source = {"member": int(asked.members[1]), "the first stripe's root": roots[0]}.get(publisher)
+    through, direct = [], []
+    for stripe, root in zip(stripes, roots, strict=True):
+        origin = root if source is None else source
+        late = naive.delays(OVERLAY, parents_of(stripe), source)
+        receivers = [int(member) for member in asked.members if member != origin]
+        through += [late[member] for member in receivers]
+        direct += [OVERLAY.delay(origin, member) for member in receivers]
+    result = metrics.ratios(TABLES, stripes, -1 if source is None else source)
+    assert result.rad == pytest.approx(sum(through) / sum(direct), rel=1e-5)
+    assert result.rmd == pytest.approx(max(through) / max(direct), rel=1e-5)
+    assert result.mean_ms == pytest.approx(np.mean(through), rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 11, 100])
 def test_node_stress_counts_children(size: int) -> None:
     tree = scribe(group(size, size))
     tables_count, entries_count = np.zeros(300, np.int32), np.zeros(300, np.int32)
@@ -93,7 +114,7 @@ def test_link_stress_counts_every_copy_on_every_link(size: int) -> None:
     tree = scribe(asked)
     stranger = next(peer for peer in range(300) if peer not in asked.members and peer != tree.nodes[0])
     core, access = np.zeros(len(TOPOLOGY.link_ms)), np.zeros(300)
-    metrics.add_link_stress(TOPOLOGY, PEERS, tree, core, access, stranger)
+    metrics.add_link_stress(TOPOLOGY, PEERS, tree, core, access, [stranger])
     pairs = [(above, node) for node, above in parents_of(tree).items() if above >= 0]
     pairs.append((stranger, int(tree.nodes[0])))
     links = Counter(link for a, b in pairs for link in naive.way(TOPOLOGY, PEERS.place[a], PEERS.place[b]))

@@ -149,15 +149,22 @@ def test_scoped_is_scopes_that_join_one_after_another(scopes: Scopes, size: int,
 
 
 @pytest.mark.parametrize("size", [2, 11, 39, 40, 120])
-@pytest.mark.parametrize("policy", ["scoped(8)+improve(8, 100, 125, 20)", "scribe+improve(99, 60, 110, 40)"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "scoped(8)+improve(8, 100, 125, 20, 135)",
+        "scribe+improve(99, 60, 110, 40, 999)",
+        "scribe+improve(99, 90, 999, 5, 120)",
+    ],
+)
 def test_improving_is_moving_to_better_relatives(scopes: Scopes, policy: str, size: int) -> None:
     base, _, told = policy.partition("+")
     cap, *percents = (int(number) for number in told.removeprefix("improve(").rstrip(")").split(","))
     asked = group(size, size)
     (before,), (after,) = trees(base, [asked]), trees(policy, [asked])
     twin = Improving(OVERLAY, scopes, before.nodes.tolist(), parents_of(before), set(asked.members.tolist()))
-    weight = (percents[0] if size < 40 else percents[2]) / 100
-    assert parents_of(after) == twin.rounds(8, cap, weight, percents[1] / 100)
+    late, reach, large, mean = (percent / 100 for percent in percents)
+    assert parents_of(after) == twin.rounds(8, cap, late if size < 40 else large, late, reach, mean)
     assert size < 11 or parents_of(after) != parents_of(before)
 
 
@@ -181,6 +188,47 @@ def test_an_event_enters_a_place_once(policy: str) -> None:
         place = PEERS.place[tree.nodes]
         entered = place[1:][place[1:] != place[tree.parent[1:]]]
         assert len(set(entered.tolist())) == len(entered)
+
+
+def test_a_tree_per_publisher_has_its_root_there_and_is_built_alike() -> None:
+    asked = GROUPS[3]._replace(publishers=GROUPS[3].members[:3])
+    mine = parse("scoped+improve+source").trees(TABLES, asked)
+    assert [tree.source for tree in mine] == [int(tree.nodes[0]) for tree in mine] == asked.publishers.tolist()
+    for tree in mine:
+        alike = asked._replace(key=int(PEERS.ids[tree.source]))
+        (other,) = parse("scoped+improve").trees(TABLES, alike)
+        assert parents_of(tree) == parents_of(other)
+        assert tree.member.all()
+    assert [parents_of(tree) for tree in parse("scoped+source+improve").trees(TABLES, asked)] == list(
+        map(parents_of, mine)
+    )
+    assert parse("scribe+source").splittable is None
+
+
+@pytest.mark.parametrize("policy", ["scribe", "creator_rooted", "bayeux", "k_ary", "delay_optimised", "overcast"])
+def test_each_publisher_is_the_root_of_its_own_tree_under_any_policy_with_one_tree(policy: str) -> None:
+    stranger = next(peer for peer in range(len(PEERS)) if peer not in GROUPS[3].members)
+    asked = GROUPS[3]._replace(publishers=np.array([*GROUPS[3].members[:2], stranger], np.int32))
+    mine = parse(f"{policy}+source").trees(TABLES, asked)
+    assert [int(tree.nodes[0]) for tree in mine] == asked.publishers.tolist()
+    assert all(sorted(tree.nodes[tree.member].tolist()) == asked.members.tolist() for tree in mine)
+
+
+def test_stripes_have_roots_of_their_own() -> None:
+    with pytest.raises(LocalError, match=r"\+source needs a policy whose tree has its root at the group's key or its"):
+        parse("stripes(4)+source").trees(TABLES, GROUPS[3]._replace(publishers=GROUPS[3].members[:3]))
+
+
+def test_unicast_goes_from_each_publisher_straight_to_the_members() -> None:
+    asked = GROUPS[5]
+    stranger = next(peer for peer in range(len(PEERS)) if peer not in asked.members)
+    publishers = [int(asked.members[2]), stranger]
+    mine = parse("unicast").trees(TABLES, asked._replace(publishers=np.array(publishers, np.int32)))
+    assert [tree.source for tree in mine] == publishers
+    for tree in mine:
+        assert set(parents_of(tree).values()) == {-1, tree.source}
+        assert sorted(tree.nodes[tree.member].tolist()) == asked.members.tolist()
+        assert metrics.ratios(TABLES, [tree], tree.source).rad == pytest.approx(1)
 
 
 def test_improvement_never_ends_over_its_reach_if_it_began_below() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from random import Random
 
 import numpy as np
@@ -34,7 +35,9 @@ POLICIES = [
     "bayeux",
     "overcast",
     "narada",
+    "narada(256, 1)",
     "can",
+    "can(2, 0)",
     "unicast",
 ]
 
@@ -175,7 +178,18 @@ def test_the_same_group_gives_the_same_trees(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ["k_ary(0)", "k_ary(x)", "k_ary(2, up)", "delay_optimised(0)", "narada(0)", "stripes(0)", "stripes(4, 0)"]
+    "policy",
+    [
+        "k_ary(0)",
+        "k_ary(x)",
+        "k_ary(2, up)",
+        "delay_optimised(0)",
+        "narada(0)",
+        "stripes(0)",
+        "stripes(4, 0)",
+        "can(0)",
+        "can(2, 9)",
+    ],
 )
 def test_invalid_arguments_of_a_policy_are_rejected_with_the_valid_ones(policy: str) -> None:
     with pytest.raises(LocalError, match="must be"):
@@ -275,7 +289,7 @@ def test_overcast_agrees_with_its_twin(kind: Kind, seed: int) -> None:
     made = kind(60)
     asked = group(made, 40, seed)
     (tree,) = trees("overcast", made, asked)
-    parents, handled = naive.overcast(made, asked, overcast.SLACK, overcast.ROUNDS)
+    parents, handled = naive.overcast(made, asked, overcast.ROUNDS)
     assert naive.parents_of(tree) == parents
     assert naive.by_peer(tree, tree.joins) == {node: handled[node] for node in parents}
 
@@ -292,14 +306,13 @@ def test_overcast_s_nodes_keep_all_that_are_below_them() -> None:
     assert non_zero(naive.by_peer(tree, tree.state)) == below
 
 
-def test_a_node_joins_overcast_as_deep_as_costs_a_tenth_of_the_delay() -> None:
+def test_the_bandwidth_of_a_tree_is_the_least_share_of_a_link_on_the_way() -> None:
     made = deployment(150)
-    nodes = np.array(naive.in_random_order(group(made, 100, 4), 0), np.int32)
-    parent, _ = overcast._build(made, nodes, overcast.SLACK, 0)
-    for node in range(1, len(nodes)):
-        straight = delay(made, nodes[0], nodes[node])
-        assert overcast._depth(made, nodes, parent, node) <= overcast.SLACK * straight
-    assert np.count_nonzero(parent == 0) < len(nodes) - 1
+    for policy in ("overcast", "k_ary(3)", "unicast"):
+        (tree,) = trees(policy, made, group(made, 60, 4))
+        parents = naive.parents_of(tree)
+        expected = [naive.bandwidth(made, parents, node) for node in parents]
+        assert overcast.bandwidths(made, tree) == pytest.approx(expected)
 
 
 # --- Narada (Chu et al. 2000), section 3
@@ -310,9 +323,10 @@ def test_a_node_joins_overcast_as_deep_as_costs_a_tenth_of_the_delay() -> None:
 def test_narada_agrees_with_its_twin(kind: Kind, seed: int) -> None:
     made = kind(60)
     asked = group(made, 20, seed)
-    (tree,) = trees("narada", made, asked)
-    parents, handled = naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP)
+    (tree,) = trees("narada(256, 2)", made, asked)
+    parents, handled, mesh = naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP)
     assert naive.parents_of(tree) == parents
+    assert Counter(map(tuple, tree.extra.tolist())) == dict.fromkeys(mesh, 2)
     assert naive.by_peer(tree, tree.joins) == {node: handled[node] for node in parents}
 
 
@@ -329,7 +343,7 @@ def test_a_mesh_that_improves_is_faster_than_its_random_beginning() -> None:
     latency = narada._latencies(made, nodes)
 
     def mean_ms(rounds: int) -> float:
-        parent, _ = narada._mesh_tree(np.uint64(1), latency, rounds)
+        parent, _, _ = narada._mesh_tree(np.uint64(1), latency, rounds)
         total = 0.0
         for start in range(1, len(nodes)):
             node = start
@@ -349,27 +363,48 @@ def test_a_group_too_large_for_narada_is_named() -> None:
 # --- CAN multicast (Ratnasamy et al. 2001), section 3
 
 
+@pytest.mark.parametrize(("dimensions", "marks"), [(2, 0), (1, 2), (2, 4), (6, 4)])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9, 40])
 @pytest.mark.parametrize("kind", KINDS)
-def test_flooding_a_can_agrees_with_its_twin(kind: Kind, size: int) -> None:
+def test_flooding_a_can_agrees_with_its_twin(kind: Kind, size: int, dimensions: int, marks: int) -> None:
     made, seed = kind(60), size
     asked = group(made, size, seed)
-    (tree,) = trees("can", made, asked)
-    parents, later, degree, handled = naive.can(made, asked)
+    (tree,) = trees(f"can({dimensions}, {marks})", made, asked)
+    parents, later, degree, handled = naive.can(made, asked, dimensions, marks)
     assert naive.parents_of(tree) == parents
     assert Counter(map(tuple, tree.extra.tolist())) == Counter(later)
     assert naive.by_peer(tree, tree.state) == {node: degree[node] for node in parents}
     assert naive.by_peer(tree, tree.joins) == {node: handled[node] for node in parents}
 
 
-def test_the_zones_of_a_can_fill_its_torus_and_do_not_overlap() -> None:
-    zones = can._settle(np.uint64(11), 300)
-    assert sum(int(width) * int(height) for width, height in zones.size) == can.SPAN**2
-    corners = {(int(x), int(y)) for x, y in zones.low}
-    assert len(corners) == 300
-    for zone in range(0, 300, 13):
-        (x, y), (width, height) = zones.low[zone].tolist(), zones.size[zone].tolist()
-        assert not any((a, b) != (x, y) and x <= a < x + width and y <= b < y + height for a, b in corners)
+@pytest.mark.parametrize("uniform", [False, True])
+@pytest.mark.parametrize("dimensions", [1, 2, 5])
+def test_the_zones_of_a_can_fill_its_torus_and_do_not_overlap(dimensions: int, uniform: bool) -> None:
+    points = np.random.default_rng(11).integers(0, can.SPAN, (300, dimensions))
+    zones = can._settle(points, uniform)
+    plain, handled = naive.can_zones(points.tolist(), uniform=uniform)
+    assert [
+        tuple(zip(*zone, strict=True)) for zone in zip(zones.low.tolist(), zones.size.tolist(), strict=True)
+    ] == plain
+    assert zones.handled.tolist() == [handled[zone] for zone in range(300)]
+    assert sum(prod(map(int, size)) for size in zones.size) == can.SPAN**dimensions
+    for corner in zones.low.tolist():
+        assert (
+            sum(all(low <= at < low + size for at, (low, size) in zip(corner, zone, strict=True)) for zone in plain)
+            == 1
+        )
+
+
+def test_members_with_the_same_order_of_landmarks_enter_the_same_portion() -> None:
+    made = deployment(150)
+    nodes = np.arange(150, dtype=np.int32)
+    marks = can._landmarks(made, 3)
+    portions: dict[tuple[int, ...], set[tuple[int, int]]] = {}
+    for node, (x, y) in zip(nodes, can._points(made, nodes, np.uint64(1), 2, marks).tolist(), strict=True):
+        order = sorted(range(3), key=lambda mark, node=node: (delay(made, node, marks[mark]), mark))  # type: ignore[misc]
+        portions.setdefault(tuple(order), set()).add((x * 3 // can.SPAN, y * 2 // can.SPAN))
+    assert len(portions) > 1
+    assert all(len(found) == 1 for found in portions.values())
 
 
 def test_most_copies_of_a_directed_flood_deliver() -> None:

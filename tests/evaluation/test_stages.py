@@ -12,7 +12,9 @@ import pytest
 
 from quillcast.core.errors import LocalError
 from quillcast.evaluation import deployment, metrics, policies, schemas, stages, stored, sums, tasks, treetable
-from quillcast.evaluation.experiment import Experiment, Workload
+from quillcast.evaluation.experiment import Experiment, Publishers, Workload
+from tests.evaluation import naive
+from tests.evaluation.naive import Overlay, parents_of
 
 ASKED = Experiment(
     peers=300,
@@ -148,6 +150,49 @@ def test_sums_are_packed_without_loss(values: list[float]) -> None:
     numbers, back = sums.unpacked(batch.to_pylist()[0])
     assert [sum_.tolist() for sum_ in back] == [figure[numbers].tolist() for figure in figures]
     assert numbers.tolist() == [at for at in (0, 1) if values[at] or not at]
+
+
+KINDS: list[Publishers] = ["root", "creator", "members"]
+
+
+@pytest.mark.parametrize("publishers", KINDS)
+@pytest.mark.parametrize("policy", ["scribe", "k_ary", "stripes(4)", "unicast", "scoped+improve+source"])
+def test_all_policies_have_the_same_publishers_and_the_whole_way_counts(
+    deployed: deployment.Deployment, policy: str, publishers: Publishers
+) -> None:
+    asked = replace(deployed, publishers=publishers)
+    topology, attached, _, _ = asked.arrays()
+    overlay = Overlay(topology, attached)
+    rows = rows_of(asked, policy)
+    (delays,) = (batch.to_pylist() for batch in stages.measure(iter(rows), asked))
+    messages = {"peer": np.zeros((2, ASKED.peers)), "link": np.zeros((2, len(topology.link_ends)))}
+    for number, trees in built(asked, policy).items():
+        mine = [row for row in delays if row["group"] == number]
+        group = asked.group(number)
+        assert [row["source"] for row in mine] == group.publishers.tolist()
+        for row in mine:
+            carried = [tree for tree in trees if tree.source in (-1, row["source"])]
+            sent = sum(tree.weight * (len(tree.nodes) - int(tree.nodes[0] == row["source"])) for tree in carried)
+            assert row["messages"] == pytest.approx(sent)
+            late = naive.delays(overlay, parents_of(carried[-1]), row["source"])
+            assert row["max_ms"] >= max(late[int(peer)] for peer in group.members if peer != row["source"]) * 0.9999
+            for tree in carried:
+                pairs = [(above, node) for node, above in parents_of(tree).items() if above >= 0]
+                pairs += [(row["source"], int(tree.nodes[0]))] if row["source"] != tree.nodes[0] else []
+                for pair in pairs:
+                    messages["peer"][0, list(pair)] += tree.weight / len(mine)
+                    links = naive.way(topology, *(int(attached.place[peer]) for peer in pair))
+                    messages["link"][0, links] += tree.weight / len(mine)
+            members = [int(peer) for peer in group.members if peer != row["source"]]
+            messages["peer"][1, [*members, row["source"]]] += 1 / len(mine)
+            messages["link"][1, list(naive.ip_links(overlay, row["source"], members))] += 1 / len(mine)
+    added = {kind: np.zeros_like(sums_of) for kind, sums_of in messages.items()}
+    for batch in stages.burden(iter(rows), asked):
+        for row in batch.to_pylist():
+            numbers, figures = sums.unpacked(row)
+            added[row["kind"]][:, numbers] += figures[-2:]
+    for kind, expected in messages.items():
+        np.testing.assert_allclose(added[kind], expected, atol=1e-9)
 
 
 def test_a_policy_that_must_know_all_groups_asks_for_their_load(deployed: deployment.Deployment) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from quillcast.evaluation.experiment import Experiment
 from quillcast.evaluation.folder import RESULT, next_folder, read_experiment
 from quillcast.evaluation.progress import display
-from quillcast.evaluation.report.figures import beside_published, figure, names, number
+from quillcast.evaluation.report.figures import beside_published, figure, label, names, number
 from quillcast.evaluation.run import evaluate
 
 FOLDER = Path("quillcast-evaluate")
@@ -18,6 +18,7 @@ COLUMNS_MAX = 4  # policies side by side
 MAIN = {
     "rad.median": "RAD",
     "rad.max": "worst",
+    "rad_from_root.median": "from root",
     "rmd.median": "RMD",
     "rmd.max": "worst ",
     "tables.mean": "tables",
@@ -89,9 +90,9 @@ def table_of(columns: dict[str, Any]) -> Table:
     if len(columns) > COLUMNS_MAX:
         table = plain_table("policy", *MAIN.values(), words={0})
         for policy, figures in columns.items():
-            table.add_row(policy, *[number(figure(figures, name)) for name in MAIN])
+            table.add_row(label(policy, figures), *[number(figure(figures, name)) for name in MAIN])
         return table
-    table = plain_table("", *columns, words={0})
+    table = plain_table("", *map(label, columns, columns.values()), words={0})
     for name in names(columns.values()):
         table.add_row(name, *[number(figure(figures, name)) for figures in columns.values()])
     return table

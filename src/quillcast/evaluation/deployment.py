@@ -1,19 +1,32 @@
 """A deployment's arrays in a folder: written once, mapped by all processes of a machine, shipped to other machines."""
 
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from quillcast.core.errors import LocalError
 from quillcast.evaluation import churn
-from quillcast.evaluation.experiment import Experiment
-from quillcast.evaluation.network import Group, Peers, Topology
+from quillcast.evaluation.experiment import Experiment, Publishers
+from quillcast.evaluation.network import Group, Ints, Peers, Topology
 from quillcast.evaluation.peers import attach, clusters
 from quillcast.evaluation.routing import pastry, preparing
 from quillcast.evaluation.topology import load as load_topology
-from quillcast.evaluation.workload import Placement, Workload, fixed, group, power_law, real
+from quillcast.evaluation.workload import (
+    WORKLOADS,
+    Placement,
+    Workload,
+    fixed,
+    group,
+    key,
+    power_law,
+    publishers,
+    real,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,19 +79,29 @@ def ship(spark: "SparkSession", folder: Path, archive: Path) -> Shipped:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The location of a deployment's arrays, and the seed that decides the members of groups."""
+    """The location of a deployment's arrays, the seed that decides the members of groups, and which peers publish."""
 
     shipped: Shipped
     seed: int
+    publishers: Publishers = "root"
 
     def arrays(self) -> Arrays:
         """The arrays, mapped. Raises `LocalError` if they are neither visible nor shipped."""
         return _open(self.shipped)
 
     def group(self, number: int) -> Group:
-        """A group with its members."""
+        """A group with its members and its publishers, which are the same peers whatever the policy."""
         arrays = self.arrays()
-        return group(arrays.workload, number, arrays.peers, self.seed)
+        made = group(arrays.workload, number, arrays.peers, self.seed)
+        root = int(pastry.root_of(arrays.tables, np.uint64(made.key)))
+        return made._replace(publishers=publishers(self.publishers, made, root))
+
+    def sources(self, number: int) -> Ints:
+        """The publishers of a group."""
+        if self.publishers != "root":
+            return self.group(number).publishers
+        root = pastry.root_of(self.arrays().tables, np.uint64(key(number, self.seed)))
+        return np.array([root], np.int32)
 
 
 @lru_cache(maxsize=2)
@@ -96,9 +119,12 @@ def make_topology(experiment: Experiment, folder: Path, made: Path) -> None:
 
 def make_peers(experiment: Experiment, folder: Path, made: Path) -> None:
     """Write the peers."""
-    topology = Topology.open(folder / TOPOLOGY)
+    _attached(experiment, Topology.open(folder / TOPOLOGY)).save(made)
+
+
+def _attached(experiment: Experiment, topology: Topology) -> Peers:
     attached = attach(topology, experiment.peers, experiment.seed)
-    (clusters(topology, attached) if experiment.overlay.domains == "found" else attached).save(made)
+    return clusters(topology, attached) if experiment.overlay.domains == "found" else attached
 
 
 def make_routing(experiment: Experiment, folder: Path, made: Path) -> None:
@@ -110,7 +136,7 @@ def make_routing(experiment: Experiment, folder: Path, made: Path) -> None:
 
 def make_workload(experiment: Experiment, folder: Path, made: Path) -> None:
     """Write the groups."""
-    workload_of(experiment).save(made)
+    workload_of(experiment, lambda: (Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS))).save(made)
 
 
 def make_survivors(experiment: Experiment, folder: Path, made: Path) -> None:
@@ -128,12 +154,24 @@ MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WOR
 """The function that makes each part, in order."""
 
 
-def workload_of(experiment: Experiment) -> Workload:
-    """The groups of an experiment. Raises `LocalError` if they are impossible."""
+def workload_of(experiment: Experiment, network: Callable[[], tuple[Topology, Peers]] | None = None) -> Workload:
+    """The groups of an experiment. Raises `LocalError` if they are impossible.
+
+    `network` gives the topology and the peers if a generator needs them; by default they are made again.
+    """
     asked = experiment.workload
+    if WORKLOADS.knows(asked.members):
+        topology, peers = network() if network else _network(experiment)
+        made: Workload = WORKLOADS.make(asked.members, topology, peers, asked.groups, experiment.seed)
+        return made
     if asked.members not in {"uniform", "clustered"}:
         return real(asked.members, experiment.peers, groups=asked.groups)
     placement: Placement = "clustered" if asked.members == "clustered" else "uniform"
     if asked.size is not None:
         return fixed(asked.groups, asked.size, placement=placement)
     return power_law(experiment.peers, asked.groups, placement=placement)
+
+
+def _network(experiment: Experiment) -> tuple[Topology, Peers]:
+    topology = load_topology(experiment.topology, experiment.seed)
+    return topology, _attached(experiment, topology)

@@ -52,10 +52,12 @@ class Workload(_Part, frozen=True, kw_only=True):
     """Members of every group; by default floor(N r^-1.25 + 0.5) for the group of rank r."""
 
     members: str = "uniform"
-    """`uniform`, `clustered`, or real membership: `rust-teams`, or the path of a file."""
+    """`uniform`, `clustered`, or real membership: `rust-teams`, or the path of a file; or a generator's
+    `module:function`."""
 
-    publishers: Publishers = "root"
-    """The publishers: the tree's root, the group's creator, or random members. All but the root send to the root."""
+    publishers: Publishers = "members"
+    """The publishers: up to four random members, the group's creator, or the root of the group's key. They are the same
+    peers for all policies."""
 
 
 class Churn(_Part, frozen=True, kw_only=True):
@@ -84,11 +86,16 @@ class Experiment(_Part, frozen=True, kw_only=True):
     name: str = ""
     title: str = ""
     topology: str = "transit-stub"
-    """A built-in topology, or a path."""
+    """A built-in topology, a path, or a generator's `module:function`."""
 
     peers: int
     seed: int = 1
     policies: tuple[str, ...]
+    """Built-in policies, those of installed packages, or `module:Class`."""
+
+    metrics: tuple[str, ...] = ("hops",)
+    """Further figures of each group, named like policies."""
+
     overlay: Overlay = Overlay()
     workload: Workload = Workload()
     churn: Churn | None = None
@@ -117,9 +124,10 @@ class Experiment(_Part, frozen=True, kw_only=True):
         self._check_counts(origin)
         if not self.policies:
             raise LocalError(f"{origin}: policies is empty; name one, such as scribe")
-        repeated = sorted({policy for policy in self.policies if self.policies.count(policy) > 1})
-        if repeated:
-            raise LocalError(f"{origin}: policies names {repeated[0]} twice")
+        for setting, named in (("policies", self.policies), ("metrics", self.metrics)):
+            repeated = sorted({name for name in named if named.count(name) > 1})
+            if repeated:
+                raise LocalError(f"{origin}: {setting} names {repeated[0]} twice")
         if self.churn is not None and not 0 < self.churn.fraction < 1:
             raise LocalError(f"{origin}: churn.fraction is {self.churn.fraction:g}; it must be above 0 and below 1")
         return self

@@ -3,6 +3,7 @@
 Delays are one-way, over the access link at either end. Links are counted in both directions together.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ Counts = npt.NDArray[np.float64]
 
 
 class Ratios(NamedTuple):
-    """A group's delays relative to IP multicast, from one source.
+    """The delays of a source's events relative to IP multicast from there.
 
     `rmd` is the ratio of the maxima, `rad` that of the averages (Scribe, section 6.1), over all members except the
     source. NaN if there are no other members.
@@ -43,25 +44,27 @@ def delays_ms(tables: Tables, tree: Tree, source: int = -1) -> Floats:
 
 
 def ratios(tables: Tables, trees: list[Tree], source: int = -1) -> Ratios:
-    """Delays of a group's events relative to IP multicast from the same source.
+    """Delays of a group's events relative to IP multicast from the same source, from the source to each member.
 
-    If several trees carry a share each, averages are weighted by the shares, and the maximum is that of all trees.
+    -1 as the source is the root of each tree, as in Scribe's evaluation. If several trees carry a share each, averages
+    are weighted by the shares, and the maximum is that of all trees.
     """
-    origin = int(trees[0].nodes[0]) if source < 0 else source
+    counted = 0.0
     total = np.zeros(4)
     for tree in trees:
-        sums = _sums(tables, tree.nodes, tree.parent, tree.member, source, origin)
-        total[0] += tree.weight * sums[0]
-        total[1] = max(total[1], sums[1])
-        total[2] += tree.weight * sums[2]
-        total[3] = max(total[3], sums[3])
-    members = int(np.count_nonzero(trees[0].member & (trees[0].nodes != origin)))
-    if members == 0:
+        receivers, *sums = _sums(tables, tree.nodes, tree.parent, tree.member, source).tolist()
+        counted += tree.weight * receivers
+        total[::2] += tree.weight * np.array(sums[::2])
+        total[1::2] = np.maximum(total[1::2], sums[1::2])
+    if counted == 0:
         return Ratios(*[float("nan")] * 6)
-    mean, ip_mean = total[0] / members, total[2] / members
-    return Ratios(
-        float(total[1] / total[3]), float(mean / ip_mean), float(total[1]), float(mean), float(total[3]), float(ip_mean)
-    )
+    late, latest, ip, ip_latest = total.tolist()
+    return Ratios(latest / ip_latest, late / ip, latest, late / counted, ip_latest, ip / counted)
+
+
+def carried(trees: list[Tree], source: int) -> list[Tree]:
+    """The trees that carry the events of a source."""
+    return [tree for tree in trees if tree.source in (-1, source)]
 
 
 @njit(cache=True)
@@ -75,17 +78,19 @@ def _tree_delays(tables: Tables, nodes: Ints, parent: Ints, source: Whole) -> Fl
 
 
 @njit(cache=True)
-def _sums(tables: Tables, nodes: Ints, parent: Ints, member: Flags, source: Whole, origin: Whole) -> Counts:
-    """Sum and maximum of the members' delays, then both by IP multicast."""
+def _sums(tables: Tables, nodes: Ints, parent: Ints, member: Flags, source: Whole) -> Counts:
+    """The number of receivers, sum and maximum of their delays, then both by IP multicast."""
     late = _tree_delays(tables, nodes, parent, source)
-    result = np.zeros(4)
+    origin = nodes[0] if source < 0 else source
+    result = np.zeros(5)
     for node in range(len(nodes)):
         if member[node] and nodes[node] != origin:
             direct = delay(tables, origin, nodes[node])
-            result[0] += late[node]
-            result[1] = max(result[1], late[node])
-            result[2] += direct
-            result[3] = max(result[3], direct)
+            result[0] += 1
+            result[1] += late[node]
+            result[2] = max(result[2], late[node])
+            result[3] += direct
+            result[4] = max(result[4], direct)
     return result
 
 
@@ -101,30 +106,43 @@ def add_node_stress(tree: Tree, tables_count: Ints, entries_count: Ints, forward
 
 
 def add_link_stress(
-    topology: Topology, peers: Peers, tree: Tree, messages_core: Counts, messages_access: Counts, source: int = -1
+    topology: Topology,
+    peers: Peers,
+    tree: Tree,
+    messages_core: Counts,
+    messages_access: Counts,
+    sources: Sequence[int] = (),
 ) -> None:
-    """Add the messages that one event of the group sends over physical links.
+    """Add the messages that one event in this tree sends over physical links.
 
     `messages_core` is for links between routers, float64 [links]; `messages_access` for the link between a peer and its
-    place, float64 [peers]. `source` sends to the root; -1 is the root itself.
+    place, float64 [peers]. It is the mean event of `sources`, which send to the root; by default one of the root.
     """
     edges = np.stack([tree.nodes[tree.parent[1:]], tree.nodes[1:]], axis=1)
-    for pairs in (edges, tree.extra):
-        _add_link_stress(*_graph(topology, peers), pairs, tree.weight, messages_core, messages_access)
-    if source >= 0 and source != tree.nodes[0]:
-        pair = np.array([[source, tree.nodes[0]]], np.int32)
-        _add_link_stress(*_graph(topology, peers), pair, tree.weight, messages_core, messages_access)
+    sent = np.array([(source, tree.nodes[0]) for source in sources if source != tree.nodes[0]], np.int32)
+    for pairs, weight in (
+        (edges, tree.weight),
+        (tree.extra, tree.weight),
+        (sent.reshape(-1, 2), tree.weight / max(1, len(sources))),
+    ):
+        _add_link_stress(*_graph(topology, peers), pairs, weight, messages_core, messages_access)
 
 
 def ip_link_stress(
-    topology: Topology, peers: Peers, source: int, members: Ints, messages_core: Counts, messages_access: Counts
+    topology: Topology,
+    peers: Peers,
+    source: int,
+    members: Ints,
+    messages_core: Counts,
+    messages_access: Counts,
+    weight: float = 1.0,
 ) -> None:
     """Add the messages of IP multicast: each link of the merged shortest paths from the source carries an event once.
 
-    Arguments as for `add_link_stress`.
+    Arguments as for `add_link_stress`. The event counts `weight` times.
     """
     reached = np.zeros(topology.places, np.bool_)
-    _add_ip_stress(*_graph(topology, peers), source, members, reached, messages_core, messages_access)
+    _add_ip_stress(*_graph(topology, peers), source, members, reached, weight, messages_core, messages_access)
 
 
 def crossings(tables: Tables, tree: Tree) -> int:
@@ -184,6 +202,7 @@ def _add_ip_stress(
     source: Whole,
     members: Ints,
     reached: Flags,
+    weight: float,
     messages_core: Counts,
     messages_access: Counts,
 ) -> None:
@@ -194,12 +213,12 @@ def _add_ip_stress(
         if member == source:
             continue
         sent = True
-        messages_access[member] += 1
+        messages_access[member] += weight
         here = place[member]
         while len(via) and not reached[here]:
             reached[here] = True
             link = via[home, here]
-            messages_core[link] += 1
+            messages_core[link] += weight
             here = link_ends[link, 0] + link_ends[link, 1] - here
     if sent:
-        messages_access[source] += 1
+        messages_access[source] += weight

@@ -116,13 +116,22 @@ class Peers(Arrays):
         return len(self.ids)
 
 
+NOBODY: Ints = np.empty(0, np.int32)
+
+
 class Group(NamedTuple):
-    """A topic and its subscribers. `key` is the topicId's first 64 bits; `members` ascend, int32 [members]."""
+    """A topic, its subscribers and its publishers.
+
+    `key` is the topicId's first 64 bits; `members` ascend, int32 [members]; `publishers`: int32 [publishers], empty if
+    it is open who publishes; `creator`: -1 if the seed decides.
+    """
 
     number: int
     key: int
     members: Ints
     seed: int
+    publishers: Ints = NOBODY
+    creator: int = -1
 
 
 class Tree(NamedTuple):
@@ -132,10 +141,12 @@ class Tree(NamedTuple):
         nodes: the peers in it, int32 [nodes]: the root first, and each after its parent.
         parent: the index in `nodes` of each peer's parent, int32 [nodes]; -1 for the root.
         member: whether the peer subscribed, bool [nodes].
-        weight: the share of the events that this tree carries: 1 / n with n stripes.
+        weight: the share of its publishers' events that this tree carries: 1 / n with n stripes.
         extra: further messages per event, which deliver nothing new, as pairs of peers, int32 [any, 2].
         state: entries that each node keeps for this group's membership, int32 [nodes].
         joins: messages that each node handled while the members joined, int32 [nodes].
+        source: the only peer whose events it carries, which is the root; -1 if it carries those of all publishers, who
+    send them to the root.
     """
 
     nodes: Ints
@@ -145,3 +156,4 @@ class Tree(NamedTuple):
     extra: Ints
     state: Ints
     joins: Ints
+    source: int = -1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.evaluation import plugins
 from quillcast.evaluation.experiment import Experiment
 from quillcast.evaluation.folder import REPORT, RESULT, Folder, of_policy
 from quillcast.evaluation.memory import Watch
@@ -78,14 +79,20 @@ def evaluate(
 def check(experiment: Experiment, remote: str | None = None) -> None:
     """Raise `LocalError` if a library is missing that the run will need, or a policy does not exist."""
     extras.require("an evaluation", *extras.EVALUATION)
-    from quillcast.evaluation import policies
-
-    for policy in experiment.policies:
-        policies.parse(policy)
+    plugins_of(experiment)
     if remote is None:
         java_home()
     elif importlib.util.find_spec("grpc") is None:
         raise LocalError(f"Spark Connect ({remote}) needs grpcio; pip install 'pyspark[connect]==4.3.*'")
+
+
+def plugins_of(experiment: Experiment) -> list[object]:
+    """What workers call for an experiment: the parts of its policies, and its metrics."""
+    from quillcast.evaluation import policies
+    from quillcast.evaluation.measures import Measured
+
+    parts = [part for policy in experiment.policies for part in policies.parse(policy).parts]
+    return [*parts, *Measured(experiment.metrics).columns.values()]
 
 
 def members_max(policy: str) -> int | None:
@@ -181,14 +188,14 @@ class _Run:
         if self.experiment.churn is not None:
             make = partial(deployment.make_survivors, self.experiment, folder)
             self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
-        self._deployment = deployment.Deployment(deployment.Shipped(str(folder)), self.experiment.seed)
+        self._deployment = self._deployed(deployment.Shipped(str(folder)))
         missing = [
             policy for policy in self.experiment.policies if not self.folder.has(of_policy(f"{TABLES}/trees", policy))
         ]
         if missing:
             self.shown.begin("kernels")
             began_s = time.monotonic()
-            stages.warm_up_kernels(self._deployment, missing, self.experiment.workload.publishers)
+            stages.warm_up_kernels(self._deployment, missing, self.experiment.metrics)
             self._took("kernels", "kernels", time.monotonic() - began_s)
 
     def _wait_for_spark(self, *, ship: bool) -> None:
@@ -197,11 +204,17 @@ class _Run:
         began_s = time.monotonic()
         self.shown.begin("Spark")
         spark = self._spark.get()
+        plugins.ship(spark, plugins_of(self.experiment), self.folder.path, everywhere=ship)
         if ship:
             folder = self.folder / ARRAYS
             archive = self.folder / f"arrays-{self.experiment.identity}.tar"
-            self._deployment = deployment.Deployment(deployment.ship(spark, folder, archive), self.experiment.seed)
+            self._deployment = self._deployed(deployment.ship(spark, folder, archive))
         self._took("spark", "Spark", time.monotonic() - began_s)
+
+    def _deployed(self, arrays: "Shipped") -> "Deployment":
+        from quillcast.evaluation.deployment import Deployment
+
+        return Deployment(arrays, self.experiment.seed, self.experiment.workload.publishers)
 
     def _make_deployment_tables(self) -> None:
         from quillcast.evaluation import stages
@@ -219,7 +232,7 @@ class _Run:
         """Make the tables of a policy; returns its figures."""
         from quillcast.evaluation import schemas, stages, stored
 
-        publishers = self.experiment.workload.publishers
+        metrics = self.experiment.metrics
         load = self._load(policy)
         most = members_max(policy)
 
@@ -238,8 +251,8 @@ class _Run:
             return rows.where(rows.members <= most)
 
         make("trees", "trees", lambda into: stages.trees(groups(), self.deployment, policy, load, into))
-        make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, publishers, into))
-        make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, publishers, into))
+        make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, into, metrics))
+        make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, into))
         make("stress", "histograms", lambda into: stages.histograms(table("stress"), into))
         told = figures.summary(*self.columns(policy))
         if self.experiment.churn is not None:
@@ -288,7 +301,11 @@ class _Run:
         self, policy: str
     ) -> tuple[Mapping[str, list[float]], Mapping[tuple[str, str], list[tuple[float, int]]]]:
         """The input of a policy's figures: columns of its `delays`, and its `histograms`."""
-        delays = self._read(of_policy(f"{TABLES}/delays", policy), ["rad", "rmd", "children_max"])
+        from quillcast.evaluation.measures import column_of
+
+        metrics = [column_of(name) for name in self.experiment.metrics]
+        named = [*figures.RATIOS, "children_max", "members", *metrics]
+        delays = self._read(of_policy(f"{TABLES}/delays", policy), named)
         rows = self._read(of_policy(f"{TABLES}/histograms", policy)).to_pylist()
         histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
         for row in sorted(rows, key=lambda row: row["value"]):

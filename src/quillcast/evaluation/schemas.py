@@ -16,11 +16,12 @@ start first. The routes of a group with several `pieces` are found by as many ta
 
 TREES = (
     "group int, tree int, part int, size int, weight double, nodes array<int>, parents array<int>, "
-    "member array<boolean>, state array<int>, joins array<int>, extra_from array<int>, extra_to array<int>"
+    "member array<boolean>, state array<int>, joins array<int>, extra_from array<int>, extra_to array<int>, source int"
 )
 """How each group's events travel: one row per tree. A large tree has one row for each `part`, in order.
 
-`tree`: a policy may use several trees for a group, each of which carries the share `weight` of its events. `size`: the
+`tree`: a policy may use several trees for a group, each of which carries the share `weight` of the events. `source`:
+the only peer whose events the tree carries, which is its root; -1 if it carries those of all publishers. `size`: the
 number of peers in the whole tree. `nodes`: these peers, the root first and each after its parent; `parents`: the sender
 of the event to each, -1 for the root; `member`: whether it subscribed. `state`: entries that each keeps for this
 group's membership, `joins`: messages that each handled while members joined; null if there is one for each child.
@@ -36,11 +37,13 @@ hop of each, -1 for the root. Pieces are in the order of the members, and rows o
 
 DELAYS = (
     "group int, source int, members int, nodes int, depth int, children_max int, messages double, "
-    "rmd float, rad float, max_ms float, mean_ms float, ip_max_ms float, ip_mean_ms float, border_copies double"
+    "rmd float, rad float, max_ms float, mean_ms float, ip_max_ms float, ip_mean_ms float, border_copies double, "
+    "rmd_from_root float, rad_from_root float"
 )
 """One row per group and publisher. `rmd` and `rad` are the ratios of the maximum and of the mean delays from `source`
 to the members, relative to IP multicast. A source that is not the tree's root sends to the root first. `messages`:
-between peers, per event; `border_copies`: those that cross from one domain into another."""
+between peers, per event; `border_copies`: those that cross from one domain into another. `rmd_from_root` and
+`rad_from_root` are the same ratios from each tree's own root, without the way to it."""
 
 LOADS = "peer int, entries long, trees int, " + ", ".join(f"capped_{1 << step} int" for step in range(7))
 """The load of all groups on each peer, for policies that must know it beforehand: entries in its children tables, trees
@@ -50,9 +53,10 @@ STRESS = (
     "kind string, number int, tables int, entries int, forwarded double, state long, joins long, "
     "messages double, ip_messages double"
 )
-"""The load of one event in each group. `kind`: `peer`, whose `messages` are those on its access link, or `link`, a core
-link, whose `number` is that in `links`. `tables`: children tables that are not empty; `entries`: children in them;
-`forwarded`: events sent on; `ip_messages`: the messages of IP multicast from the same sources."""
+"""The load of one event in each group, a mean over its publishers. `kind`: `peer`, whose `messages` are those on its
+access link, or `link`, a core link, whose `number` is that in `links`. `tables`: children tables that are not empty;
+`entries`: children in them; `forwarded`: messages sent; `ip_messages`: those of IP multicast from the same
+publishers."""
 
 HISTOGRAMS = "kind string, figure string, value double, count long"
 """The number of peers or core links by value, for each of the figures of `stress`."""

@@ -40,6 +40,7 @@ class _Row(NamedTuple):
     joins: Ints | None
     extra_from: Ints
     extra_to: Ints
+    source: int
 
 
 def tree_rows(trees: Iterable[tuple[int, int, Tree]]) -> Batches:
@@ -68,7 +69,7 @@ def _rows(group: int, number: int, tree: Tree) -> Iterator[_Row]:
         yield _Row(
             group, number, part, len(nodes), tree.weight, nodes[cut], parents[cut], tree.member[cut],
             None if state is None else state[cut], None if joins is None else joins[cut],
-            extra[extra_cut, 0], extra[extra_cut, 1],
+            extra[extra_cut, 0], extra[extra_cut, 1], tree.source,
         )  # fmt: skip
 
 
@@ -128,7 +129,8 @@ def _tree(parts: list[dict[str, Any]], place: Ints) -> tuple[int, int, Tree]:
     if len(extra):
         extra[:, 0], extra[:, 1] = joined("extra_from"), joined("extra_to")
     member = joined("member").astype(np.bool_, copy=False)
-    return first["group"], first["tree"], Tree(nodes, above, member, first["weight"], extra, state, joins)
+    tree = Tree(nodes, above, member, first["weight"], extra, state, joins, first["source"])
+    return first["group"], first["tree"], tree
 
 
 def _cut() -> ValueError:

@@ -5,7 +5,7 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -17,14 +17,17 @@ import numpy.typing as npt
 from numba import njit
 
 from quillcast.core.errors import LocalError
+from quillcast.evaluation import plugins
 from quillcast.evaluation.chance import Word, below, finalise, mix
 from quillcast.evaluation.network import Arrays, Group, Ids, Ints, Peers
 
-Placement = Literal["uniform", "clustered"]
+Placement = Literal["uniform", "clustered", "given"]
 Publishers = Literal["root", "creator", "members"]
 
 RUST_TEAMS = "rust-teams"
 """The built-in real membership: the teams of the Rust project."""
+
+PUBLISHERS = 4  # of a group, if members publish; a guess
 
 GROUP_SIZE_MIN = 2  # of real groups: a root and one more peer that receives
 
@@ -40,7 +43,7 @@ class Workload(Arrays):
         offsets: where each group's users begin in `users`, int64 [groups + 1]; [0] if members are random.
         users: real subscribers, as numbers from 0, ascending in each group; int32 [memberships].
         placement: `uniform`: members are drawn from all peers; `clustered`: from the peers of whole random domains, as
-    few as contain `spread` times the group.
+    few as contain `spread` times the group; `given`: users are the peers of the same numbers.
         spread: how thinly a clustered group is spread over its domains, at least 1.
         name: for people.
         group_names: for people; empty, or one per group.
@@ -56,6 +59,21 @@ class Workload(Arrays):
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+
+WORKLOADS = plugins.Kind("workload", "quillcast.workloads", Workload, {})
+"""Generators of groups from other packages. They are called with the topology, the peers, the number of groups that the
+experiment asks for and the seed, and then with the arguments in parentheses. `given` makes what they return."""
+
+
+def given(groups: Iterable[npt.ArrayLike], name: str, *, group_names: Sequence[str] = ()) -> Workload:
+    """Groups of these peers. Raises ValueError if a group is empty or has a peer twice."""
+    members = [np.sort(np.asarray(group, np.int32)) for group in groups]
+    if not members or any(not len(group) or (np.diff(group) == 0).any() or group[0] < 0 for group in members):
+        raise ValueError("each group needs members, which are different peers; and there must be a group")
+    sizes = np.array([len(group) for group in members], np.int32)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+    return Workload(sizes, offsets, np.concatenate(members), "given", 1.0, name, list(group_names))
 
 
 def power_law(
@@ -170,7 +188,7 @@ def _real_members(workload: Workload, number: int, count: int, seed: Word) -> In
     users = np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
     if users[-1] >= count:
         raise LocalError(f"group {number} needs {users[-1] + 1:,} peers, the deployment has {count:,}; use more peers")
-    return np.sort(permuted(count, users, seed))
+    return users if workload.placement == "given" else np.sort(permuted(count, users, seed))
 
 
 def _clustered(peers: Peers, size: int, pool_size: float, domain_seed: Word, seed: Word) -> Ints:
@@ -213,13 +231,15 @@ def _by_domain(domain: _Same) -> _Domains:
 
 
 def creator(group: Group) -> int:
-    """The member that created the group, drawn by the group's seed."""
+    """The peer that created the group; unless that is given, a member drawn by the group's seed."""
+    if group.creator >= 0:
+        return group.creator
     count = np.uint64(len(group.members))
     return int(group.members[int(below(mix(group.seed, _CREATOR, group.number), count))])
 
 
-def publishers(kind: Publishers, group: Group, root: int, count: int = 1) -> Ints:
-    """The peers that publish a group's events, int32: its root, the creator, or at most `count` members."""
+def publishers(kind: Publishers, group: Group, root: int, count: int = PUBLISHERS) -> Ints:
+    """The peers that publish a group's events, int32: `root`, the creator, or at most `count` members."""
     if kind == "root":
         return np.array([root], np.int32)
     if kind == "creator":

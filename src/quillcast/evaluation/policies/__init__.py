@@ -4,43 +4,51 @@ These compute trees for deployments of millions of peers. No peer runs them: how
 decided in `quillcast.protocol`.
 
 `parse("scribe+remover(64)+improve(16)")` resolves a name. To add a policy, write a class that is a `PolicyKernel` (or a
-`Modifier`) in its own module and add a line to `POLICIES` (or `MODIFIERS`). The values in parentheses become its
-arguments.
+`Modifier`), in any package, and name it by `module:Class` or by an entry point; one of quillcast's own has a line in
+`POLICIES` (or `MODIFIERS`). The values in parentheses become its arguments.
 """
 
-import inspect
-import re
 from collections.abc import Iterable
-from difflib import get_close_matches
-from importlib import import_module
-from typing import Any
+from contextlib import AbstractContextManager
 
-from quillcast.core.errors import LocalError
+from quillcast.evaluation import plugins
 from quillcast.evaluation.network import Group, Ints, Tree
+from quillcast.evaluation.policies.checking import checked
 from quillcast.evaluation.policies.kernel import Load, Modifier, PolicyKernel, Splittable
+from quillcast.evaluation.policies.source import Source
 from quillcast.evaluation.routing.pastry import Tables
 
-POLICIES = {
-    "scribe": "scribe.Scribe",
-    "scoped": "scoped.Scoped",
-    "creator_rooted": "creator.CreatorRooted",
-    "delay_optimised": "optimised.DelayOptimised",
-    "star": "star.Star",
-    "k_ary": "kary.Kary",
-    "stripes": "stripes.Stripes",
-    "bayeux": "bayeux.Bayeux",
-    "overcast": "overcast.Overcast",
-    "narada": "narada.Narada",
-    "can": "can.Can",
-    "unicast": "unicast.Unicast",
-}
-"""Each policy's name, module and class."""
+POLICIES = plugins.Kind(
+    "policy",
+    "quillcast.policies",
+    PolicyKernel,
+    {
+        "scribe": "quillcast.evaluation.policies.scribe:Scribe",
+        "scoped": "quillcast.evaluation.policies.scoped:Scoped",
+        "creator_rooted": "quillcast.evaluation.policies.creator:CreatorRooted",
+        "delay_optimised": "quillcast.evaluation.policies.optimised:DelayOptimised",
+        "star": "quillcast.evaluation.policies.star:Star",
+        "k_ary": "quillcast.evaluation.policies.kary:Kary",
+        "stripes": "quillcast.evaluation.policies.stripes:Stripes",
+        "bayeux": "quillcast.evaluation.policies.bayeux:Bayeux",
+        "overcast": "quillcast.evaluation.policies.overcast:Overcast",
+        "narada": "quillcast.evaluation.policies.narada:Narada",
+        "can": "quillcast.evaluation.policies.can:Can",
+        "unicast": "quillcast.evaluation.policies.unicast:Unicast",
+    },
+)
 
-MODIFIERS = {
-    "collapse": "collapse.Collapse",
-    "improve": "improve.Improve",
-    "remover": "remover.Remover",
-}
+MODIFIERS = plugins.Kind(
+    "modifier",
+    "quillcast.modifiers",
+    Modifier,
+    {
+        "collapse": "quillcast.evaluation.policies.collapse:Collapse",
+        "improve": "quillcast.evaluation.policies.improve:Improve",
+        "remover": "quillcast.evaluation.policies.remover:Remover",
+        "source": "quillcast.evaluation.policies.source:Source",
+    },
+)
 """The modifiers, which may follow a `+`."""
 
 
@@ -53,25 +61,42 @@ class EvaluatedPolicy:
     @property
     def needs_load(self) -> bool:
         """Whether it depends on peers' load in all groups: then `load` of all comes before `trees` of any."""
-        return self.kernel.needs_load or any(modifier.needs_load for modifier in self.modifiers)
+        return any(part.needs_load for part in self.parts)
 
     def trees(self, tables: Tables, group: Group, load: Load | None = None) -> list[Tree]:
         """The trees for the group's events. If `needs_load` is true, pass `load()` of all groups, added up."""
         if self.needs_load and load is None:
             raise ValueError(f"{self.name} needs the load of all groups")
-        return self._modified(tables, group, self.kernel.trees(tables, group, load), load)
+        return [
+            tree
+            for each in self._groups(tables, group)
+            for tree in self._modified(tables, each, self._built(tables, each, load), load, self.modifiers)
+        ]
+
+    @property
+    def parts(self) -> list[PolicyKernel | Modifier]:
+        """The policy by itself, and its modifiers."""
+        return [self.kernel, *self.modifiers]
 
     @property
     def children_max(self) -> int | None:
         """The most children of a peer in one group, independent of its size; None: no bound."""
-        bounds = [self.kernel.children_max, *(modifier.children_max for modifier in self.modifiers)]
-        known = [bound for bound in bounds if bound is not None]
+        known = [part.children_max for part in self.parts if part.children_max is not None]
         return known[-1] if known else None
 
     @property
     def splittable(self) -> Splittable | None:
         """Finds the routes of a group's members in parts; None if a group cannot be split."""
+        if any(isinstance(modifier, Source) for modifier in self.modifiers):
+            return None
         return self.kernel if isinstance(self.kernel, Splittable) else None
+
+    def routes(self, tables: Tables, group: Group, members: Ints) -> tuple[Ints, Ints]:
+        """The routes of some of the members, as `Splittable.routes`."""
+        if self.splittable is None:
+            raise ValueError(f"{self.name} cannot split groups")
+        with self._blaming(self.kernel, group):
+            return self.splittable.routes(tables, group, members)
 
     def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints, load: Load | None = None) -> list[Tree]:
         """The same as `trees`, from the results of `Splittable.routes` for parts of the members, in their order.
@@ -81,20 +106,40 @@ class EvaluatedPolicy:
         """
         if self.splittable is None:
             raise ValueError(f"{self.name} cannot split groups")
-        return self._modified(tables, group, [self.splittable.joined(tables, group, nodes, parents)], load)
+        with self._blaming(self.kernel, group):
+            built = checked(
+                self.kernel, [self.splittable.joined(tables, group, nodes, parents)], group, len(tables.ids)
+            )
+        return self._modified(tables, group, built, load, self.modifiers)
 
-    def _modified(self, tables: Tables, group: Group, made: list[Tree], load: Load | None) -> list[Tree]:
+    def _groups(self, tables: Tables, group: Group) -> list[Group]:
+        groups = [group]
         for modifier in self.modifiers:
-            made = [modifier.change(tables, group, tree, load) for tree in made]
+            with self._blaming(modifier, group):
+                groups = [each for given in groups for each in modifier.groups(tables, given)]
+        return groups
+
+    def _built(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
+        with self._blaming(self.kernel, group):
+            return checked(self.kernel, self.kernel.trees(tables, group, load), group, len(tables.ids))
+
+    def _modified(
+        self, tables: Tables, group: Group, made: list[Tree], load: Load | None, modifiers: Iterable[Modifier]
+    ) -> list[Tree]:
+        for modifier in modifiers:
+            with self._blaming(modifier, group):
+                changed = [modifier.change(tables, group, tree, load) for tree in made]
+                made = checked(modifier, changed, group, len(tables.ids))
         return made
+
+    def _blaming(self, part: PolicyKernel | Modifier, group: Group) -> AbstractContextManager[None]:
+        return plugins.blaming(part, f"{self.name} failed on group {group.number} of {len(group.members):,} members")
 
     def load(self, tables: Tables, groups: Iterable[Group]) -> Load:
         """The load of these groups on each peer, before the first modifier that needs to know the load."""
         counted = Load.none(len(tables.ids))
-        for group in groups:
-            for tree in self.kernel.trees(tables, group, None):
-                for modifier in self._before_load():
-                    tree = modifier.change(tables, group, tree, None)  # noqa: PLW2901
+        for each in (each for group in groups for each in self._groups(tables, group)):
+            for tree in self._modified(tables, each, self._built(tables, each, None), None, self._before_load()):
                 counted.add(tree)
         return counted
 
@@ -106,43 +151,16 @@ class EvaluatedPolicy:
 def parse(text: str) -> EvaluatedPolicy:
     """The policy with this name: `policy`, or `policy+modifier(number)+...`.
 
-    Raises `LocalError` with the known names, or with the arguments of a policy.
+    Raises `LocalError` with the known names, or with the arguments of a policy; `PluginFailed` for one from another
+    package that cannot be used.
     """
-    first, *rest = _split(text, "+")
-    kernel = _make(first, POLICIES, "policy", text)
-    return EvaluatedPolicy(text, kernel, [_make(part, MODIFIERS, "modifier", text) for part in rest])
+    first, *rest = plugins.split(text, "+")
+    return EvaluatedPolicy(
+        text, POLICIES.make(first, within=text), [MODIFIERS.make(part, within=text) for part in rest]
+    )
 
 
-def _make(text: str, known: dict[str, str], kind: str, whole: str) -> Any:
-    match = re.fullmatch(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*", text)
-    name = match[1] if match else text.strip()
-    if match is None or name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise LocalError(f"{whole!r}: there is no {kind} {name!r}{hint} Known: {', '.join(sorted(known))}")
-    module, _, class_name = known[name].partition(".")
-    made = getattr(import_module(f"{__name__}.{module}"), class_name)
-    arguments = [_argument(part) for part in _split(match[2] or "", ",") if part.strip()]
-    try:
-        inspect.signature(made).bind(*arguments)
-    except TypeError:
-        takes = ", ".join(map(str, inspect.signature(made).parameters.values())) or "nothing"
-        raise LocalError(f"{whole!r}: {name} takes {takes} in parentheses") from None
-    return made(*arguments)
-
-
-def _argument(text: str) -> int | str:
-    text = text.strip()
-    return int(text) if re.fullmatch(r"\d+", text) else text
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """Split at separators that are not in parentheses."""
-    parts, depth = [""], 0
-    for sign in text:
-        depth += (sign == "(") - (sign == ")")
-        if sign == separator and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return parts
+def portable(text: str) -> str:
+    """The same policy by a name that does not depend on entry points, for workers on other machines."""
+    first, *rest = plugins.split(text, "+")
+    return "+".join([POLICIES.portable(first), *[MODIFIERS.portable(part) for part in rest]])

@@ -2,15 +2,13 @@
 
 S. Ratnasamy, M. Handley, R. Karp and S. Shenker, "Application-level multicast using content-addressable networks", NGC
 2001: section 3.1 (a group's members form their own CAN) and 3.2 (the rules of directed flooding). The CAN itself is
-that of Ratnasamy, Francis, Handley, Karp and Shenker, SIGCOMM 2001, sections 2.1 to 2.3, with d = 2.
+that of Ratnasamy, Francis, Handley, Karp and Shenker, SIGCOMM 2001: sections 2.1 to 2.3, 3.1 (more dimensions), 3.6
+(landmarks) and 3.7 (more uniform partitioning). What is left out, and a published figure: docs/compared/can.md.
 
-Simplified: members join one after the other through the creator and do not leave; zones are halved along alternating
-dimensions, and the newcomer takes the half with its random point; the space is independent of delays (no landmarks, no
-overloaded zones). Different: taken literally, a node sends on the first copy only. So a node that hears along dimension
-1 before dimension 2 sends nothing along dimension 2, and the members behind it depend on other paths. Here a later
-copy, though it delivers nothing, is still sent in the directions that the node had not served, so every member is
-reached whatever the delays. That is 2 % more copies (in 900 groups of up to 1,000 members, no member was missed by the
-literal rule either).
+Different: taken literally, a node sends on the first copy only. So a node that hears along dimension 1 before dimension
+2 sends nothing along dimension 2, and the members behind it depend on other paths. Here a later copy, though it
+delivers nothing, is still sent in the directions that the node had not served, so every member is reached whatever the
+delays.
 """
 
 import heapq
@@ -23,33 +21,97 @@ from numba import njit
 from quillcast.evaluation.chance import Word, below, mix
 from quillcast.evaluation.network import Group, Ints, Tree
 from quillcast.evaluation.policies.kernel import Load, PolicyKernel
-from quillcast.evaluation.policies.members import in_random_order, tree_of_members
+from quillcast.evaluation.policies.members import check_argument, in_random_order, tree_of_members
 from quillcast.evaluation.routing.pastry import Tables, Truth, Whole, delay, inner
 from quillcast.evaluation.workload import creator
 
-SPAN = 1 << 32  # side of the torus in both dimensions: can be halved exactly 32 times
-_POINT = 0xCA17
-_HALF_EDGES_PER_ZONE = 6  # Euler: if three zones of a torus meet at each point, there are three borders per zone
+SPAN = 1 << 32  # side of the torus in every dimension: can be halved exactly 32 times
+DIMENSIONS = 6  # NGC 2001, section 4: the CANs of its simulations
+LANDMARKS = 4  # SIGCOMM 2001, section 3.6: their number in its simulations
+_POINT, _LANDMARK = 0xCA17, 0xCA18
+_CANDIDATES = 64  # peers among which landmarks far from each other are chosen; a guess
+
+Longs = npt.NDArray[np.int64]
 
 
 class Can(PolicyKernel):
-    """Directed flooding from the creator in a CAN of the members, d = 2. Later copies are the tree's `extra`."""
+    """Directed flooding from the creator in a CAN of the members. Later copies are the tree's `extra`.
+
+    Members enter the part of the space that belongs to their order of landmarks by delay; without landmarks anywhere.
+    """
+
+    def __init__(self, dimensions: int = DIMENSIONS, landmarks: int = LANDMARKS) -> None:
+        super().__init__()
+        self.dimensions = check_argument("dimensions of can", dimensions, 1, 16)
+        self.landmarks = check_argument("landmarks of can", landmarks, 0, 8)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree: the paths of the first copy that each member receives."""
         nodes = in_random_order(group, creator(group))
-        zones = _settle(np.uint64(group.seed), len(nodes))
+        points = _points(tables, nodes, np.uint64(group.seed), self.dimensions, _landmarks(tables, self.landmarks))
+        zones = _settle(points, True)
         order, parent, extra = _flood(tables, nodes, zones)
         tree = tree_of_members(nodes[order], parent, state=zones.neighbours[order], joins=zones.handled[order])
         return [tree._replace(extra=nodes[extra].reshape(-1, 2))]
 
 
+# --- where members enter
+
+
+@njit(cache=True)
+def _landmarks(tables: Tables, count: Whole) -> Ints:
+    """Peers far from each other: each is the one of some random peers that is farthest from those before it."""
+    chosen = np.empty(count, np.int32)
+    for number in range(count):
+        best_ms = np.float32(-1)
+        for draw in range(_CANDIDATES):
+            chance = mix(np.uint64(tables.seed), np.uint64(_LANDMARK), np.uint64(draw))
+            peer = np.int32(below(chance, np.uint64(len(tables.ids))))
+            apart = np.float32(np.inf)
+            for before in range(number):
+                apart = min(apart, delay(tables, chosen[before], peer))
+            if apart > best_ms:
+                chosen[number], best_ms = peer, apart
+    return chosen
+
+
+@njit(cache=True)
+def _points(tables: Tables, nodes: Ints, seed: Word, dimensions: Whole, landmarks: Ints) -> Longs:
+    """The random point at which each member enters the space, int64 [members, dimensions].
+
+    With m landmarks there are m! orders, and as many equal portions of the space: it is divided into m parts along the
+    first dimension, each into m - 1 parts along the second, and so on (SIGCOMM 2001, section 3.6).
+    """
+    points = np.empty((len(nodes), dimensions), np.int64)
+    low, size = np.empty(dimensions, np.int64), np.empty(dimensions, np.int64)
+    left = np.empty(len(landmarks), np.int32)
+    for node in range(len(nodes)):
+        low[:], size[:] = 0, SPAN
+        left[:] = landmarks
+        for parts in range(len(landmarks), 1, -1):
+            nearest = 0
+            for other in range(1, parts):
+                if delay(tables, nodes[node], left[other]) < delay(tables, nodes[node], left[nearest]):
+                    nearest = other
+            along = (len(landmarks) - parts) % dimensions
+            size[along] //= parts
+            low[along] += nearest * size[along]
+            left[nearest : parts - 1] = left[nearest + 1 : parts].copy()
+        for along in range(dimensions):
+            draw = mix(seed, np.uint64(_POINT), np.uint64(dimensions * node + along))
+            points[node, along] = low[along] + np.int64(below(draw, np.uint64(size[along])))
+    return points
+
+
+# --- zones
+
+
 class Zones(NamedTuple):
-    """The members' zones, each `size` wide from `low` in both dimensions, and their neighbours as linked lists.
+    """The members' zones, each `size` wide from `low` in every dimension, and their neighbours as linked lists.
 
     Args:
-        low: int64 [members, 2].
-        size: int64 [members, 2], powers of two.
+        low: int64 [members, dimensions].
+        size: int64 [members, dimensions], powers of two.
         head: where each member's list begins, int32 [members]; -1 if it is empty.
         to: the neighbour in an entry, int32 [entries].
         after: the next entry of the same list, int32 [entries]; -1 for the last.
@@ -57,8 +119,8 @@ class Zones(NamedTuple):
         handled: messages that each received while all joined, int32 [members].
     """
 
-    low: npt.NDArray[np.int64]
-    size: npt.NDArray[np.int64]
+    low: Longs
+    size: Longs
     head: Ints
     to: Ints
     after: Ints
@@ -67,15 +129,21 @@ class Zones(NamedTuple):
 
 
 @njit(cache=True)
-def _settle(seed: Word, count: Whole) -> Zones:
-    """Members join in the order of their numbers: each request travels from member 0 to a random point (CAN, 2.2)."""
-    zones = _empty(count)
+def _settle(points: Longs, uniform: Truth) -> Zones:
+    """Members join in the order of their numbers: each request travels from member 0 to the member's point (CAN, 2.2).
+
+    If `uniform`, the point's owner passes the request to the neighbour with the largest zone, if that is larger than
+    its own (SIGCOMM 2001, section 3.7).
+    """
+    count, dimensions = points.shape
+    zones = _empty(count, dimensions)
     free: Whole = np.int64(0)  # the first of the unused entries, which also form a list
+    used = 0  # entries
     touched = np.empty(count, np.int64)
     for new in range(1, count):
-        x = np.int64(below(mix(seed, np.uint64(_POINT), np.uint64(2 * new)), np.uint64(SPAN)))
-        y = np.int64(below(mix(seed, np.uint64(_POINT), np.uint64(2 * new + 1)), np.uint64(SPAN)))
-        at = _owner(zones, x, y)
+        at = _owner(zones, points[new])
+        if uniform:
+            at = _largest(zones, at)
         around = 0
         entry = zones.head[at]
         while entry >= 0:  # remove the old zone's borders, and notify its neighbours
@@ -87,27 +155,30 @@ def _settle(seed: Word, count: Whole) -> Zones:
             entry = zones.after[entry]
         while zones.head[at] >= 0:
             free = _unlink(zones, at, np.int64(zones.to[zones.head[at]]), free)
-        _split(zones, at, new, x, y)
+        used -= 2 * around
+        if used + 4 * around + 2 > len(zones.to):
+            zones, free = _enlarged(zones, 4 * around + 2, free)
+        _split(zones, at, new, points[new])
         free = _link(zones, at, new, free)
+        used += 2
         for place in range(around):
-            other = touched[place]
-            if _borders(zones, at, other):
-                free = _link(zones, at, other, free)
-            if _borders(zones, new, other):
-                free = _link(zones, new, other, free)
+            for half in (at, np.int64(new)):
+                if _side(zones, half, touched[place]) >= 0:
+                    free = _link(zones, half, touched[place], free)
+                    used += 2
     return zones
 
 
 @njit(cache=True)
-def _empty(count: Whole) -> Zones:
-    """Room for this many zones; the first has the whole space."""
-    entries = _HALF_EDGES_PER_ZONE * count + 64
+def _empty(count: Whole, dimensions: Whole) -> Zones:
+    """Zones with a first one that has the whole space."""
+    entries = 4 * count + 64
     after = np.arange(1, entries + 1).astype(np.int32)
     after[entries - 1] = -1
-    size = np.zeros((count, 2), np.int64)
+    size = np.zeros((count, dimensions), np.int64)
     size[0] = SPAN
     return Zones(
-        np.zeros((count, 2), np.int64),
+        np.zeros((count, dimensions), np.int64),
         size,
         np.full(count, -1, np.int32),
         np.empty(entries, np.int32),
@@ -117,18 +188,29 @@ def _empty(count: Whole) -> Zones:
     )
 
 
+@njit(cache=True)
+def _enlarged(zones: Zones, needed: Whole, free: Whole) -> tuple[Zones, Whole]:
+    """The zones with at least twice the entries, and the first unused entry."""
+    entries, more = len(zones.to), max(len(zones.to), needed)
+    to = np.concatenate((zones.to, np.empty(more, np.int32)))
+    after = np.concatenate((zones.after, np.arange(entries + 1, entries + more + 1).astype(np.int32)))
+    after[entries + more - 1] = free
+    grown = Zones(zones.low, zones.size, zones.head, to, after, zones.neighbours, zones.handled)
+    return grown, np.int64(entries)
+
+
 @inner
-def _owner(zones: Zones, x: Whole, y: Whole) -> Whole:
+def _owner(zones: Zones, point: Longs) -> Whole:
     """The owner of a point: greedy routing from member 0 to the neighbour nearest to the point (CAN, section 2.1)."""
     at: Whole = np.int64(0)
     zones.handled[at] += 1
-    left = _distance(zones, at, x, y)
+    left = _distance(zones, at, point)
     while left > 0:
         best: Whole = -1
         entry = zones.head[at]
         while entry >= 0:
             other = np.int64(zones.to[entry])
-            there = _distance(zones, other, x, y)
+            there = _distance(zones, other, point)
             if there < left or (there == left and best >= 0 and other < best):
                 best, left = other, there
             entry = zones.after[entry]
@@ -138,9 +220,36 @@ def _owner(zones: Zones, x: Whole, y: Whole) -> Whole:
 
 
 @inner
-def _distance(zones: Zones, zone: Whole, x: Whole, y: Whole) -> Whole:
-    """The distance from the zone to the point, along both dimensions of the torus."""
-    return _gap(x, zones.low[zone, 0], zones.size[zone, 0]) + _gap(y, zones.low[zone, 1], zones.size[zone, 1])
+def _largest(zones: Zones, at: Whole) -> Whole:
+    """The zone with the largest volume of a zone and its neighbours: the zone itself, or the first by number."""
+    best: Whole = at
+    most = _volume(zones, at)
+    entry = zones.head[at]
+    while entry >= 0:
+        other = np.int64(zones.to[entry])
+        volume = _volume(zones, other)
+        if volume > most or (volume == most and best != at and other < best):
+            best, most = other, volume
+        entry = zones.after[entry]
+    zones.handled[best] += 0 if best == at else 1
+    return best
+
+
+@inner
+def _volume(zones: Zones, zone: Whole) -> float:
+    volume = 1.0
+    for along in range(zones.size.shape[1]):
+        volume *= np.float64(zones.size[zone, along])
+    return volume
+
+
+@inner
+def _distance(zones: Zones, zone: Whole, point: Longs) -> Whole:
+    """The distance from the zone to the point, along all dimensions of the torus."""
+    total: Whole = 0
+    for along in range(len(point)):
+        total += _gap(point[along], zones.low[zone, along], zones.size[zone, along])
+    return total
 
 
 @inner
@@ -151,46 +260,46 @@ def _gap(point: Whole, low: Whole, size: Whole) -> Whole:
 
 
 @inner
-def _split(zones: Zones, old: Whole, new: Whole, x: Whole, y: Whole) -> None:
-    """Halve a zone, first along dimension 0, then along 1. The newcomer takes the half with its point."""
+def _split(zones: Zones, old: Whole, new: Whole, point: Longs) -> None:
+    """Halve a zone along the first of its widest dimensions. The newcomer takes the half nearer to its point."""
     low, size = zones.low, zones.size
-    dimension = 0 if size[old, 0] == size[old, 1] else 1
-    size[old, dimension] //= 2
-    for side in range(2):
-        low[new, side], size[new, side] = low[old, side], size[old, side]
-    point = x if dimension == 0 else y
-    upper = low[old, dimension] + size[old, dimension]
-    low[new if point >= upper else old, dimension] = upper
+    along = 0
+    for other in range(size.shape[1]):
+        low[new, other], size[new, other] = low[old, other], size[old, other]
+        if size[old, other] > size[old, along]:
+            along = other
+    size[old, along] //= 2
+    size[new, along] //= 2
+    half = size[old, along]
+    upper = low[old, along] + half
+    nearer = _gap(point[along], upper, half) <= _gap(point[along], low[old, along], half)
+    low[new if nearer else old, along] = upper
 
 
 @inner
-def _borders(zones: Zones, a: Whole, b: Whole) -> Truth:
-    """Whether the zones abut along one dimension, and overlap along the other."""
-    return _abuts(zones, a, b, 0) or _abuts(zones, a, b, 1)
+def _side(zones: Zones, a: Whole, b: Whole) -> Whole:
+    """On which side of a the zone b is: twice the dimension along which they abut, plus 1 if b is below; -1 if none.
 
-
-@inner
-def _abuts(zones: Zones, a: Whole, b: Whole, dimension: Whole) -> Truth:
-    return _next_to(zones, a, b, dimension) or _next_to(zones, b, a, dimension)
-
-
-@inner
-def _next_to(zones: Zones, a: Whole, b: Whole, dimension: Whole) -> Truth:
-    """Whether b begins in this dimension where a ends, and they overlap in the other one."""
-    return (
-        (zones.low[a, dimension] + zones.size[a, dimension]) % SPAN == zones.low[b, dimension]
-        and not _overlap(zones, a, b, dimension)
-        and _overlap(zones, a, b, 1 - dimension)
-    )
-
-
-@inner
-def _overlap(zones: Zones, a: Whole, b: Whole, dimension: Whole) -> Truth:
+    They overlap in all other dimensions. If b is on both sides, it counts as above.
+    """
+    apart: Whole = -1
+    for along in range(zones.low.shape[1]):
+        if not _overlap(zones, a, b, along):
+            if apart >= 0:
+                return -1
+            apart = along
+    if apart < 0:
+        return -1
     low, size = zones.low, zones.size
-    return (
-        low[a, dimension] < low[b, dimension] + size[b, dimension]
-        and low[b, dimension] < low[a, dimension] + size[a, dimension]
-    )
+    if (low[a, apart] + size[a, apart]) % SPAN == low[b, apart]:
+        return 2 * apart
+    return 2 * apart + 1 if (low[b, apart] + size[b, apart]) % SPAN == low[a, apart] else -1
+
+
+@inner
+def _overlap(zones: Zones, a: Whole, b: Whole, along: Whole) -> Truth:
+    low, size = zones.low, zones.size
+    return low[a, along] < low[b, along] + size[b, along] and low[b, along] < low[a, along] + size[a, along]
 
 
 @inner
@@ -201,8 +310,6 @@ def _link(zones: Zones, a: Whole, b: Whole, free: Whole) -> Whole:
 
 @inner
 def _enter(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
-    if free < 0:
-        raise AssertionError("a torus has more borders than it can have")
     following = np.int64(zones.after[free])
     zones.to[free] = other
     zones.after[free] = zones.head[one]
@@ -226,18 +333,22 @@ def _unlink(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
     return entry
 
 
+# --- flooding
+
+
 @njit(cache=True)
 def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]:
     """Flood from member 0. Returns members in order of arrival, each one's sender in that order, and later copies.
 
-    A message along dimension i continues in the same direction and to both sides of every lower dimension (Ratnasamy et
-    al., section 3.2). The source sends to both sides of both.
+    A message along dimension i continues in the same direction and to both sides of every lower dimension (NGC 2001,
+    section 3.2). The source sends to both sides of all. Of several zones that border on another one along the first
+    dimension, only that with the other's corner sends to it.
     """
-    count = len(nodes)
+    count, ways = len(nodes), 2 * zones.low.shape[1]
     place = np.full(count, -1, np.int32)
-    served = np.zeros((count, 4), np.bool_)
+    served = np.zeros((count, ways), np.bool_)
     order, parent = np.empty(count, np.int32), np.full(count, -1, np.int32)
-    extra = np.empty(2 * len(zones.to), np.int32)
+    extra = np.empty(2 * zones.neighbours.sum(), np.int32)
     extras = 0
     queue = [(0.0, np.int64(0), np.int64(-1), np.int64(0))]  # time, receiver, sender, direction
     received = 0
@@ -251,39 +362,40 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]
         else:
             extra[extras], extra[extras + 1] = sender, at
             extras += 2
-        for way in range(4):  # dimension 0 up and down, then 1
-            onward = sender < 0 or way == came or way // 2 < came // 2
-            if not onward or served[at, way]:
-                continue
-            served[at, way] = True
-            if sender >= 0 and _half_way(zones, at, way):
-                continue
-            entry = zones.head[at]
-            while entry >= 0:
-                other = np.int64(zones.to[entry])
-                if _direction(zones, at, other) == way:
-                    when = now + np.float64(delay(tables, nodes[at], nodes[other]))
-                    heapq.heappush(queue, (when, np.int64(other), at, np.int64(way)))
-                entry = zones.after[entry]
+        entry = zones.head[at]
+        while entry >= 0:
+            other = np.int64(zones.to[entry])
+            way = _side(zones, at, other)
+            entry = zones.after[entry]
+            onward = (sender < 0 or way == came or way // 2 < came // 2) and not served[at, way]
+            if (
+                onward
+                and (way > 1 or _holds_corner(zones, at, other))
+                and (sender < 0 or not _half_way(zones, at, way))
+            ):
+                when = now + np.float64(delay(tables, nodes[at], nodes[other]))
+                heapq.heappush(queue, (when, np.int64(other), at, np.int64(way)))
+        for way in range(ways):
+            served[at, way] |= sender < 0 or way == came or way // 2 < came // 2
     return order[:received], parent[:received], extra[:extras]
 
 
 @inner
-def _direction(zones: Zones, at: Whole, other: Whole) -> Whole:
-    """The side on which the neighbour is; the first of two if it is on both."""
-    for way in range(4):
-        first, second = (at, other) if way % 2 == 0 else (other, at)
-        if _next_to(zones, first, second, way // 2):
-            return way
-    return -1
+def _holds_corner(zones: Zones, at: Whole, other: Whole) -> Truth:
+    """Whether the zone has the lowest coordinates of the other one in all dimensions but the first."""
+    low, size = zones.low, zones.size
+    for along in range(1, low.shape[1]):
+        if not low[at, along] <= low[other, along] < low[at, along] + size[at, along]:
+            return False
+    return True
 
 
 @inner
 def _half_way(zones: Zones, at: Whole, way: Whole) -> Truth:
     """Whether the zone reaches half-way round from the source's point in this direction."""
-    dimension = way // 2
-    point = zones.low[0, dimension] + zones.size[0, dimension] // 2
-    low, size = zones.low[at, dimension], zones.size[at, dimension]
+    along = way // 2
+    point = zones.low[0, along] + zones.size[0, along] // 2
+    low, size = zones.low[at, along], zones.size[at, along]
     inside = (point - low) % SPAN
     if inside < size:  # the point's own rows or columns
         return (size - inside if way % 2 == 0 else inside) >= SPAN // 2

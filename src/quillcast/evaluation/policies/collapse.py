@@ -18,7 +18,7 @@ class Collapse(Modifier):
         gone = np.bincount(parent[1:], (~keep[tree.parent])[keep][1:], minlength=len(nodes))
         joins = tree.joins[keep] + gone.astype(np.int32)
         made = tree_of(nodes, parent, tree.member[keep], weight=tree.weight, joins=joins)
-        return made._replace(extra=tree.extra)
+        return made._replace(extra=tree.extra, source=tree.source)
 
 
 def stays(parent: Ints, member: Flags) -> Flags:

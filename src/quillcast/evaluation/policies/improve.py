@@ -3,9 +3,10 @@
 A parent's heartbeats name a peer's grandparent, its siblings and its parent's siblings. The peer moves to the one with
 the greatest gain, if there is room. The gain counts how near the parent is, because a near parent saves links, and how
 late events arrive below. Distances count by their logarithm: choosing the nearest of near peers saves a link just as
-choosing a nearer one far away does, and costs less delay. In a large group (heartbeats report its size) lateness counts
-less, because its copies crowd the links that all groups share. A peer does not leave a scope that it shares with its
-parent, unless events reach a peer below it too late for the group.
+choosing a nearer one far away does, and costs less delay. In a large group lateness counts less, because its copies
+crowd the links that all groups share, until events are late on average: then it counts as in a small group. Reports up
+the tree add up the members with their delays, actual and direct; heartbeats carry the root's sums down. A peer does not
+leave a scope that it shares with its parent, unless events reach a peer below it too late for the group.
 """
 
 from typing import NamedTuple
@@ -34,7 +35,9 @@ class Improve(Modifier):
     Members below count by their square root.
         reach_percent: no move makes the latest member's delay longer than this share of the longest direct one, and
     members that are later take any parent that makes them earlier.
-        delay_percent_large: the same as `delay_percent` for all other groups.
+        delay_percent_large: the same as `delay_percent` for all other groups, but `delay_percent` once the members'
+    mean delay is more than `mean_percent` of the mean direct one.
+        mean_percent: see above.
     """
 
     def __init__(
@@ -43,12 +46,13 @@ class Improve(Modifier):
         delay_percent: int = 100,
         reach_percent: int = 125,
         delay_percent_large: int = 20,
+        mean_percent: int = 140,
     ) -> None:
         super().__init__()
         if children < 2:
             raise LocalError(f"improve({children}): a tree of peers with fewer than 2 children is a chain")
         self.children_max = children
-        self.aims = Aims(children, delay_percent / 100, reach_percent / 100)
+        self.aims = Aims(children, delay_percent / 100, delay_percent / 100, reach_percent / 100, mean_percent / 100)
         self.aims_large = self.aims._replace(delay_weight=delay_percent_large / 100)
 
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
@@ -77,28 +81,38 @@ class Improving(NamedTuple):
 
 
 class Aims(NamedTuple):
-    """The weights for choosing a parent: see `Improve`."""
+    """The weights for choosing a parent: see `Improve`. As an argument, maxima are multiples of direct delays.
+
+    `mean_ms_max` is for the sum over members; above it `delay_weight_late` applies.
+    """
 
     children: int
     delay_weight: float
+    delay_weight_late: float
     late_ms_max: float
+    mean_ms_max: float
 
 
 @njit(cache=True)
 def _improve(tables: Tables, nodes: Ints, parent: Ints, member: Flags, moves: Ints, wished: Aims) -> None:
     """Change `parent` in rounds from the root down, and count each node's moves."""
     count = len(nodes)
-    direct_ms = np.float32(0)
+    direct_ms, direct_sum_ms = np.float32(0), 0.0
     for node in range(1, count):
         if member[node]:
-            direct_ms = max(direct_ms, delay(tables, nodes[0], nodes[node]))
-    aims = Aims(wished.children, wished.delay_weight, float(wished.late_ms_max * direct_ms))
+            apart = delay(tables, nodes[0], nodes[node])
+            direct_ms = max(direct_ms, apart)
+            direct_sum_ms += apart
+    late_ms_max, mean_ms_max = float(wished.late_ms_max * direct_ms), wished.mean_ms_max * direct_sum_ms
+    weight = wished.delay_weight
     whole, real = np.zeros(count, np.int32), np.zeros(count, np.float32)
     for _ in range(ROUNDS):
         first, following = family(parent)
         tree = Improving(nodes, parent, first, following, whole.copy(), whole.copy(), real.copy(), real.copy())
         order = _down(first, following)
-        _measure(tables, tree, member, order)
+        if _measure(tables, tree, member, order) > mean_ms_max:
+            weight = wished.delay_weight_late  # to the end, or moves would alternate
+        aims = Aims(wished.children, weight, weight, late_ms_max, mean_ms_max)
         moved = 0
         for node in order[1:]:
             above = parent[node]
@@ -115,18 +129,22 @@ def _improve(tables: Tables, nodes: Ints, parent: Ints, member: Flags, moves: In
 
 
 @inner
-def _measure(tables: Tables, tree: Improving, member: Flags, order: Ints) -> None:
-    """Compute the delays of every node and of its subtree."""
+def _measure(tables: Tables, tree: Improving, member: Flags, order: Ints) -> Ms:
+    """Compute the delays of every node and of its subtree; returns the sum of the members' delays."""
+    sum_ms = 0.0
     for at in range(1, len(order)):
         node, above = order[at], tree.parent[order[at]]
         tree.degree[above] += 1
         tree.late_ms[node] = tree.late_ms[above] + delay(tables, tree.nodes[above], tree.nodes[node])
+        if member[node]:
+            sum_ms += tree.late_ms[node]
     for at in range(len(order) - 1, 0, -1):
         node, above = order[at], tree.parent[order[at]]
         tree.below[node] += member[node]
         tree.below[above] += tree.below[node]
         reach_ms = tree.height_ms[node] + tree.late_ms[node] - tree.late_ms[above]
         tree.height_ms[above] = max(tree.height_ms[above], reach_ms)
+    return sum_ms
 
 
 @inner

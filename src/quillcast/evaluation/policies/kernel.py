@@ -97,6 +97,10 @@ class Modifier(ABC):
     def __init__(self) -> None:
         self.scratch = Scratch()
 
+    def groups(self, tables: Tables, group: Group) -> list[Group]:
+        """The groups to build trees for in place of this one."""
+        return [group]
+
     @abstractmethod
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
         """The changed tree."""

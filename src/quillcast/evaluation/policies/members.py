@@ -7,6 +7,7 @@ from quillcast.core.errors import LocalError
 from quillcast.evaluation.chance import Word, below, mix
 from quillcast.evaluation.network import Group, Ints, Tree
 from quillcast.evaluation.policies.kernel import tree_of
+from quillcast.evaluation.workload import creator
 
 _ORDER = 32  # purpose of the random draw
 
@@ -29,6 +30,11 @@ def check_argument(what: str, value: object, least: int, most: int) -> int:
     if not isinstance(value, int) or not least <= value <= most:
         raise LocalError(f"{what} is {value}; it must be a number from {least:,} to {most:,}")
     return value
+
+
+def publishers(group: Group) -> list[int]:
+    """The peers that publish in the group; the creator if that is open."""
+    return group.publishers.tolist() or [creator(group)]
 
 
 def first(root: int, others: Ints) -> Ints:

@@ -4,11 +4,12 @@ Y. Chu, S. Rao and H. Zhang, "A case for end system multicast", SIGMETRICS 2000:
 others), 3.2 (links are added by utility and dropped by consensus cost), 3.3 (data goes along the reverse shortest path
 between source and member, as in DVMRP).
 
-Simplified: all members join first, each with links to some earlier members. Then come rounds in which every member
-probes one random other, all with the distances at the start of the round, because routing tables lag behind. Members do
-not leave or fail; instead of Narada's repair of partitions, no link is dropped whose loss would partition the mesh. The
-paper gives its thresholds as functions of the group's size and the number of neighbours without stating them. Those
-here are guesses, which keep most members at 3 to 6 neighbours, the range of the paper's experiments.
+All members join first, each with links to some earlier members. Then come rounds in which every member sends a refresh
+to each neighbour, with all that it knows of all members, and probes one random other, all with the distances at the
+start of the round, because routing tables lag behind. Members do not leave or fail; instead of Narada's repair of
+partitions, no link is dropped whose loss would partition the mesh. The paper gives its thresholds as functions of the
+group's size and the number of neighbours without stating them. Those here are guesses, which keep most members at 3 to
+6 neighbours, the range of the paper's experiments. What is left out, and a published figure: docs/compared/narada.md.
 """
 
 import heapq
@@ -39,19 +40,24 @@ _JOIN, _PROBE = 0xA0, 0xA1
 class Narada(PolicyKernel):
     """Shortest paths over Narada's mesh from the creator, which is the source, in groups of at most `members_max`.
 
-    Every member keeps all others, and every join is announced to all: the algorithm is for small groups.
+    Every member keeps all others, and every join is announced to all: the algorithm is for small groups. Each event
+    comes with so many rounds of refreshes, which are the tree's `extra`: 1 if there is an event in each refresh period,
+    0 if there are so many that refreshes do not count.
     """
 
-    def __init__(self, members_max: int = MEMBERS_MAX) -> None:
+    def __init__(self, members_max: int = MEMBERS_MAX, refreshes: int = 0) -> None:
         super().__init__()
         self.members_max = check_argument("members_max of narada", members_max, 1, 8192)  # squared, four times
+        self.refreshes = check_argument("refreshes of narada", refreshes, 0, 1000)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree. Raises `GroupTooLarge`."""
         check_size(f"narada({self.members_max})", group, self.members_max, "its cost grows with the square of the size")
         nodes = in_random_order(group, creator(group))
-        parent, joins = _mesh_tree(np.uint64(group.seed), _latencies(tables, nodes), ROUNDS)
-        return [tree_of_members(nodes, parent, state=np.full(len(nodes), len(nodes) - 1, np.int32), joins=joins)]
+        parent, joins, linked = _mesh_tree(np.uint64(group.seed), _latencies(tables, nodes), ROUNDS)
+        tree = tree_of_members(nodes, parent, state=np.full(len(nodes), len(nodes) - 1, np.int32), joins=joins)
+        refresh = nodes[np.argwhere(linked)]  # each link in both directions
+        return [tree._replace(extra=np.tile(refresh, (self.refreshes, 1)))]
 
 
 @njit(cache=True)
@@ -66,11 +72,11 @@ def _latencies(tables: Tables, nodes: Ints) -> Floats:
 
 
 @njit(cache=True)
-def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints]:
-    """Build and improve the mesh. Returns each member's parent on the path from member 0, and messages handled.
+def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, Flags]:
+    """Build and improve the mesh. Returns each member's parent on the path from member 0, messages handled, and links.
 
-    Every existing member hears of a join once, by the refreshes of its neighbours. A member that is asked for a link or
-    probed handles one more message. Refreshes without news are not counted.
+    Every existing member hears of a join once. In each round a member handles a refresh from each neighbour. A member
+    that is asked for a link or probed handles one more message.
     """
     count = len(latency)
     linked = np.zeros((count, count), np.bool_)
@@ -86,6 +92,7 @@ def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints]:
         distance, hop = _shortest(latency, linked)
         before = linked.copy()
         degree = linked.sum(axis=1)
+        handled += degree.astype(np.int32)
         for node in range(count):
             draw = mix(seed, np.uint64(_PROBE), np.uint64(number * count + node))
             other = np.int64(below(draw, np.uint64(count)))
@@ -101,7 +108,7 @@ def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints]:
     distance, hop = _shortest(latency, linked)
     parent = hop[:, 0].copy()
     parent[0] = -1
-    return parent, handled
+    return parent, handled, linked
 
 
 @inner

@@ -57,7 +57,8 @@ def allowances(tree: Tree, load: Load, limit: int) -> Ints:
 def with_parents(tree: Tree, parent: Ints, moves: Ints) -> Tree:
     """The tree with other parents. Each node that moved sent further Joins, which its new parents handled."""
     extra_joins = tree.joins + np.bincount(parent[1:], moves[1:], minlength=len(parent)).astype(np.int32)
-    return tree_of(tree.nodes, parent, tree.member, weight=tree.weight, joins=extra_joins)._replace(extra=tree.extra)
+    made = tree_of(tree.nodes, parent, tree.member, weight=tree.weight, joins=extra_joins)
+    return made._replace(extra=tree.extra, source=tree.source)
 
 
 class Family(NamedTuple):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from quillcast.evaluation.network import Group, Tree
-from quillcast.evaluation.policies.kernel import Load, PolicyKernel, tree_of
-from quillcast.evaluation.policies.members import first
+from quillcast.evaluation.policies.kernel import Load, PolicyKernel
+from quillcast.evaluation.policies.unicast import star
 from quillcast.evaluation.routing.pastry import Tables, root_of
 
 
@@ -16,9 +16,4 @@ class Star(PolicyKernel):
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree: the root, and the members below it."""
-        nodes = first(int(root_of(tables, np.uint64(group.key))), group.members)
-        member = np.ones(len(nodes), np.bool_)
-        member[0] = len(nodes) == len(group.members)
-        parent = np.zeros(len(nodes), np.int32)
-        parent[0] = -1
-        return [tree_of(nodes, parent, member)]
+        return [star(int(root_of(tables, np.uint64(group.key))), group)]

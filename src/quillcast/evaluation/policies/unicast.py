@@ -1,24 +1,30 @@
-"""Naive unicast: the publisher sends directly to each member."""
+"""Naive unicast: each publisher sends directly to each member."""
 
 import numpy as np
 
 from quillcast.evaluation.network import Group, Tree
-from quillcast.evaluation.policies.kernel import Load, PolicyKernel
-from quillcast.evaluation.policies.members import first, tree_of_members
+from quillcast.evaluation.policies.kernel import Load, PolicyKernel, tree_of
+from quillcast.evaluation.policies.members import first, publishers
 from quillcast.evaluation.routing.pastry import Tables
-from quillcast.evaluation.workload import creator
 
 
 class Unicast(PolicyKernel):
-    """One message per member from the creator, which is the source and keeps the list.
+    """One message per member from the publisher, which keeps the list.
 
     The yardstick that Chu, Rao and Zhang call naive unicast ("A case for end system multicast", SIGMETRICS 2000,
     section 2).
     """
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree: the creator, and the other members below it."""
-        nodes = first(creator(group), group.members)
-        parent = np.zeros(len(nodes), np.int32)
-        parent[0] = -1
-        return [tree_of_members(nodes, parent)]
+        """A tree for each publisher: the other members below it."""
+        return [star(publisher, group)._replace(source=publisher) for publisher in publishers(group)]
+
+
+def star(root: int, group: Group) -> Tree:
+    """The tree in which the root sends to each member."""
+    nodes = first(root, group.members)
+    member = np.ones(len(nodes), np.bool_)
+    member[0] = len(nodes) == len(group.members)
+    parent = np.zeros(len(nodes), np.int32)
+    parent[0] = -1
+    return tree_of(nodes, parent, member)

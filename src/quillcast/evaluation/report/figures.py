@@ -11,7 +11,8 @@ Figures = dict[str, Any]
 Counts = Sequence[tuple[float, int]]
 """How often each value occurs, by ascending value."""
 
-SUMMED = ("tables", "entries")
+RATIOS = ("rad", "rmd", "rad_from_root", "rmd_from_root")
+SUMMED = ("tables", "entries", "state")
 KIND_PEER, KIND_LINK = "peer", "link"
 
 
@@ -43,7 +44,7 @@ def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str
     link_max, ip_link_max = (greatest(figure, KIND_PEER, KIND_LINK) for figure in ("messages", "ip_messages"))
     core_max, ip_core_max = (greatest(figure, KIND_LINK) for figure in ("messages", "ip_messages"))
     return {
-        **{name: _spread(delays[name]) for name in ("rad", "rmd")},
+        **{name: _spread(delays[name]) for name in RATIOS},
         **{name: _moments(histograms[KIND_PEER, name]) for name in SUMMED},
         "children_per_group_max": int(max(delays["children_max"], default=0)),
         "messages": messages,
@@ -69,6 +70,12 @@ def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
         "repair_ms_median": waits["median"],
         "repair_ms_max": waits["max"],
     }
+
+
+def label(policy: str, figures: Figures) -> str:
+    """The policy as a table names it: with the number of groups that it was not evaluated for, if there are any."""
+    left_out = figures.get("groups_left_out", 0)
+    return f"{policy}, without the {left_out:,} largest groups" if left_out else policy
 
 
 def _spread(values: Sequence[float]) -> Figures:

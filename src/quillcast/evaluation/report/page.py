@@ -10,7 +10,7 @@ import msgspec
 from quillcast.evaluation.experiment import Experiment
 from quillcast.evaluation.report import charts
 from quillcast.evaluation.report.charts import Histograms
-from quillcast.evaluation.report.figures import Comparison, Figures, figure, names, number
+from quillcast.evaluation.report.figures import Comparison, Figures, figure, label, names, number
 from quillcast.evaluation.report.worst import Worst
 from quillcast.pipeline import pictures
 
@@ -45,17 +45,19 @@ def render(outcome: Outcome) -> str:
     policies: Mapping[str, Figures] = outcome.result["policies"]
     places = names(policies.values())
     worst = outcome.worst
+    labels = {policy: label(policy, each) for policy, each in policies.items()}
     return environment.from_string(entry.read_text("utf-8")).render(
         experiment=outcome.experiment,
         network=outcome.network,
         result=outcome.result,
         comparisons=outcome.comparisons,
         policies=policies,
+        labels=labels,
         rows=[(name, [figure(policies[policy], name) for policy in policies]) for name in places],
         parameters=list(_flat(msgspec.to_builtins(outcome.experiment))),
         versions=versions(),
-        rad_picture=charts.ratios({policy: each["rad"] for policy, each in outcome.delays.items()}, "rad"),
-        rmd_picture=charts.ratios({policy: each["rmd"] for policy, each in outcome.delays.items()}, "rmd"),
+        rad_picture=charts.ratios({labels[policy]: each["rad"] for policy, each in outcome.delays.items()}, "rad"),
+        rmd_picture=charts.ratios({labels[policy]: each["rmd"] for policy, each in outcome.delays.items()}, "rmd"),
         tables_picture=charts.node_stress(outcome.histograms, "tables", "children tables of a peer"),
         entries_picture=charts.node_stress(outcome.histograms, "entries", "entries in a peer's children tables"),
         link_picture=charts.link_stress(outcome.histograms),

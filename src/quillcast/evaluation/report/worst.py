@@ -43,8 +43,9 @@ def find(delays: Path, trees: Path, deployment: Deployment, policy: str) -> Wors
     (row,) = fit.sort_by([("rad", "descending"), ("group", "ascending")]).slice(0, 1).to_pylist()
     arrays = deployment.arrays()
     batches = parquet.read_table(trees, filters=compute.field("group") == row["group"]).sort_by("tree").to_batches()
-    _, _, tree = next(whole_trees(iter(batches), len(arrays.peers)))
-    late = metrics.delays_ms(arrays.tables, tree)
+    built = [tree for _, _, tree in whole_trees(iter(batches), len(arrays.peers))]
+    tree = metrics.carried(built, row["source"])[0]
+    late = metrics.delays_ms(arrays.tables, tree, row["source"])
     kept = _kept(tree, late)
     names = [f"#{peer} · {ms:.0f} ms" for peer, ms in zip(tree.nodes.tolist(), late.tolist(), strict=True)]
     depth = np.zeros(len(tree.nodes), np.int64)

@@ -34,6 +34,7 @@ def trees(
     if builder.needs_load and load is None:
         raise LocalError(f"{policy} needs the load of all groups; make it with loads and save_load")
 
+    policy = policies.portable(policy)
     giants = giants_count(deployment) if builder.splittable else 0
 
     def work(batches: Batches) -> Batches:
@@ -63,14 +64,13 @@ def _giants(
     most = int(pieces(arrays.workload.sizes, len(arrays.peers)).max())
 
     def find(batches: Batches) -> Batches:
-        tables, base = deployment.arrays().tables, policies.parse(policy).splittable
-        assert base is not None
+        tables, builder = deployment.arrays().tables, policies.parse(policy)
         for batch in batches:
             for row in batch.to_pylist():
                 group, parts = deployment.group(row["group"]), row.pop("pieces")
                 first, last = (len(group.members) * (row["piece"] + end) // parts for end in (0, 1))
                 part = group.members[first:last]
-                nodes, parents = base.routes(tables, group, part)
+                nodes, parents = builder.routes(tables, group, part)
                 for first in range(0, len(nodes), SLICE_ROWS):
                     cut = slice(first, first + SLICE_ROWS)
                     yield record_batch(

@@ -1,20 +1,16 @@
-"""The input of stages: groups by task, trees by group, and the publishers of groups."""
+"""The input of stages: groups by task, and trees by group."""
 
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from quillcast.evaluation import schemas, stored, treetable, workload
+from quillcast.evaluation import schemas, stored, treetable
 from quillcast.evaluation.columns import Batches
 from quillcast.evaluation.deployment import Deployment
-from quillcast.evaluation.experiment import Publishers
 from quillcast.evaluation.network import Tree
 from quillcast.evaluation.tasks import tasks
-
-PUBLISHERS = 4  # of a group, if members publish; a guess
 
 
 def by_task(groups: DataFrame, deployment: Deployment) -> DataFrame:
@@ -38,10 +34,3 @@ def by_group(batches: Batches, peers: int, needed: list[str]) -> Iterator[tuple[
         built.append(tree)
     if built:
         yield number, built
-
-
-def sources(kind: Publishers, built: list[Tree], number: int, deployment: Deployment) -> npt.NDArray[np.int32]:
-    """The peers that publish in a group."""
-    if kind == "root":  # does not depend on the members
-        return built[0].nodes[:1]
-    return workload.publishers(kind, deployment.group(number), int(built[0].nodes[0]), PUBLISHERS)

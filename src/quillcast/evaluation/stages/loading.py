@@ -22,7 +22,7 @@ def loads(groups: DataFrame, deployment: Deployment, policy: str, into: Path | N
 
     Arguments as for `trees`.
     """
-    figures = schemas.columns(schemas.LOADS)[1:]
+    figures, policy = schemas.columns(schemas.LOADS)[1:], policies.portable(policy)
 
     def count(batches: Batches) -> Batches:
         arrays, builder = deployment.arrays(), policies.parse(policy)

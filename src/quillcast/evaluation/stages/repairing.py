@@ -23,7 +23,8 @@ def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped, into: 
         where = np.full(len(alive.tables.ids), -1, np.int32)
         for number, built in by_group(batches, len(arrays.peers), treetable.SHAPE):
             key = int(workload.key(number, deployment.seed))
-            repaired = [churn.repair(alive, tree, key, where) for tree in built]
+            keys = [key if tree.source < 0 else int(arrays.peers.ids[tree.source]) for tree in built]
+            repaired = [churn.repair(alive, tree, key, where) for tree, key in zip(built, keys, strict=True)]
             orphans = sum(each.orphans for each in repaired)
             told = {
                 "group": number,

@@ -12,16 +12,13 @@ from pyspark.sql import DataFrame
 from quillcast.evaluation import metrics, schemas, stored, sums
 from quillcast.evaluation.columns import Batches, column, record_batch
 from quillcast.evaluation.deployment import Deployment
-from quillcast.evaluation.experiment import Publishers
-from quillcast.evaluation.stages.grouped import by_group, sources
+from quillcast.evaluation.stages.grouped import by_group
 
 
-def stress(
-    trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
-) -> DataFrame:
+def stress(trees: DataFrame, deployment: Deployment, into: Path | None = None) -> DataFrame:
     """The load of one event of each group on peers and links (`schemas.STRESS`), a row for each of them.
 
-    Arguments as for `delays`; of several publishers the first one counts.
+    Arguments as for `delays`; all publishers of a group publish equally often.
     """
 
     def rows(kind: str, numbers: npt.NDArray[Any], total: sums.Sums) -> pa.RecordBatch:
@@ -38,11 +35,11 @@ def stress(
 
     arrays = deployment.arrays()
     counts = {"peer": len(arrays.peers), "link": len(arrays.topology.link_ends)}
-    partials = stored.in_tasks(trees, lambda batches: burden(batches, deployment, publishers), schemas.PARTIALS)
+    partials = stored.in_tasks(trees, lambda batches: burden(batches, deployment), schemas.PARTIALS)
     return sums.added(partials, counts, 7, rows, schemas.STRESS, into)
 
 
-def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
+def burden(batches: Batches, deployment: Deployment) -> Batches:
     """The load of these trees on peers and links, as `schemas.PARTIALS`: the work of a task of `stress`."""
     topology, attached, _, _ = deployment.arrays()
     peers, links = len(attached), len(topology.link_ends)
@@ -51,15 +48,19 @@ def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> 
     forwarded, state, joins, access, ip_access = of_peers
     core, ip_core = of_links
     for number, built in by_group(batches, peers, schemas.columns(schemas.TREES)):
-        root, source = int(built[0].nodes[0]), int(sources(publishers, built, number, deployment)[0])
-        for at, tree in enumerate(built):
+        publishers = deployment.sources(number).tolist()
+        for whole in built:
+            sources = publishers if whole.source < 0 else [whole.source]
+            tree = whole._replace(weight=whole.weight * len(sources) / len(publishers))
             metrics.add_node_stress(tree, tables, entries, forwarded)
-            sender = source if at == 0 and source != root else -1
-            metrics.add_link_stress(topology, attached, tree, core, access, sender)
+            for source in sources:
+                forwarded[source] += (source != tree.nodes[0]) * tree.weight / len(sources)
+            metrics.add_link_stress(topology, attached, tree, core, access, sources)
             state[tree.nodes] += tree.state
             joins[tree.nodes] += tree.joins
         members = built[0].nodes[built[0].member]
-        metrics.ip_link_stress(topology, attached, source, members, ip_core, ip_access)
+        for source in publishers:
+            metrics.ip_link_stress(topology, attached, source, members, ip_core, ip_access, 1 / len(publishers))
     yield from sums.partials("peer", [tables, entries, *of_peers], 0)
     yield from sums.partials("link", [core, ip_core], sums.blocks(peers))
 

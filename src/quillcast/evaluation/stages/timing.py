@@ -1,5 +1,6 @@
 """Delays of events."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,56 +12,76 @@ from pyspark.sql import DataFrame
 from quillcast.evaluation import metrics, schemas, stored, treetable
 from quillcast.evaluation.columns import Batches, record_batch
 from quillcast.evaluation.deployment import Deployment
-from quillcast.evaluation.experiment import Publishers
+from quillcast.evaluation.measures import METRICS, Measured
 from quillcast.evaluation.network import Tree
 from quillcast.evaluation.routing.pastry import Tables
-from quillcast.evaluation.stages.grouped import by_group, sources
+from quillcast.evaluation.stages.grouped import by_group
 
 
 def delays(
-    trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
+    trees: DataFrame, deployment: Deployment, into: Path | None = None, metrics: Sequence[str] = ()
 ) -> DataFrame:
     """Delays of each group's events, relative to IP multicast from the same source (`schemas.DELAYS`).
 
-    `trees` are the result of `trees`, or read from a table with `SETTINGS`, or the files of one. With `into`, tasks
-    write the table there themselves, and the result names its files (`stored`).
+    Each of the `metrics` is a further column. `trees` are the result of `trees`, or read from a table with `SETTINGS`,
+    or the files of one. With `into`, tasks write the table there themselves, and the result names its files (`stored`).
     """
-    return stored.mapped(trees, lambda batches: measure(batches, deployment, publishers), schemas.DELAYS, into)
+    names = [METRICS.portable(name) for name in metrics]
+    schema = schemas.DELAYS + Measured(names).schema
+    return stored.mapped(trees, lambda batches: measure(batches, deployment, names), schema, into)
 
 
-def measure(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
+def measure(batches: Batches, deployment: Deployment, names: Sequence[str] = ()) -> Batches:
     """Delays in these trees: the work of a task of `delays`."""
-    arrays = deployment.arrays()
+    arrays, measured = deployment.arrays(), Measured(names)
     rows = [
-        _delays_of(arrays.tables, number, built, source)
+        row | measured.of(arrays.tables, group, metrics.carried(built, row["source"]), row["source"])
         for number, built in by_group(batches, len(arrays.peers), treetable.SHAPE)
-        for source in sources(publishers, built, number, deployment).tolist()
+        for group in (deployment.group(number),)
+        for row in _delays_of(arrays.tables, number, built, deployment.sources(number).tolist())
     ]
     if rows:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        yield record_batch(schemas.DELAYS, columns, len(rows))
+        yield record_batch(schemas.DELAYS + measured.schema, columns, len(rows))
 
 
-def _delays_of(tables: Tables, number: int, built: list[Tree], source: int) -> dict[str, Any]:
-    """One row of `schemas.DELAYS`."""
-    root = int(built[0].nodes[0])
-    members = built[0].member
-    if built[1:]:
-        parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in built])
+def _delays_of(tables: Tables, number: int, built: list[Tree], sources: list[int]) -> Iterator[dict[str, Any]]:
+    """The rows of a group in `schemas.DELAYS`."""
+    trees: list[Tree] = []
+    for source in sources:
+        if not trees or len(trees) < len(built):  # else it shares the trees of the source before
+            trees = metrics.carried(built, source)
+            alike = _alike(tables, trees)
+        sent = [tree for tree in trees if tree.nodes[0] != source]
+        border = [tree for tree in sent if tables.domain[tree.nodes[0]] != tables.domain[source]]
+        yield {
+            **alike,
+            **metrics.ratios(tables, trees, source)._asdict(),
+            "group": number,
+            "source": source,
+            "messages": alike["messages"] + sum(tree.weight for tree in sent),
+            "border_copies": alike["border_copies"] + sum(tree.weight for tree in border),
+        }
+
+
+def _alike(tables: Tables, trees: list[Tree]) -> dict[str, Any]:
+    """What is the same for all sources that share these trees: everything from the roots on."""
+    if trees[1:]:
+        parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in trees])
         children = np.unique(parents, return_counts=True)[1]
-        nodes = len(np.unique(np.concatenate([tree.nodes for tree in built])))
+        nodes = len(np.unique(np.concatenate([tree.nodes for tree in trees])))
     else:
-        children, nodes = np.bincount(built[0].parent[1:]), len(built[0].nodes)
+        children, nodes = np.bincount(trees[0].parent[1:]), len(trees[0].nodes)
+    from_root = metrics.ratios(tables, trees)
     return {
-        "group": number,
-        "source": source,
-        "members": int(np.count_nonzero(members)),
+        "members": int(np.count_nonzero(trees[0].member)),
         "nodes": nodes,
-        "depth": max(_depth(tree.parent) for tree in built),
+        "depth": max(_depth(tree.parent) for tree in trees),
         "children_max": int(children.max(initial=0)),
-        "messages": sum(tree.weight * (len(tree.nodes) - 1 + len(tree.extra)) for tree in built) + (source != root),
-        "border_copies": sum(tree.weight * metrics.crossings(tables, tree) for tree in built),
-        **metrics.ratios(tables, built, -1 if source == root else source)._asdict(),
+        "messages": sum(tree.weight * (len(tree.nodes) - 1 + len(tree.extra)) for tree in trees),
+        "border_copies": sum(tree.weight * metrics.crossings(tables, tree) for tree in trees),
+        "rmd_from_root": from_root.rmd,
+        "rad_from_root": from_root.rad,
     }
 
 

@@ -8,13 +8,12 @@ from pyspark.sql import SparkSession
 from quillcast.evaluation import policies, treetable
 from quillcast.evaluation.columns import Batches
 from quillcast.evaluation.deployment import Deployment
-from quillcast.evaluation.experiment import Publishers
 from quillcast.evaluation.stages.building import giants_count
 from quillcast.evaluation.stages.stressing import burden
 from quillcast.evaluation.stages.timing import measure
 
 
-def warm_up_kernels(deployment: Deployment, names: Sequence[str], publishers: Publishers) -> None:
+def warm_up_kernels(deployment: Deployment, names: Sequence[str], metrics: Sequence[str] = ()) -> None:
     """Compile in this process what tasks will call, on the smallest group. Tasks find the result in numba's cache."""
     arrays = deployment.arrays()
     smallest = int(np.argmin(arrays.workload.sizes))
@@ -24,10 +23,10 @@ def warm_up_kernels(deployment: Deployment, names: Sequence[str], publishers: Pu
         built = policy.trees(arrays.tables, deployment.group(smallest), load)
         if policy.splittable and giants_count(deployment):
             group = deployment.group(smallest)
-            policy.joined(arrays.tables, group, *policy.splittable.routes(arrays.tables, group, group.members), load)
+            policy.joined(arrays.tables, group, *policy.routes(arrays.tables, group, group.members), load)
         batches = list(treetable.tree_rows((smallest, at, tree) for at, tree in enumerate(built)))
-        list(measure(iter(batches), deployment, publishers))
-        list(burden(iter(batches), deployment, publishers))
+        list(measure(iter(batches), deployment, metrics))
+        list(burden(iter(batches), deployment))
 
 
 def warm_up_workers(spark: SparkSession) -> None:

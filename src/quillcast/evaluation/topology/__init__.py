@@ -1,16 +1,25 @@
 """The places of peers: generated and measured networks (docs/topologies.md)."""
 
 import difflib
-import re
 from importlib import resources
 from pathlib import Path
 
 from quillcast.core.errors import LocalError
+from quillcast.evaluation import plugins
 from quillcast.evaluation.network import Topology
-from quillcast.evaluation.topology.generator import EVEN, Shape, transit_stub
 from quillcast.evaluation.topology.measured import read
 
-GENERATED = {"transit-stub": Shape(), "transit-stub-even": EVEN}
+TOPOLOGIES = plugins.Kind(
+    "topology",
+    "quillcast.topologies",
+    Topology,
+    {
+        "transit-stub": "quillcast.evaluation.topology.generator:transit_stub",
+        "transit-stub-even": "quillcast.evaluation.topology.generator:transit_stub_even",
+    },
+)
+"""Generators of topologies. They are called with the seed, and then with the arguments in parentheses."""
+
 IN_THE_BOX = {
     "aws": "aws-21-regions-rtt.csv.gz",
     "wonderproxy": "wonderproxy-217-cities-rtt.csv.gz",
@@ -26,14 +35,14 @@ def load(name_or_path: str, seed: int) -> Topology:
     routers in each, stubs at each router, routers in each stub; `transit-stub-even`, the same with links of all kinds
     about equally long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (see `measured.read`). `#` and a
     word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or the unit of a matrix without a
-    header: `rtt.txt#s`, `rtt.txt#ms`.
+    header: `rtt.txt#s`, `rtt.txt#ms`. Or a generator from another package: `module:function(1,2)` (`TOPOLOGIES`).
         seed: for generated topologies.
 
     Raises `LocalError` if there is no such topology, or the file cannot be used.
     """
-    kind, sizes = _parsed(name_or_path)
-    if kind in GENERATED:
-        return transit_stub(seed, *sizes, shape=GENERATED[kind])
+    if TOPOLOGIES.knows(name_or_path):
+        made: Topology = TOPOLOGIES.make(name_or_path, seed)
+        return made
     name, _, part = name_or_path.partition("#")
     if name in IN_THE_BOX:
         with resources.as_file(resources.files("quillcast.evaluation") / "data" / IN_THE_BOX[name]) as path:
@@ -44,13 +53,7 @@ def load(name_or_path: str, seed: int) -> Topology:
     return read(path, part)
 
 
-def _parsed(name: str) -> tuple[str, list[int]]:
-    """Parse `kind(1,2,3,4)`; other names are returned with an empty list."""
-    found = re.fullmatch(r"([\w-]+)\((\d+), *(\d+), *(\d+), *(\d+)\)", name)
-    return (found[1], [int(size) for size in found.groups()[1:]]) if found else (name, [])
-
-
 def _known(name: str) -> str:
-    names = [*GENERATED, *IN_THE_BOX]
+    names = [*TOPOLOGIES.names(), *IN_THE_BOX]
     nearest = difflib.get_close_matches(name, names, 1)
     return f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(names)}, or give the path of a file"

@@ -124,6 +124,17 @@ def transit_stub(
     )
 
 
+def transit_stub_even(
+    seed: int,
+    transit_domains: int = 10,
+    routers_per_transit: int = 5,
+    stubs_per_router: int = 10,
+    routers_per_stub: int = 10,
+) -> Topology:
+    """The same with links of about equal length; the arguments are those of `transit_stub`."""
+    return transit_stub(seed, transit_domains, routers_per_transit, stubs_per_router, routers_per_stub, shape=EVEN)
+
+
 class _Plan:
     """The positions of routers, and their links."""
 
