@@ -83,8 +83,6 @@ def topic_settings(chosen: dict[str, Any]) -> Settings:
     for name in chosen:
         if name not in Settings.__struct_fields__:
             raise LocalError(f"{name} is not a setting of topics; use: {', '.join(Settings.__struct_fields__)}")
-    if chosen.get("admission", "root") != "root":
-        raise LocalError("admission = 'source' is not ready for use yet; create the topic with admission = 'root'")
     try:
         return msgspec.convert(msgspec.to_builtins(Settings(**chosen)), Settings)
     except (msgspec.ValidationError, TypeError, ValueError) as problem:
