@@ -86,6 +86,21 @@ HARD_SEEDS = {
 }
 
 
+SOURCE_SEEDS = {
+    440005: "a parent took a stream up from where its source stood, and not from the first event that was not stable",
+    440009: "one stream discarded what a channel had yet to pass when another one was discarded",
+    450112: "a forwarder with a new parent was taken to speak for those below it before it had reported",
+    450150: "children that had joined before it was known that sources number the events never heard of a stream",
+    470003: "events of streams were counted as if they had been in the root's term, and reported lost with it",
+    470140: "what a peer on the way had discarded was given up, although the source had it",
+}
+
+
+@pytest.mark.parametrize("seed", SOURCE_SEEDS)
+def test_what_failed_once_where_sources_number_the_events_holds(seed: int) -> None:
+    Simulation(hard(seed).by_sources(), seed).run()
+
+
 @pytest.mark.parametrize("seed", HARD_SEEDS)
 def test_what_failed_once_in_a_hard_history_holds(seed: int) -> None:
     Simulation(hard(seed), seed).run()

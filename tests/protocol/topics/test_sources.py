@@ -231,3 +231,23 @@ def test_a_source_that_is_one_too_many_waits_until_another_ends() -> None:
 def test_who_publishes_cannot_be_limited_yet() -> None:
     with pytest.raises(LocalError, match="cannot limit who publishes"):
         Descriptor("news", BY_SOURCE, access=("publish:somebody",)).check()
+
+
+def test_a_subscriber_that_cannot_keep_up_is_cut_and_delays_nobody_else() -> None:
+    config = Config(topics=TopicConfig(budget_bytes=20_000, patience_s=1.0, window_bytes=4000))
+    village, (healthy, slow) = a_village(6, 0, 1, config=config)
+    source = next(number for number in range(2, 6) if not rooted(village, number))
+    (publisher,) = publishers(village, source)
+    slow.room_bytes = 0
+    sent = 0
+    for _ in range(60):
+        if publisher.room() > 0:
+            village.publish(source, publisher, b"%d" % sent + bytes(1000))
+            sent += 1
+        village.run(0.5)
+    village.run(10)
+    assert sent > 40, "the source was not held up for long"
+    assert len(healthy.payloads) == sent
+    assert not healthy.losses
+    assert village.marks["lease_cut"]
+    assert publisher.stable == sent
