@@ -42,6 +42,8 @@ class Join(Message, frozen=True, tag=41):
     """The child publishes, and wants no events: forward none to it."""
     streams: tuple[tuple[Term, Number, Number], ...] = ()
     """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
+    ended: tuple[tuple[Term, Number], ...] = ()
+    """The streams that are over, as far as it remembers, and where they ended."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -73,6 +75,8 @@ class Accepted(Message, frozen=True, tag=43):
     streams: tuple[tuple[Term, Number, Number], ...] = ()
     sends_only: bool = False
     """You asked for no events: none will come."""
+    ended: tuple[tuple[Term, Number], ...] = ()
+    """The streams of sources that are over, and where they ended."""
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -308,6 +312,16 @@ class Branch(Message, frozen=True, tag=60):
     """Does it number the events of publishers of its own?"""
 
 
+class StreamsEnded(Message, frozen=True, tag=56):
+    """To all neighbours in the tree, after a partition: these streams of sources went further than they had known.
+
+    Whoever is owed what lies beyond has lost it. Pass on what is news.
+    """
+
+    topic: WireId
+    ends: list[tuple[Term, Number]]
+
+
 class CutLeases(Message, frozen=True, tag=68):
     """From a parent whose buffers are full: end the leases below you that do not cover this position (slow = cut)."""
 
@@ -378,6 +392,6 @@ class Closed(Message, frozen=True, tag=66):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed,
-    StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
+    TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, StreamsEnded, CutLeases,
+    Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
 )  # fmt: skip

@@ -127,6 +127,7 @@ class ChildrenTables:
             self._be_no_leaf(tree, tree.parent, join)
         if join.have is None:
             self._forgot(tree, contact)
+        self.source_streams.learn_ends(tree, join.ended, contact)
         start = _start_for(tree, join)
         starts = self._starts_for(tree, join)
         self._send_accepted(tree, join, start, starts, gone)
@@ -177,7 +178,7 @@ class ChildrenTables:
         past = tree.flow.past_ends()
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            sends_only=join.sends_only,
+            join.sends_only, self.source_streams.ended(tree),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

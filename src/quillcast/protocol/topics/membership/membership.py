@@ -111,7 +111,7 @@ class TreeMembership:
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
             warrant=warrant, moved=tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
-            streams=self.source_streams.known(tree),
+            streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
         )  # fmt: skip
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
@@ -196,6 +196,7 @@ class TreeMembership:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
             self.terms.recall(tree, term, end)
+        self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)
         self.source_streams.attached(tree, parent, message.streams, whole=whole, served=not message.sends_only)
         self.terms.heard_of(tree, interned(message.term))
         if new:

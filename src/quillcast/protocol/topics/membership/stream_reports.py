@@ -8,6 +8,7 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
+from quillcast.protocol.topics.messages import StreamsEnded
 from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
@@ -39,6 +40,7 @@ class StreamReporting:
         self.progress, self.carry_out = progress, carry_out
         self.unconfirmed: dict[tuple[bytes, Term], bytes] = {}  # streams that came straight from their sources
         dispatch.on_alarm(ConfirmStreams, self.confirm)
+        dispatch.on_message(StreamsEnded, self._ended)
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         """Upcall of the link's stream: what a neighbour reports on a stream."""
@@ -54,6 +56,11 @@ class StreamReporting:
             report = decode_stream(value)
             if isinstance(report, StreamDown):
                 self._parent_says(tree, term, report)
+
+    def _ended(self, sender: Contact, message: StreamsEnded) -> None:
+        tree = self.trees.get(message.topic)
+        if tree is not None and sender.node_id in {contact.node_id for contact in tree.neighbours()}:
+            self.source_streams.learn_ends(tree, message.ends, sender)
 
     def take_up(self, tree: Tree, neighbour: Contact) -> None:
         """A neighbour became parent or child: it may have told before, and will not repeat it."""

@@ -41,9 +41,15 @@ class Arrivals:
     def moved(self, flow: Flow, bundle: Bundle) -> None:
         """Neighbours are told how far the topic came."""
         tree = self.trees[flow.topic]
-        if bundle.envelope.term.of_source:
-            self.source_streams.moved(tree, bundle.envelope.term)
+        if flow.others:
+            self._moved_stream(tree, bundle.envelope.term)
         self.progress.moved(tree, bundle.size)
+
+    def _moved_stream(self, tree: Tree, term: Term) -> None:
+        self.source_streams.moved(tree, term)
+        stream = tree.flow.others.get(term)
+        if stream is not None and stream.via != self.host.me and stream.via[:8] == term.node[:8]:
+            self.carry_out(CameFromSource(tree.topic, term, stream.via))
 
     def gap(self, flow: Flow) -> None:
         """Order a look for what is missing."""
@@ -55,9 +61,6 @@ class Arrivals:
 
     def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """Return the credit of what full buffers wait for at once."""
-        term = bundle.envelope.term
-        if term.of_source and term.node[:8] == sender[:8]:
-            self.carry_out(CameFromSource(bundle.topic, term, sender))
         if is_due and self.flow_control.takes_repairs:
             self.host.release(sender, bundle.size)
         else:

@@ -15,6 +15,7 @@ from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.messages import StreamsEnded
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, is_topic, stream_key
@@ -24,6 +25,7 @@ from quillcast.protocol.topics.state.source import Source, source_term
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceState
 from quillcast.protocol.topics.state.tree import Tree
 
+ENDS_TOLD_MAX = 64  # streams that are over and are told of when a peer joins; a guess: those of a partition
 Starts = Iterable[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 
@@ -98,6 +100,41 @@ class SourceStreams:
             return
         self.host.trace(Mark("stream_resumed"))
         self.begin(tree, term, tree.flow.forgotten.pop(term))
+
+    # ---- ends that the other side of a partition knows
+
+    def ended(self, tree: Tree) -> tuple[tuple[Term, int], ...]:
+        """The streams that are over here and ended last."""
+        ends = [(term, end) for term, end in tree.flow.forgotten.items() if term.of_source]
+        return tuple(ends[-ENDS_TOLD_MAX:])
+
+    def learn_ends(self, tree: Tree, ends: Iterable[tuple[Term, int]], sender: Contact, *, owed: bool = True) -> None:
+        """A neighbour says where streams ended that are over there: those that went further are passed on.
+
+        `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more.
+        """
+        news = [(interned(term), end) for term, end in ends if term.of_source and self._is_news(tree, term, end)]
+        for term, end in news:
+            if term in tree.sources.states:  # it goes on here, without its source: this is how far it went
+                tree.sources.states[term].heard_end = end
+                self._news(tree, term)
+            else:
+                self._lose_beyond(tree, term, end, owed=owed)
+        for contact in tree.neighbours() if news and owed else ():
+            if contact.node_id != sender.node_id:
+                self.host.send(contact, StreamsEnded(tree.topic, news))
+
+    def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
+        if term in tree.sources.states:
+            return not self.is_alive(tree, term) and end > known_end(tree, term)
+        return end > tree.flow.forgotten.get(term, 0)
+
+    def _lose_beyond(self, tree: Tree, term: Term, end: int, *, owed: bool) -> None:
+        known = tree.flow.forgotten.get(term, 0)
+        tree.flow.forgotten = {**tree.flow.forgotten, term: end}
+        for subscription in tree.subscriptions if owed else ():
+            subscription.begin(term, known)
+            subscription.skip(term, [(known, end)], "unavailable")
 
     # ---- neighbours
 
@@ -360,7 +397,8 @@ class SourceStreams:
 def known_end(tree: Tree, term: Term) -> int:
     """How far a stream is known to have gone."""
     state = tree.sources.states[term]
-    return max(_reach(tree, term), state.end or 0, state.above.reach if state.above is not None else 0)
+    above = state.above.reach if state.above is not None else 0
+    return max(_reach(tree, term), state.end or 0, state.heard_end, above)
 
 
 def _over(end: int, *, closed: bool) -> StreamDown:

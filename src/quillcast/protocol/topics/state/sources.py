@@ -12,12 +12,13 @@ from quillcast.protocol.topics.state.source import Source
 class SourceState:
     """What is known of a stream that goes on, or has ended and is not over yet."""
 
-    __slots__ = ("above", "closed", "end", "gone_since")
+    __slots__ = ("above", "closed", "end", "gone_since", "heard_end")
 
     def __init__(self) -> None:
         self.above: StreamDown | None = None  # what the parent reported last
         self.end: int | None = None
         self.closed = False  # the source said so itself
+        self.heard_end = 0  # where others took it for ended, beyond a partition
         self.gone_since: float | None = None  # when a root missed the source
 
     def close(self, end: int) -> None:
@@ -39,6 +40,15 @@ class Sources:
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
+
+    def restless(self, flow: Flow) -> bool:
+        """Will time change anything: is something not stable, has a stream ended, or is a source gone?"""
+        return any(
+            state.end is not None
+            or state.gone_since is not None
+            or stream.stable < max(stream.seen.end, state.above.reach if state.above is not None else 0)
+            for state, stream in ((state, flow.others[term]) for term, state in self.states.items())
+        )
 
     def touch(self) -> None:
         """All streams may have news."""
