@@ -6,7 +6,7 @@ from quillcast.evaluation.measures import Metric
 from quillcast.evaluation.network import Group, Peers, Topology, Tree
 from quillcast.evaluation.policies.kernel import Load, PolicyKernel, tree_of
 from quillcast.evaluation.routing.pastry import Tables, root_of
-from quillcast.evaluation.topology.measured import of_links
+from quillcast.evaluation.topology.graphs import of_links
 from quillcast.evaluation.workload import Workload, given
 
 

@@ -41,6 +41,14 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
         (["compare", "no/such/run"], "no/such/run is not the folder of an evaluation"),
         (["recommend", "--peers", "100"], "Missing option '--groups'"),
         (["recommend", "--peers", "10", "--groups", "80"], "too few for 80 groups"),
+        (
+            ["recommend", "--peers", "99", "--groups", "3", "--topology", "aws", "--link-stress-max", "3"],
+            "aws has no links",
+        ),
+        (
+            ["recommend", "--peers", "99", "--groups", "3", "--policies", "delay_optimised"],
+            "is a bound and not a protocol",
+        ),
     ],
 )
 def test_invalid_requests_are_rejected_in_one_line(quillcast: Commands, arguments: list[str], told: str) -> None:

@@ -213,9 +213,9 @@ def link_mbit(tables: Tables, peer: int) -> float:
 
 
 def narada(
-    tables: Tables, group: Group, rounds: int, add: float, drop: float
+    tables: Tables, group: Group, rounds: int, add: float, drop: float, source: int
 ) -> tuple[Parents, Counter[int], set[tuple[int, int]]]:
-    """The tree, the messages that each node handled, and the links of the mesh in both directions."""
+    """The source's tree, the messages that each node handled, and the links of the mesh in both directions."""
     order = in_random_order(group, creator(group))
     count = len(order)
     latency = [[ms(tables, a, b) for b in order] for a in order]
@@ -251,8 +251,8 @@ def narada(
                 link(node, other)
         drop_links(links, before, hop, drop)
     _, hop = shortest(latency, links)
-    parents: Parents = {order[0]: None}
-    parents.update({order[node]: order[hop[node][0]] for node in range(1, count)})
+    at = order.index(source)
+    parents: Parents = {order[node]: None if node == at else order[hop[node][at]] for node in range(count)}
     mesh = {(order[node], order[other]) for node, others in links.items() for other in others}
     return parents, Counter({order[node]: messages for node, messages in handled.items()}), mesh
 
@@ -390,7 +390,7 @@ def can_zones(points: list[list[int]], *, uniform: bool = True) -> tuple[list[Zo
 
 
 def can(
-    tables: Tables, group: Group, dimensions: int, marks: int
+    tables: Tables, group: Group, dimensions: int, marks: int, source: int
 ) -> tuple[Parents, list[tuple[int, int]], Counter[int], Counter[int]]:
     """The tree of first copies, the later copies, how many neighbours each has, and messages handled."""
     order = in_random_order(group, creator(group))
@@ -398,12 +398,13 @@ def can(
     zones, handled = can_zones(
         [entrance(tables, peer, number, group.seed, dimensions, chosen) for number, peer in enumerate(order)]
     )
-    source = [low + size // 2 for low, size in zones[0]]
+    start = order.index(source)
+    point = [low + size // 2 for low, size in zones[start]]
     all_ways = ways(dimensions)
     parents: Parents = {}
     later: list[tuple[int, int]] = []
     served: set[tuple[int, Way]] = set()
-    under_way: list[tuple[float, int, int | None, int]] = [(0.0, 0, None, -1)]
+    under_way: list[tuple[float, int, int | None, int]] = [(0.0, start, None, -1)]
     while under_way:
         now, at, sender, came = min(under_way, key=lambda copy: (copy[0], copy[1], -1 if copy[2] is None else copy[2]))
         under_way.remove((now, at, sender, came))
@@ -417,7 +418,7 @@ def can(
             if (at, way) in served:
                 continue
             served.add((at, way))
-            if sender is not None and travelled(zones[at], source, way) >= SPAN // 2:
+            if sender is not None and travelled(zones[at], point, way) >= SPAN // 2:
                 continue
             under_way += [
                 (now + ms(tables, order[at], order[other]), other, at, number)

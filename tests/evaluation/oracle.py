@@ -133,21 +133,23 @@ class Oracle:
 
     def ratios(self, trees: list[Tree], source: int | None) -> Row:
         """Delays of a publisher's events, or of each tree's root, relative to IP multicast from there."""
-        late, direct = [], []
+        late, direct, hops = [], [], []
         for tree in trees:
             origin = tree.root if source is None else source
             for member in tree.members - {origin}:
                 way = [origin, *tree.path(member)]
                 late.append((tree.weight, sum(self.network.delay(a, b) for a, b in pairwise(way))))
+                hops.append((tree.weight, sum(a != b for a, b in pairwise(way))))
                 direct.append((tree.weight, self.network.delay(origin, member)))
         if not late:
-            return dict.fromkeys(("rmd", "rad", "max_ms", "mean_ms", "ip_max_ms", "ip_mean_ms"), math.nan)
+            return dict.fromkeys(("rmd", "rad", "hops", "max_ms", "mean_ms", "ip_max_ms", "ip_mean_ms"), math.nan)
         latest, longest = (max(ms for _, ms in each) for each in (late, direct))
         total, ip_total = (sum(weight * ms for weight, ms in each) for each in (late, direct))
         count = sum(weight for weight, _ in late)
         return {
             "rmd": latest / longest,
             "rad": total / ip_total,
+            "hops": sum(weight * each for weight, each in hops) / count,
             "max_ms": latest,
             "mean_ms": total / count,
             "ip_max_ms": longest,
@@ -217,14 +219,43 @@ class Oracle:
             "link_max_over_ip": max(access + core) / max(ip_access + ip_core),
             "core_link_max_over_ip": max(core) / max(ip_core),
         }
-        for name in ("rad", "rmd", "rad_from_root", "rmd_from_root"):
+        figures |= {"link_mean": statistics.mean(access + core), "link_p99": percentile(access + core, 99)}
+        for name in ("rad", "rmd", "rad_from_root", "rmd_from_root", "depth", "hops"):
             known = [row[name] for row in self.delays if not math.isnan(row[name])]
-            figures |= {f"{name}.median": statistics.median(known), f"{name}.max": max(known)}
+            figures |= {f"{name}.{part}": value for part, value in spread(known).items()}
         for name in ("tables", "entries", "state"):
             of_peers = all_of("peer", name, peers)
-            told = (statistics.mean(of_peers), statistics.median(of_peers), max(of_peers))
-            figures |= dict(zip((f"{name}.mean", f"{name}.median", f"{name}.max"), told, strict=True))
+            told = (statistics.mean(of_peers), statistics.median(of_peers), percentile(of_peers, 99), max(of_peers))
+            figures |= {
+                f"{name}.{part}": value for part, value in zip(("mean", "median", "p99", "max"), told, strict=True)
+            }
         return figures
+
+    def by_size(self) -> list[Row]:
+        """The penalty of groups from 2 to 3 members, from 4 to 7, and so on."""
+        known = [row for row in self.delays if not math.isnan(row["rad"])]
+        rows = []
+        for least in (1 << step for step in range(32)):
+            chosen = [row for row in known if least <= row["members"] < 2 * least]
+            if chosen:
+                told = {name: spread([row[name] for row in chosen]) for name in ("rad", "rmd")}
+                rows.append({"members_min": least, "members_max": 2 * least - 1, "events": len(chosen), **told})
+        return rows
+
+
+def percentile(values: list[float], share: int) -> float:
+    """The smallest value such that so many percent are not above it."""
+    return min(value for value in set(values) if 100 * sum(each <= value for each in values) >= share * len(values))
+
+
+def spread(values: list[float]) -> Row:
+    """What is told of a figure of events."""
+    return {
+        "median": statistics.median(values),
+        "p90": percentile(values, 90),
+        "p99": percentile(values, 99),
+        "max": max(values),
+    }
 
 
 def read(folder: Path, table: str) -> list[Row]:

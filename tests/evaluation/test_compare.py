@@ -1,14 +1,17 @@
 """Figures out of tables, and verdicts out of figures; no Spark here."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quillcast.core.errors import LocalError
+from quillcast.evaluation import recommend
 from quillcast.evaluation.experiment import Published
-from quillcast.evaluation.recommend import Wish, at_size, experiment_of, judge, words
-from quillcast.evaluation.report.figures import RATIOS, beside_published, label, number, of_churn, summary
+from quillcast.evaluation.recommend import Wish, at_size, candidates, experiment_of, judge, recommend_command, words
+from quillcast.evaluation.report.figures import RATIOS, beside_published, label, number, of_churn, percentile, summary
+from quillcast.evaluation.seeds import combined, interval, parse_seeds
 
 HISTOGRAMS = {
     ("peer", "tables"): [(0.0, 2), (1.0, 1), (5.0, 1)],
@@ -24,17 +27,37 @@ HISTOGRAMS = {
 def test_a_summary_of_small_tables_by_hand() -> None:
     delays = {"rad": [1.5, 1.0, math.nan, 3.0], "rmd": [2.0, 1.0, math.nan, 4.0], "children_max": [3, 9, 0, 1]}
     delays |= {"rad_from_root": [1.0, 1.0, math.nan, 2.0], "rmd_from_root": [1.0, 2.0, math.nan, 3.0]}
-    assert summary(delays, HISTOGRAMS) == {
-        "rad": {"median": 1.5, "max": 3.0},
-        "rmd": {"median": 2.0, "max": 4.0},
-        "rad_from_root": {"median": 1.0, "max": 2.0},
-        "rmd_from_root": {"median": 2.0, "max": 3.0},
-        "tables": {"mean": 1.5, "median": 0.5, "max": 5.0},
-        "entries": {"mean": 4.0, "median": 3.0, "max": 10.0},
-        "state": {"mean": 2.0, "median": 2.0, "max": 3.0},
+    delays |= {"members": [3, 2, 1, 4], "hops": [2.0, 1.0, math.nan, 2.0]}
+    assert summary(delays, HISTOGRAMS, ["hops"]) == {
+        "rad": {"median": 1.5, "p90": 3.0, "p99": 3.0, "max": 3.0},
+        "rmd": {"median": 2.0, "p90": 4.0, "p99": 4.0, "max": 4.0},
+        "rad_from_root": {"median": 1.0, "p90": 2.0, "p99": 2.0, "max": 2.0},
+        "rmd_from_root": {"median": 2.0, "p90": 3.0, "p99": 3.0, "max": 3.0},
+        "hops": {"median": 2.0, "p90": 2.0, "p99": 2.0, "max": 2.0},
+        "by_size": [
+            {
+                "members_min": 2,
+                "members_max": 3,
+                "events": 2,
+                "rad": {"median": 1.25, "p90": 1.5, "p99": 1.5, "max": 1.5},
+                "rmd": {"median": 1.5, "p90": 2.0, "p99": 2.0, "max": 2.0},
+            },
+            {
+                "members_min": 4,
+                "members_max": 7,
+                "events": 1,
+                "rad": dict.fromkeys(("median", "p90", "p99", "max"), 3.0),
+                "rmd": dict.fromkeys(("median", "p90", "p99", "max"), 4.0),
+            },
+        ],
+        "tables": {"mean": 1.5, "median": 0.5, "p99": 5.0, "max": 5.0},
+        "entries": {"mean": 4.0, "median": 3.0, "p99": 10.0, "max": 10.0},
+        "state": {"mean": 2.0, "median": 2.0, "p99": 3.0, "max": 3.0},
         "children_per_group_max": 9,
         "messages": 16.0,
         "messages_over_ip": 2.0,
+        "link_mean": 16 / 6,
+        "link_p99": 7.0,
         "link_max": 7.0,
         "link_max_over_ip": 1.75,
         "core_link_max_over_ip": 1.5,
@@ -43,9 +66,9 @@ def test_a_summary_of_small_tables_by_hand() -> None:
 
 def test_without_links_their_figures_are_left_out() -> None:
     of_peers = {key: counts for key, counts in HISTOGRAMS.items() if key[0] == "peer"}
-    told = summary({name: [] for name in (*RATIOS, "children_max")}, of_peers)
+    told = summary({name: [] for name in (*RATIOS, "children_max", "members")}, of_peers)
     assert told["core_link_max_over_ip"] is None
-    assert told["rad"] == {"median": None, "max": None}
+    assert told["rad"] == {"median": None, "p90": None, "p99": None, "max": None}
 
 
 def test_published_figures_are_shown_beside_those_of_policies_that_were_run() -> None:
@@ -60,6 +83,36 @@ def test_published_figures_are_shown_beside_those_of_policies_that_were_run() ->
         ("rad.median", 1.68, 1.5),
         ("messages over that of b", 1.85, 1.5),
     ]
+
+
+def test_percentiles_are_values_that_occur() -> None:
+    hundred = [float(value) for value in range(1, 101)]
+    assert [percentile(hundred, share) for share in (1, 90, 99, 100)] == [1, 90, 99, 100]
+    assert percentile([5.0], 99) == 5
+
+
+def test_an_interval_over_seeds_is_students() -> None:
+    """Student's own ten differences (1908): mean 1.58, and t = 4.06 for a difference of nothing."""
+    gained = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
+    told = interval(gained)
+    assert (round(told.mean, 2), told.least, told.most) == (1.58, 0.0, 4.6)
+    assert (round(told.low, 2), round(told.high, 2)) == (0.70, 2.46)
+    assert interval([3.0]) == (3.0, None, None, 3.0, 3.0)
+
+
+def test_seeds_are_told_as_ranges() -> None:
+    assert parse_seeds("1-3, 7,9-10") == [1, 2, 3, 7, 9, 10]
+    for wrong in ("", "1-", "3-1", "a", "1,1", "1-5000"):
+        with pytest.raises(LocalError, match="seeds"):
+            parse_seeds(wrong)
+
+
+def test_figures_of_several_seeds_are_means_with_intervals() -> None:
+    results = [{"rad": {"median": rad}, "core": core, "by_size": []} for rad, core in ((1.0, 2.0), (3.0, None))]
+    means, intervals = combined(results)
+    assert means == {"rad": {"median": 2.0}, "core": None}, "unknown if it is for one of them"
+    assert list(intervals) == ["rad.median"]
+    assert (intervals["rad.median"]["min"], intervals["rad.median"]["max"]) == (1.0, 3.0)
 
 
 def test_churn_is_summed_over_groups_that_lost_a_member() -> None:
@@ -110,10 +163,39 @@ def test_the_answer_may_be_that_no_policy_keeps_the_limits() -> None:
     assert words(wish, judge(wish, POLICIES)) == "no policy keeps the limits; star comes nearest, with 999 children"
 
 
-def test_link_stress_cannot_be_bound_where_links_are_unknown() -> None:
-    wish = Wish(peers=1000, groups=10, topology="aws", link_stress_max=3)
-    with pytest.raises(LocalError, match="aws has no links, so --link-stress-max cannot be checked"):
-        judge(wish, {"scribe": figures(1.5, 3.0, 64, None)})
+@pytest.mark.parametrize("topology", ["aws", "a matrix"])
+def test_link_stress_cannot_be_bound_where_links_are_unknown(topology: str, tmp_path: Path) -> None:
+    """Said before the run: it makes no folder, and starts no Spark."""
+    path = tmp_path / "a matrix"
+    path.write_text("0 10\n10 0\n")
+    named = str(path) if topology == "a matrix" else topology
+    wish = Wish(peers=1000, groups=10, topology=named, link_stress_max=3)
+    with pytest.raises(LocalError, match=f"{named} has no links, so --link-stress-max cannot be checked; leave it out"):
+        recommend_command(wish, tmp_path / "run", master="local[1]", remote=None, as_json=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bound_is_not_recommended() -> None:
+    """The docs call `delay_optimised` a bound and not a protocol: its root knows all members and delays beforehand."""
+    assert not any("delay_optimised" in policy for policy in candidates(None))
+    with pytest.raises(LocalError, match=r"delay_optimised\(8\) is a bound and not a protocol, so it cannot be recomm"):
+        experiment_of(Wish(peers=1000, groups=10, policies=("scribe", "delay_optimised(8)")))
+
+
+def test_real_subscribers_are_all_in_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "members.tsv"
+    path.write_text("".join(f"g{at % 7}\tu{at}\n" for at in range(12_000)) + "".join(f"h\tu{at}\n" for at in range(50)))
+    wish = Wish(peers=20_000, groups=1000, members=str(path))
+    sample = experiment_of(wish)
+    assert (sample.peers, sample.workload.groups) == (12_000, 8)
+    counted = at_size(wish, sample)
+    assert counted is not None
+    assert (counted.peers, counted.workload.groups) == (20_000, 8)
+    assert experiment_of(wish._replace(peers=12_000)).peers == 12_000
+    with pytest.raises(LocalError, match="membership members has 12,000 subscribers for 11,000 peers; use more peers"):
+        experiment_of(wish._replace(peers=11_000))
+    monkeypatch.setattr(recommend, "AT_SIZE_COST", 10_000)
+    assert experiment_of(wish).workload.groups < 8, "only the largest"
 
 
 def test_a_sample_is_smaller_and_its_groups_are_not() -> None:

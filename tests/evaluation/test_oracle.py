@@ -117,3 +117,7 @@ def test_the_result_is_what_the_oracle_says(run: Run, policy: str) -> None:
     theirs = run.oracles[policy].figures(PEERS, links)
     assert set(names([ours])) - {"groups_left_out"} == set(theirs)
     assert {name: figure(ours, name) for name in theirs} == pytest.approx(theirs, **NEAR)
+    for mine, other in zip(ours["by_size"], run.oracles[policy].by_size(), strict=True):
+        assert {name: figure(mine, name) for name in names([mine])} == pytest.approx(
+            {name: figure(other, name) for name in names([other])}, **NEAR
+        )

@@ -1,11 +1,14 @@
-"""One published figure of each compared system, on a small network (docs/compared/)."""
+"""Published figures of the compared systems (docs/compared/), on networks as small as the figures allow."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from quillcast.evaluation import metrics
+from benchmarks import remover
+from quillcast.evaluation import deployment, experiment, metrics
+from quillcast.evaluation.deployment import Deployment
 from quillcast.evaluation.metrics import Counts
 from quillcast.evaluation.network import Group, Peers, Topology, Tree
 from quillcast.evaluation.peers import attach
@@ -24,6 +27,75 @@ def copies(topology: Topology, peers: Peers, tree: Tree) -> tuple[Counts, Counts
     metrics.add_link_stress(topology, peers, tree, core, access)
     metrics.ip_link_stress(topology, peers, int(tree.nodes[0]), tree.nodes[tree.member], ip_core, access)
     return core, ip_core
+
+
+@pytest.fixture(scope="module")
+def scribe_2002(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    """The deployment of Scribe's evaluation: 100,000 peers, 1,500 groups."""
+    folder: Path = tmp_path_factory.mktemp("scribe-2002")
+    asked = experiment.load("scribe-2002")
+    for part, make in deployment.MAKERS.items():
+        make(asked, folder, folder / part)
+    return Deployment(deployment.Shipped(str(folder)), asked.seed)
+
+
+def test_scribe_s_peers_have_the_published_numbers_of_children(scribe_2002: Deployment) -> None:
+    """Node stress: a mean of 2.4 children tables that are not empty, with 6.2 entries; medians of 2 and 3."""
+    arrays, scribe = scribe_2002.arrays(), parse("scribe")
+    filled, entries = np.zeros((2, len(arrays.peers)), np.int32)
+    forwarded = np.zeros(len(arrays.peers))
+    for number in range(len(arrays.workload)):
+        (tree,) = scribe.trees(arrays.tables, scribe_2002.group(number))
+        metrics.add_node_stress(tree, filled, entries, forwarded)
+    assert (filled.mean(), entries.mean()) == (pytest.approx(2.4, rel=0.1), pytest.approx(6.2, rel=0.05))
+    assert np.median(filled) == 2
+    assert 3 <= np.median(entries) <= 4
+
+
+def test_unicast_and_ip_multicast_send_the_published_numbers_of_copies(scribe_2002: Deployment) -> None:
+    """Link stress: 758,853 messages by IP multicast; 100,000 on the worst link by unicast, all members at the root."""
+    arrays = scribe_2002.arrays()
+    core, access = np.zeros(len(arrays.topology.link_ends)), np.zeros(len(arrays.peers))
+    for number in range(len(arrays.workload)):
+        (tree,) = parse("star").trees(arrays.tables, scribe_2002.group(number))
+        source, members = int(tree.nodes[0]), tree.nodes[tree.member]
+        metrics.ip_link_stress(arrays.topology, arrays.peers, source, members, core, access)
+    assert core.sum() + access.sum() == pytest.approx(758_853, rel=0.05)
+    (tree,) = parse("unicast").trees(arrays.tables, scribe_2002.group(0))
+    core[:], access[:] = 0, 0
+    metrics.add_link_stress(arrays.topology, arrays.peers, tree, core, access)
+    assert access.max() == 99_999  # the creator is a member itself
+
+
+def test_joins_of_dropped_children_turn_a_gain_of_the_remover_into_a_loss() -> None:
+    """Bottleneck remover: the link stress for joining rises by 12.5 % (mean) and 17 % (the worst link)."""
+    topology = transit_stub(1, transit_domains=3, routers_per_transit=3, stubs_per_router=4, routers_per_stub=6)
+    peers = attach(topology, 4000, 1)
+    made = tables(topology, peers, quality="join")
+    chance = np.random.default_rng(1)
+    sizes = (len(peers) * np.arange(1, 301) ** -1.25 + 0.5).astype(int)
+    members = [np.sort(chance.choice(len(peers), size, replace=False)).astype(np.int32) for size in sizes]
+    groups = [Group(at, int(chance.integers(1 << 63)), each, at) for at, each in enumerate(members)]
+    trees = [tree for group in groups for tree in parse("scribe").trees(made, group)]
+    found = remover.stress(topology, peers, made, trees, limit=24)
+    relieved = remover.relieve(made, trees, 24)
+    assert np.bincount(relieved.events[:, 0]).max() <= 24
+    assert found.events[0] < found.before[0]
+    assert found.with_joins[0] > 1.1 * found.before[0]
+    assert found.with_joins[1] > 1.1 * found.before[1]
+
+
+def test_bayeux_s_root_keeps_all_members_and_the_next_nodes_a_sixteenth_each() -> None:
+    """Scribe, section 4: the root keeps all S members, the routers one hop away S / b, if b is Tapestry's base."""
+    topology = transit_stub(1, transit_domains=2, routers_per_transit=2, stubs_per_router=2, routers_per_stub=4)
+    peers = attach(topology, 4096, 1)
+    everybody = np.arange(4096, dtype=np.int32)
+    (tree,) = parse("bayeux").trees(tables(topology, peers), Group(1, 1 << 60, everybody, 1))
+    first_digit = peers.ids[tree.nodes] >> np.uint64(60)
+    next_nodes = (tree.parent == 0) & (first_digit != first_digit[0])
+    assert tree.state[0] == 4095
+    assert np.count_nonzero(next_nodes) == 15
+    assert tree.state[next_nodes].mean() == pytest.approx(4096 / 16, rel=0.05)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

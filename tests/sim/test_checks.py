@@ -8,12 +8,13 @@ import pytest
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.ids import NodeId
-from quillcast.core.trace import Admitted
+from quillcast.core.trace import Admitted, Dropped, Mark
 from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told, peer_of
 from quillcast.sim.leases import MEET_S
+from quillcast.sim.ledger import Ledger
 from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.simulation import Simulation
@@ -334,6 +335,10 @@ def test_an_event_that_is_called_stable_too_soon_is_found(sound: Simulation) -> 
             sound.judges.told_stable(writer, 0)  # it had caught up since
         sound.crowding.spans.append(Span(5.0, writer.written[-1]))
         sound.judges.told_stable(writer, 0)  # its lease went first, and it will be told
+        sound.crowding.spans.clear()
+        records = sound.world.journal.records
+        records.append((sound.world.now, 3, Dropped(sound.topics["news"], 1, "budget")))
+        sound.judges.told_stable(writer, 0)  # the peer on the way to it cannot keep up
     finally:
         reader.heard.add(event)
         sound.crowding.spans.clear()
@@ -449,6 +454,21 @@ def test_an_event_may_die_with_its_writer_only_if_nobody_had_it(sound: Simulatio
             check(sound)
     finally:
         host.alive = True
+
+
+def test_an_event_may_die_with_its_root_if_the_others_discarded_their_copies(sound: Simulation) -> None:
+    forget_the_last(sound)
+    host, publisher = sound.writers[0].host, sound.writers[0].publisher
+    stable, publisher.stable, host.alive = publisher.stable, 0, False
+    judge = sound_delivery(sound)
+    judge.ledger = Ledger()  # no peer that admitted anything is alive
+    try:
+        with pytest.raises(Broken, match="which is alive, delivered it"):
+            judge.check()
+        sound.world.journal.records.extend((sound.world.now, machine, Mark("shed_copies")) for machine in (2, 3, 4))
+        judge.check()
+    finally:
+        publisher.stable, host.alive = stable, True
 
 
 def test_a_subscription_that_never_starts_is_found(sound: Simulation) -> None:

@@ -81,6 +81,13 @@ HARD_SEEDS = {
     469423: "a peer that awaited events of a past term held back credit for what it kept of it",
     471047: "a leaving root told another of a topic, as the next one was out of reach, and forgot that one's lease",
     472426: "an event of a dead writer was judged to be within reach though all who had it were beyond a partition",
+    461815: "a subscription below a peer whose lease was cut was judged as one with a lease",
+    471933: "copies that full buffers had discarded were expected to outlive the root",
+    501419: "a parent that had refused a range before a partition healed was not asked again",
+    504838: "the peer that a term was transferred to discarded the only copies before it was root",
+    607048: "what was in transit to full buffers kept out the repair that they waited for",
+    607403: "a source from before a partition was considered silent as soon as it was asked again",
+    700181: "a publisher's first event was delivered before those that a later term brought",
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,12 @@ def command() -> None:
 @click.option("--nodes", type=click.IntRange(min=2), help="Number of peers.  [default: the experiment's]")
 @click.option("--groups", type=click.IntRange(min=1), help="Number of groups.  [default: the experiment's]")
 @SEED
-@click.option("--policies", metavar="POLICY,...", help='Policies, such as "scribe,scribe+remover(64)".')
+@click.option(
+    "--seeds", metavar="RANGES", help="Repeat the run with each of these seeds, such as 1-10: means, intervals."
+)
+@click.option(
+    "--policies", metavar="POLICY,...", help='Policies, such as "scribe,scribe+remover(64)" or "module:Class".'
+)
 @MASTER
 @REMOTE
 @OUTPUT
@@ -72,6 +78,7 @@ def run(
     nodes: int | None,
     groups: int | None,
     seed: int | None,
+    seeds: str | None,
     policies: str | None,
     master: str,
     remote: str | None,
@@ -82,22 +89,32 @@ def run(
     extras.require("an evaluation", *extras.EVALUATION)
     from quillcast.evaluation.command import evaluate_command
     from quillcast.evaluation.experiment import load, split
+    from quillcast.evaluation.seeds import parse_seeds
 
+    if seed is not None and seeds is not None:
+        raise click.UsageError("--seed and --seeds exclude each other; leave one out")
+    each = parse_seeds(seeds) if seeds is not None else []
     asked = load(experiment)
     chosen = split(policies) if policies is not None else None
     asked = asked.with_(peers=nodes, groups=groups, seed=seed, policies=chosen)
-    _ended(lambda: evaluate_command(asked, output, master=master, remote=remote, as_json=as_json), as_json=as_json)
+    work = partial(evaluate_command, asked, output, each, master=master, remote=remote, as_json=as_json)
+    _ended(work, as_json=as_json)
 
 
 @command.command(short_help="Compare runs.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=Place(file_okay=False, path_type=Path),
+    help="Folder for the comparison as a page, with its pictures as SVG and CSV.",
+)
 @JSON
-def compare(runs: tuple[Path, ...], as_json: bool) -> None:
+def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     """Compare finished runs. Each RUN is the folder of one."""
     extras.require("a comparison", *extras.EVALUATION)
     from quillcast.evaluation.compare import compare_command
 
-    _ended(lambda: compare_command(runs, as_json=as_json), as_json=as_json)
+    _ended(lambda: compare_command(runs, output, as_json=as_json), as_json=as_json)
 
 
 @command.command(short_help="Recommend a policy for a deployment.")

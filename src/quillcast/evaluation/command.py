@@ -1,5 +1,7 @@
 """The command `quillcast evaluate EXPERIMENT`, and the tables printed at its end."""
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ from rich.table import Table
 from quillcast.evaluation.experiment import Experiment
 from quillcast.evaluation.folder import RESULT, next_folder, read_experiment
 from quillcast.evaluation.progress import display
+from quillcast.evaluation.report.comparison import seeds_of
 from quillcast.evaluation.report.figures import beside_published, figure, label, names, number
 from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.seeds import evaluate_seeds
 
 FOLDER = Path("quillcast-evaluate")
 WIDTH = 140  # of tables that go to a file or a pipe
@@ -32,17 +36,27 @@ MAIN = {
 
 
 def evaluate_command(
-    experiment: Experiment, output: Path | None, *, master: str, remote: str | None, as_json: bool
+    experiment: Experiment,
+    output: Path | None,
+    seeds: Sequence[int] = (),
+    *,
+    master: str,
+    remote: str | None,
+    as_json: bool,
 ) -> dict[str, Any]:
-    """Run an experiment, show its progress and results, and return the result.
+    """Run an experiment, with each of the `seeds` if there are any; show progress and results; return the result.
 
     Without `output`, the run's folder is named after the experiment, or is that of a stopped run. With `as_json`,
     everything for people goes to standard error.
     """
-    path = output or folder_of(experiment)
+    path = output or folder_of(experiment, seeds)
     progress, console = Console(stderr=True), console_for(as_json=as_json)
     try:
-        result = evaluate(experiment, path, display(progress), master=master, remote=remote)
+        if seeds:
+            show = partial(display, progress)
+            result = evaluate_seeds(experiment, seeds, path, show, master=master, remote=remote)
+        else:
+            result = evaluate(experiment, path, display(progress), master=master, remote=remote)
     except KeyboardInterrupt:
         progress.print(f"stopped; finished parts are kept: resume with --output {path}", soft_wrap=True)
         raise
@@ -50,8 +64,11 @@ def evaluate_command(
     return result
 
 
-def folder_of(experiment: Experiment) -> Path:
+def folder_of(experiment: Experiment, seeds: Sequence[int] = ()) -> Path:
     """The folder of a stopped run to resume; else a new folder."""
+    if seeds:
+        name = f"{experiment.name}-{experiment.with_(seed=seeds[0]).identity}-{len(seeds)}-seeds"
+        return next_folder(FOLDER / name, lambda path: not (path / RESULT).exists())
 
     def stopped(path: Path) -> bool:
         if (path / RESULT).exists():
@@ -72,7 +89,7 @@ def console_for(*, as_json: bool) -> Console:
 def print_result(experiment: Experiment, result: dict[str, Any], console: Console) -> None:
     """Print the figures of each policy, with the published ones."""
     policies = result["policies"]
-    console.print(table_of(policies))
+    console.print(table_of(policies, result.get("intervals", {})))
     comparisons = beside_published(policies, experiment.published)
     if comparisons:
         table = plain_table("policy", "figure", "published", "here", "meaning", words={0, 1, 4})
@@ -80,13 +97,17 @@ def print_result(experiment: Experiment, result: dict[str, Any], console: Consol
             table.add_row(row.policy, row.figure, number(row.published), number(row.ours), f"[dim]{row.source}[/]")
         console.print(table)
     seconds, memory = result["seconds"]["total"], result["peak_rss_bytes"] / 1e9
-    told = f"{result['nodes']:,} peers, {result['groups']:,} groups in {seconds:.1f} s and {memory:.2f} GB"
+    size = f"{result['nodes']:,} peers, {result['groups']:,} groups, {'seeds' if 'seeds' in result else 'seed'}"
+    told = f"{size} {seeds_of(result)} in {seconds:.1f} s and {memory:.2f} GB"
     console.print(told, highlight=False)
     console.print(f"The report is {result['report']}", soft_wrap=True, highlight=False)
 
 
-def table_of(columns: dict[str, Any]) -> Table:
-    """Figures as rows, a column for each policy. With many policies: the main figures, a row for each."""
+def table_of(columns: dict[str, Any], intervals: Mapping[str, Any]) -> Table:
+    """The main figures, a row for each policy; with few policies all figures but percentiles, a column for each.
+
+    Figures of several seeds have `intervals`.
+    """
     if len(columns) > COLUMNS_MAX:
         table = plain_table("policy", *MAIN.values(), words={0})
         for policy, figures in columns.items():
@@ -94,8 +115,15 @@ def table_of(columns: dict[str, Any]) -> Table:
         return table
     table = plain_table("", *map(label, columns, columns.values()), words={0})
     for name in names(columns.values()):
-        table.add_row(name, *[number(figure(figures, name)) for figures in columns.values()])
+        if not name.endswith((".p90", ".p99")):
+            known = [intervals.get(policy, {}).get(name) for policy in columns]
+            values = [number(figure(figures, name)) for figures in columns.values()]
+            table.add_row(name, *[value + _interval(each) for value, each in zip(values, known, strict=True)])
     return table
+
+
+def _interval(known: Mapping[str, float] | None) -> str:
+    return f" ({number(known['low'])} to {number(known['high'])})" if known and known["low"] is not None else ""
 
 
 def plain_table(*columns: str, words: set[int]) -> Table:

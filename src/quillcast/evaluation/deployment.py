@@ -22,6 +22,7 @@ from quillcast.evaluation.workload import (
     Workload,
     fixed,
     group,
+    is_real,
     key,
     power_law,
     publishers,
@@ -164,7 +165,7 @@ def workload_of(experiment: Experiment, network: Callable[[], tuple[Topology, Pe
         topology, peers = network() if network else _network(experiment)
         made: Workload = WORKLOADS.make(asked.members, topology, peers, asked.groups, experiment.seed)
         return made
-    if asked.members not in {"uniform", "clustered"}:
+    if is_real(asked.members):
         return real(asked.members, experiment.peers, groups=asked.groups)
     placement: Placement = "clustered" if asked.members == "clustered" else "uniform"
     if asked.size is not None:

@@ -20,7 +20,7 @@ import msgspec
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.evaluation.experiment import Experiment
 
-EXPERIMENT, RESULT, REPORT = "experiment.json", "result.json", "report.html"
+EXPERIMENT, RESULT, REPORT, PICTURES = "experiment.json", "result.json", "report.html", "figures"
 _UNFINISHED, _NOTE, _LOCK = "unfinished", "_made.json", ".lock"
 
 
@@ -88,7 +88,7 @@ class Folder:
         """
         began = time.monotonic()
         written = self.path / _UNFINISHED / uuid.uuid4().hex
-        with self._disk():
+        with _disk(self.path):
             written.parent.mkdir(exist_ok=True)
             yield written
             (written / _NOTE).write_text(json.dumps({"seconds": time.monotonic() - began, **note}))
@@ -102,23 +102,35 @@ class Folder:
 
     def write(self, name: str, content: bytes) -> Path:
         """Write a complete file. Raises `DiskFailed`."""
-        path, written = self.path / name, self.path / f".{name}.{uuid.uuid4().hex}"
-        with self._disk():
-            written.write_bytes(content)
-            _sync(written)
-            written.rename(path)
-        return path
-
-    @contextmanager
-    def _disk(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self.refused(error.strerror or str(error)) from error
+        return write(self.path, name, content)
 
     def refused(self, why: str) -> DiskFailed:
         """The error for a disk failure, with how to resume."""
-        return DiskFailed(f"cannot write to {self.path}: {why}; fix that and resume with --output {self.path}")
+        return _refused(self.path, why)
+
+
+def write(folder: Path, name: str, content: bytes) -> Path:
+    """Write a complete file in a folder or in one below it. Raises `DiskFailed`."""
+    path = folder / name
+    written = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with _disk(folder):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written.write_bytes(content)
+        _sync(written)
+        written.rename(path)
+    return path
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _refused(folder, error.strerror or str(error)) from error
+
+
+def _refused(folder: Path, why: str) -> DiskFailed:
+    return DiskFailed(f"cannot write to {folder}: {why}; fix that and resume with --output {folder}")
 
 
 def read_experiment(path: Path) -> Experiment:

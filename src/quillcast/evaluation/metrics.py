@@ -141,7 +141,7 @@ def ip_link_stress(
 
     Arguments as for `add_link_stress`. The event counts `weight` times.
     """
-    reached = np.zeros(topology.places, np.bool_)
+    reached = np.zeros(topology.routers, np.bool_)
     _add_ip_stress(*_graph(topology, peers), source, members, reached, weight, messages_core, messages_access)
 
 

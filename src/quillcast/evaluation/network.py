@@ -65,15 +65,15 @@ class Topology(Arrays):
     Args:
         delay_ms: one-way delays, float32 [places, places]; [0, 0] if there are coordinates.
         coordinates: float32 [places, dimensions], whose Euclidean distance is a one-way delay in ms; else [0, 0].
-        via: the last link of the path from s to t, int32 or uint16 [places, places]; undefined if s == t; [0, 0] if
-    there is no graph. The place before t is `link_ends[via[s, t]].sum() - t`.
+        via: the last link of the path from s to t, int32 or uint16 [places, routers]; undefined if s == t; [0, 0] if
+    there is no graph. The router before t is `link_ends[via[s, t]].sum() - t`. The first routers are the places.
         link_ends: int32 [links, 2]; every link is a core link between two routers.
         link_ms: one-way delay of each link, float32 [links].
-        domain: the true administrative domain of each place, int32 [places].
+        domain: the true administrative domain of each place, and of further routers, int32 [routers].
         attachable: places that peers may attach to, int32 [any].
         access_ms: one-way delay of the link between a peer and its place.
         name: for people.
-        place_names: for people; empty, or one per place.
+        place_names: for people; empty, or one per router.
     """
 
     delay_ms: Floats
@@ -90,6 +90,11 @@ class Topology(Arrays):
     @property
     def places(self) -> int:
         """The number of places."""
+        return len(self.delay_ms) or len(self.coordinates)
+
+    @property
+    def routers(self) -> int:
+        """The number of places, and of routers that have no peers."""
         return len(self.domain)
 
     @property

@@ -193,7 +193,7 @@ def _failed(what: str, package: str, error: Exception) -> PluginFailed:
     return PluginFailed(f"{what}: {type(error).__name__}: {told}{where}; correct it there")
 
 
-def ship(spark: "SparkSession", plugins: Iterable[object], scratch: Path, *, everywhere: bool) -> None:
+def ship(spark: "SparkSession", plugins: Iterable[object], scratch: str, *, everywhere: bool) -> None:
     """Have Spark send the packages of plug-ins to its workers.
 
     Those that are installed in this Python are sent only with `everywhere`, to workers on other machines.
@@ -205,7 +205,7 @@ def ship(spark: "SparkSession", plugins: Iterable[object], scratch: Path, *, eve
         installed = all(root.is_relative_to(sysconfig.get_path("purelib")) for root in roots)
         if installed and not everywhere:
             continue
-        archive = _zipped(name, roots, scratch)
+        archive = _zipped(name, roots, Path(scratch))
         if hasattr(spark, "_jvm"):
             spark.sparkContext.addPyFile(str(archive))
         else:

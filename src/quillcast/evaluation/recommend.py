@@ -1,15 +1,15 @@
 """Recommend a policy for a deployment: try all of them on a sample, and judge them under limits."""
 
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 
 from quillcast.core.errors import LocalError
-from quillcast.evaluation.command import console_for, plain_table
+from quillcast.evaluation.command import console_for, folder_of, plain_table
 from quillcast.evaluation.deployment import workload_of
 from quillcast.evaluation.experiment import LAW_EXPONENT, Experiment, Workload
 from quillcast.evaluation.policies import parse
@@ -17,10 +17,15 @@ from quillcast.evaluation.progress import display
 from quillcast.evaluation.report.figures import Figures, figure, number
 from quillcast.evaluation.run import evaluate
 from quillcast.evaluation.tasks import costs
+from quillcast.evaluation.topology import has_links
+from quillcast.evaluation.workload import is_real
 
 SAMPLE_PEERS = 10_000  # of a deployment; ratios to IP multicast change little with its size
 SAMPLE_GROUPS = 150
 AT_SIZE_COST = 40_000_000  # the cost (`tasks.costs`) of counting children for each policy: about ten seconds of a core
+NO_PROTOCOLS = {"delay_optimised": "a bound and not a protocol"}
+"""Policies that no peer could run, and why."""
+
 SHOWN = ("rad.median", "rad.max", "rmd.median", "messages_over_ip", "children_per_group_max", "core_link_max_over_ip")
 
 
@@ -52,7 +57,7 @@ class Verdict(NamedTuple):
 
 
 def candidates(children_max: int | None) -> tuple[str, ...]:
-    """The policies that a deployment may choose from."""
+    """The policies that a deployment may choose from. `NO_PROTOCOLS` are not among them."""
     cap = children_max or 16
     return (
         "scribe",
@@ -60,7 +65,6 @@ def candidates(children_max: int | None) -> tuple[str, ...]:
         "scribe+collapse",
         f"scribe+improve({cap})",
         f"scoped+improve({cap})",
-        f"delay_optimised({cap})",
         f"k_ary({cap})",
     )
 
@@ -68,21 +72,41 @@ def candidates(children_max: int | None) -> tuple[str, ...]:
 def experiment_of(wish: Wish) -> Experiment:
     """The experiment that tries policies on a sample: fewer peers, and groups of the same relative size.
 
-    Raises `LocalError` if the deployment is impossible.
+    Raises `LocalError` if the deployment is impossible, or a policy is no protocol.
     """
+    policies = wish.policies or candidates(wish.children_max)
+    for policy in policies:
+        if why := NO_PROTOCOLS.get(policy.partition("(")[0].partition("+")[0]):
+            raise LocalError(
+                f"{policy} is {why}, so it cannot be recommended; leave it out, or compare it with evaluate"
+            )
+    whole = Experiment(
+        name="recommend",
+        topology=wish.topology,
+        peers=wish.peers,
+        seed=wish.seed,
+        policies=policies,
+        workload=of_wish(wish, wish.groups),
+    )
+    return _sample(wish, whole).checked("the deployment")
+
+
+def _sample(wish: Wish, whole: Experiment) -> Experiment:
+    """Fewer peers and groups. Real subscribers stay, in as many of the largest groups as cost `AT_SIZE_COST`."""
+    if is_real(wish.members):
+        workload = workload_of(whole)
+        subscribers = int(workload.users.max()) + 1
+        peers = min(wish.peers, max(SAMPLE_PEERS, subscribers))
+        return msgspec.structs.replace(whole, peers=peers, workload=of_wish(wish, _affordable(workload.sizes, peers)))
     peers, groups = min(wish.peers, SAMPLE_PEERS), min(wish.groups, SAMPLE_GROUPS)
     if wish.size is None and peers < wish.peers:  # by the papers' law: so few ranks that the last group keeps its size
         groups = max(1, min(groups, int(wish.groups * (peers / wish.peers) ** (1 / LAW_EXPONENT))))
-    policies = wish.policies or candidates(wish.children_max)
-    asked = Experiment(
-        name="recommend",
-        topology=wish.topology,
-        peers=peers,
-        seed=wish.seed,
-        policies=policies,
-        workload=of_wish(wish, groups),
-    )
-    return asked.checked("the deployment")
+    return msgspec.structs.replace(whole, peers=peers, workload=of_wish(wish, groups))
+
+
+def _affordable(sizes: npt.NDArray[np.int32], peers: int) -> int:
+    """How many of the groups, the largest first, cost at most `AT_SIZE_COST`; at least one."""
+    return max(1, int(np.searchsorted(np.cumsum(costs(sizes, peers)), AT_SIZE_COST)))
 
 
 def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
@@ -95,8 +119,7 @@ def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
     whole = msgspec.structs.replace(sample, peers=wish.peers, workload=of_wish(wish, wish.groups))
     if whole.peers == sample.peers or not free:
         return None
-    spent = np.cumsum(costs(workload_of(whole).sizes, wish.peers))
-    groups = max(1, int(np.searchsorted(spent, AT_SIZE_COST)))
+    groups = _affordable(workload_of(whole).sizes, wish.peers)
     return msgspec.structs.replace(whole, name="children", policies=free, workload=of_wish(wish, groups))
 
 
@@ -124,36 +147,34 @@ def _broken(wish: Wish, figures: Figures) -> list[str]:
     children, link = figures["children_per_group_max"], figures["core_link_max_over_ip"]
     if wish.children_max is not None and children > wish.children_max:
         broken.append(f"{children} children")
-    if wish.link_stress_max is not None:
-        if link is None:
-            raise LocalError(f"{wish.topology} has no links, so --link-stress-max cannot be checked; leave it out")
-        if link > wish.link_stress_max:
-            broken.append(f"{link:.1f} times IP multicast's worst core link")
+    if wish.link_stress_max is not None and link is not None and link > wish.link_stress_max:
+        broken.append(f"{link:.1f} times IP multicast's worst core link")
     return broken
 
 
 def recommend_command(
     wish: Wish, output: Path | None, *, master: str, remote: str | None, as_json: bool
 ) -> dict[str, Any]:
-    """Try the policies, judge them, and print the result. Returns it as plain values."""
+    """Try the policies, judge them, and print the result. Returns it as plain values.
+
+    Without `output`, the run's folder is named after the sample, or is that of a stopped run. Raises `LocalError` if
+    the deployment or a limit is impossible.
+    """
     experiment = experiment_of(wish)
-    with tempfile.TemporaryDirectory(prefix="quillcast-recommend-") as scratch:
-        folder = output or Path(scratch) / "run"
-        result = evaluate(experiment, folder, display(Console(stderr=True)), master=master, remote=remote)
-        counted = at_size(wish, experiment)
-        if counted:
-            sizes = evaluate(
-                counted,
-                folder.with_name(f"{folder.name}-children"),
-                display(Console(stderr=True)),
-                master=master,
-                remote=remote,
-            )
-            for policy, figures in sizes["policies"].items():
-                most = max(result["policies"][policy]["children_per_group_max"], figures["children_per_group_max"])
-                result["policies"][policy]["children_per_group_max"] = most
-        if output is None:
-            result["report"] = None
+    if wish.link_stress_max is not None and not has_links(wish.topology, wish.seed):
+        raise LocalError(f"{wish.topology} has no links, so --link-stress-max cannot be checked; leave it out")
+    folder = output or folder_of(experiment)
+
+    def tried(asked: Experiment, where: Path) -> dict[str, Any]:
+        return evaluate(asked, where, display(Console(stderr=True)), master=master, remote=remote)
+
+    result = tried(experiment, folder)
+    counted = at_size(wish, experiment)
+    if counted:
+        sizes = tried(counted, folder.with_name(f"{folder.name}-children"))
+        for policy, figures in sizes["policies"].items():
+            most = max(result["policies"][policy]["children_per_group_max"], figures["children_per_group_max"])
+            result["policies"][policy]["children_per_group_max"] = most
     verdicts = judge(wish, result["policies"])
     best = None if verdicts[0].against else verdicts[0]
     answer = {
@@ -164,7 +185,7 @@ def recommend_command(
         "policies": [{"policy": verdict.policy, "against": verdict.against, **verdict.figures} for verdict in verdicts],
         "report": result["report"],
     }
-    _show(verdicts, answer["why"], console_for(as_json=as_json))
+    _show(verdicts, answer["why"], answer["report"], console_for(as_json=as_json))
     return answer
 
 
@@ -192,10 +213,11 @@ def _more(other: Verdict, best: Verdict, name: str) -> str:
     return f"{abs(share):.0f} % {more if share >= 0 else less}"
 
 
-def _show(verdicts: list[Verdict], why: str, console: Console) -> None:
+def _show(verdicts: list[Verdict], why: str, report: str, console: Console) -> None:
     table = plain_table("policy", *SHOWN, "breaks", words={0, len(SHOWN) + 1})
     for verdict in verdicts:
         values = [number(figure(verdict.figures, name)) for name in SHOWN]
         table.add_row(verdict.policy, *values, f"[red]{', '.join(verdict.against)}[/]" if verdict.against else "")
     console.print(table)
     console.print(why, soft_wrap=True, highlight=False)
+    console.print(f"The report is {report}", soft_wrap=True, highlight=False)

@@ -23,7 +23,7 @@ from quillcast.evaluation.progress import Display, watched
 from quillcast.evaluation.report import figures
 from quillcast.pipeline import extras
 from quillcast.pipeline.java import java_home
-from quillcast.pipeline.session import spark_session
+from quillcast.pipeline.session import own_address, spark_session, temporary_folder
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -50,6 +50,8 @@ def evaluate(
     kept.
     """
     check(experiment, remote)
+    if remote is None:
+        own_address(master)  # now, not after minutes of work
     began_s = time.monotonic()
     folder = Folder(path.absolute(), experiment)
     try:
@@ -122,6 +124,7 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
         os.environ["SPARK_HOME"] = spark_home()
     short = experiment.peers < LONG_PEERS
     plain = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
+    plain["spark.driver.maxResultSize"] = "0"  # of executors that do not see the folder
     spark = spark_session(master, short=short, config=plain | stages.SETTINGS)
     if "QUILLCAST_DEBUG" not in os.environ:
         spark.sparkContext.setLogLevel("OFF")  # failures are raised here too, and reported in one line
@@ -152,11 +155,20 @@ class _Run:
         self.seconds: dict[str, float] = {}
         self.taken_over_s = 0.0  # spent by earlier processes on parts that already exist
         self._spark = _Later(start)
+        self._visible = True  # whether all executors see the folder
+        self._archives: dict[str, Shipped] = {}
 
     @property
     def groups(self) -> int:
         """The number of groups; with real membership it depends on the data."""
         return len(self.deployment.arrays().workload)
+
+    @property
+    def _metrics(self) -> list[str]:
+        """The columns of the experiment's metrics, and of one that is always measured."""
+        from quillcast.evaluation.measures import column_of
+
+        return ["depth", *map(column_of, self.experiment.metrics)]
 
     @property
     def deployment(self) -> "Deployment":
@@ -175,6 +187,7 @@ class _Run:
         """Make everything that does not need Spark, while Spark starts."""
         from quillcast.evaluation import deployment, stages
         from quillcast.evaluation.network import Topology
+        from quillcast.evaluation.workload import Workload
 
         folder = self.folder / ARRAYS
         of_stage = {"topology": ("topology",), "overlay": ("peers", "routing"), "workload": ("workload",)}
@@ -185,6 +198,8 @@ class _Run:
                 if part == deployment.TOPOLOGY:
                     self.network = Topology.open(folder / part).name
                     self.shown.tell(f"network: {self.network}")
+                elif part == deployment.WORKLOAD:
+                    self.shown.tell(f"groups: {Workload.open(folder / part).name}")
         if self.experiment.churn is not None:
             make = partial(deployment.make_survivors, self.experiment, folder)
             self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
@@ -199,16 +214,17 @@ class _Run:
             self._took("kernels", "kernels", time.monotonic() - began_s)
 
     def _wait_for_spark(self, *, ship: bool) -> None:
-        from quillcast.evaluation import deployment
+        from quillcast.evaluation import deployment, stored
 
         began_s = time.monotonic()
         self.shown.begin("Spark")
         spark = self._spark.get()
-        plugins.ship(spark, plugins_of(self.experiment), self.folder.path, everywhere=ship)
+        plugins.ship(spark, plugins_of(self.experiment), temporary_folder("plugins"), everywhere=ship)
         if ship:
             folder = self.folder / ARRAYS
             archive = self.folder / f"arrays-{self.experiment.identity}.tar"
             self._deployment = self._deployed(deployment.ship(spark, folder, archive))
+            self._visible = stored.is_visible(spark, folder)
         self._took("spark", "Spark", time.monotonic() - began_s)
 
     def _deployed(self, arrays: "Shipped") -> "Deployment":
@@ -247,14 +263,14 @@ class _Run:
         def groups() -> "DataFrame":
             if most is None:
                 return self._files(f"{TABLES}/groups")
-            rows = stored.read(self._spark.get(), self.folder / f"{TABLES}/groups", schemas.GROUPS)
+            rows = stored.read(self._files(f"{TABLES}/groups"), schemas.GROUPS)
             return rows.where(rows.members <= most)
 
         make("trees", "trees", lambda into: stages.trees(groups(), self.deployment, policy, load, into))
         make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, into, metrics))
         make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, into))
         make("stress", "histograms", lambda into: stages.histograms(table("stress"), into))
-        told = figures.summary(*self.columns(policy))
+        told = figures.summary(*self.columns(policy), self._metrics)
         if self.experiment.churn is not None:
             part = of_policy(f"{TABLES}/churn", policy)
             make(
@@ -277,8 +293,11 @@ class _Run:
         shipped = self.deployment.shipped
         if not shipped.archive:
             return deployment.Shipped(str(self.folder / part))
-        name = hashlib.sha256(part.encode()).hexdigest()[:12]
-        return deployment.ship(self._spark.get(), self.folder / part, self.folder / f"{name}-{shipped.archive}")
+        if part not in self._archives:
+            name = hashlib.sha256(part.encode()).hexdigest()[:12]
+            archive = self.folder / f"{name}-{shipped.archive}"
+            self._archives[part] = deployment.ship(self._spark.get(), self.folder / part, archive)
+        return self._archives[part]
 
     def _load(self, policy: str) -> "Shipped | None":
         """The load of all groups on each peer, if the policy needs it."""
@@ -301,10 +320,7 @@ class _Run:
         self, policy: str
     ) -> tuple[Mapping[str, list[float]], Mapping[tuple[str, str], list[tuple[float, int]]]]:
         """The input of a policy's figures: columns of its `delays`, and its `histograms`."""
-        from quillcast.evaluation.measures import column_of
-
-        metrics = [column_of(name) for name in self.experiment.metrics]
-        named = [*figures.RATIOS, "children_max", "members", *metrics]
+        named = [*figures.RATIOS, "children_max", "members", *self._metrics]
         delays = self._read(of_policy(f"{TABLES}/delays", policy), named)
         rows = self._read(of_policy(f"{TABLES}/histograms", policy)).to_pylist()
         histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
@@ -328,7 +344,8 @@ class _Run:
             {policy: histograms for policy, (_, histograms) in columns.items()},
             self._worst(self.experiment.policies[0]),
         )
-        self.folder.write(REPORT, render(outcome).encode())
+        for name, text in render(outcome).items():
+            self.folder.write(name or REPORT, text.encode())
         self._took("report", "report", time.monotonic() - began_s)
 
     def _worst(self, policy: str) -> "Any":
@@ -349,15 +366,17 @@ class _Run:
     def _files(self, part: str) -> "DataFrame":
         from quillcast.evaluation import stored
 
-        return stored.files(self._spark.get(), self.folder / part)
+        folder = self.folder / part
+        return stored.files(self._spark.get(), folder, "" if self._visible else self._shipped(part).archive)
 
     def _table(self, stage: str, part: str, what: str, table: "Callable[[SparkSession, Path], DataFrame]") -> None:
         """Have Spark's tasks write a table, if it is missing."""
+        from quillcast.evaluation import stored
 
         def make(made: Path) -> None:
             spark = self._spark.get()
             with watched(spark, self.shown, what):
-                table(spark, made).collect()
+                stored.settle(table(spark, made))
 
         self._part(stage, part, what, make)
 
@@ -368,6 +387,7 @@ class _Run:
             self.taken_over_s += seconds
             self._took(stage, what, seconds, was_there=True)
             return
+        self._spark.check()
         self.shown.begin(what)
         began_s = time.monotonic()
         try:
@@ -416,11 +436,15 @@ class _Later:
         """Start it now."""
         self._thread.start()
 
+    def check(self) -> None:
+        """Raise the error of its start, if it has already failed."""
+        if self._error is not None:
+            raise self._error
+
     def get(self) -> "SparkSession":
         """The session. Raises the error of its start."""
         self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self.check()
         assert self._session is not None
         return self._session
 

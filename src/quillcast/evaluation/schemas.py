@@ -72,8 +72,12 @@ each in the type that `types` names with two letters (u1, u2, u4, f8). Packed, b
 the work."""
 
 
-FILES = "path string, bytes long"
-"""The files of a table that tasks write and read themselves (`stored`)."""
+FILES = "path string, bytes long, content binary"
+"""The files of a table that tasks write and read themselves (`stored`).
+
+`content` is that of a file written where the folder is not visible, else null. A `path` that is not absolute is in an
+archive that Spark has shipped.
+"""
 
 
 def columns(schema: str) -> list[str]:

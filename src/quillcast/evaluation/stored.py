@@ -1,10 +1,12 @@
-"""Tables that tasks write and read themselves, as Parquet files in a folder that all machines see.
+"""Tables that tasks write and read themselves, as Parquet files in a folder.
 
 Java would handle each number of each row separately, which costs more than the kernels' work. For Spark such a table is
-a few rows with the names of its files (`schemas.FILES`).
+a few rows with the names of its files (`schemas.FILES`). On machines that do not see the folder, tasks return the
+content of files, which `settle` writes, and read files from an archive that Spark ships.
 """
 
 import gc
+import io
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from quillcast.evaluation import schemas
 from quillcast.evaluation.columns import Batches, Work, arrow_schema, record_batch
+
+LOOKS = 64  # tasks that look for a folder: many times the executors of most clusters
 
 
 def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataFrame:
@@ -27,6 +31,7 @@ def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataF
     """
     if into is None:
         return in_tasks(rows, work, schema)
+    into.mkdir(parents=True, exist_ok=True)  # machines that see it write there
     return in_tasks(rows, lambda batches: write(work(batches), schema, into), schemas.FILES)
 
 
@@ -52,7 +57,8 @@ def _settle(stage: str) -> None:
 def write(batches: Batches, schema: str, folder: Path, number: int | None = None) -> Batches:
     """Write a task's rows as one file, completely or not at all. Yields a row of `schemas.FILES`, or none without rows.
 
-    `number` is that of the file; by default that of the task's partition.
+    Where the folder is not visible, the row has the file's content. `number` is that of the file; by default that of
+    the task's partition.
     """
     if number is None:
         context = TaskContext.get()
@@ -61,19 +67,44 @@ def write(batches: Batches, schema: str, folder: Path, number: int | None = None
     if first is None and number:  # the first task always writes its file, so that readers find the columns
         return
     path = folder / f"part-{number:05}.parquet"
-    written = folder / f".{path.name}.{uuid4().hex}"
-    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / f".{path.name}.{uuid4().hex}" if folder.is_dir() else io.BytesIO()
     with parquet.ParquetWriter(written, arrow_schema(schema)) as writer:
         for batch in (each for part in ((first,), batches) for each in part if each is not None):
             writer.write_batch(batch)
-    bytes_ = written.stat().st_size
-    written.replace(path)
-    yield record_batch(schemas.FILES, {"path": str(path), "bytes": bytes_}, 1)
+    content = None
+    if isinstance(written, io.BytesIO):
+        content = written.getvalue()
+    else:
+        written.replace(path)
+    bytes_ = path.stat().st_size if content is None else len(content)
+    yield record_batch(schemas.FILES, {"path": str(path), "bytes": bytes_, "content": content}, 1)
 
 
-def files(spark: SparkSession, folder: Path) -> DataFrame:
-    """The files of a table (`schemas.FILES`), one for each task, in the order of the tasks that wrote them."""
-    sizes = {str(path): path.stat().st_size for path in sorted(folder.glob("*.parquet"))}
+def settle(rows: DataFrame) -> None:
+    """Have tasks write a table, whose rows name files, and write those that they could not."""
+    for row in rows.collect():
+        if row["content"] is not None:
+            Path(row["path"]).write_bytes(row["content"])
+
+
+def is_visible(spark: SparkSession, folder: Path) -> bool:
+    """Whether all machines with tasks see this folder."""
+
+    def look(batches: Batches) -> Batches:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([folder.is_dir()] * batch.num_rows)], ["seen"])
+
+    rows = spark.range(0, LOOKS, 1, LOOKS).mapInArrow(look, "seen boolean").collect()
+    return all(row["seen"] for row in rows)
+
+
+def files(spark: SparkSession, folder: Path, archive: str = "") -> DataFrame:
+    """The files of a table (`schemas.FILES`), one for each task, in the order of the tasks that wrote them.
+
+    `archive` is the name of Spark's archive with the folder, if not all machines see it.
+    """
+    found = sorted(folder.glob("*.parquet"))
+    sizes = {f"{archive}/{path.name}" if archive else str(path): path.stat().st_size for path in found}
     order = list(sizes)
 
     def named(values: list[Any]) -> Column:  # not a Python function, which would need another process for each task
@@ -81,14 +112,16 @@ def files(spark: SparkSession, folder: Path) -> DataFrame:
 
     numbers = spark.range(0, len(order), 1, len(order))
     return numbers.select(
-        named(order).alias("path"), named([sizes[path] for path in order]).cast("long").alias("bytes")
+        named(order).alias("path"),
+        named([sizes[path] for path in order]).cast("long").alias("bytes"),
+        F.lit(None).cast("binary").alias("content"),
     )
 
 
-def read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
-    """The rows of a table, read by tasks."""
+def read(named: DataFrame, schema: str) -> DataFrame:
+    """The rows of a table whose files are named, read by tasks."""
     columns = schemas.columns(schema)
-    return in_tasks(files(spark, folder), lambda batches: opened(batches, columns), schema)
+    return in_tasks(named, lambda batches: opened(batches, columns), schema)
 
 
 def opened(batches: Batches, columns: list[str]) -> Batches:
@@ -97,10 +130,15 @@ def opened(batches: Batches, columns: list[str]) -> Batches:
         if batch.schema.names != schemas.columns(schemas.FILES):
             yield batch.select(columns)
             continue
-        for path in batch.column("path").to_pylist():
-            with parquet.ParquetFile(path) as file:
+        for path, content in zip(batch.column("path").to_pylist(), batch.column("content").to_pylist(), strict=True):
+            with parquet.ParquetFile(_here(path) if content is None else pa.BufferReader(content)) as file:
                 for at in range(file.num_row_groups):
                     yield from _batches(file.read_row_group(at, columns))
+
+
+def _here(path: str) -> str:
+    """The file's path on this machine."""
+    return path if Path(path).is_absolute() else SparkFiles.get(path)
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:

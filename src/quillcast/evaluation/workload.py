@@ -1,16 +1,13 @@
 """Groups with their members and publishers, each computed only from (seed, group)."""
 
-import csv
-import gzip
 import json
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +17,7 @@ from quillcast.core.errors import LocalError
 from quillcast.evaluation import plugins
 from quillcast.evaluation.chance import Word, below, finalise, mix
 from quillcast.evaluation.network import Arrays, Group, Ids, Ints, Peers
+from quillcast.evaluation.textfile import Table, UnknownLayout, read_text, table_of
 
 Placement = Literal["uniform", "clustered", "given"]
 Publishers = Literal["root", "creator", "members"]
@@ -27,6 +25,11 @@ Publishers = Literal["root", "creator", "members"]
 RUST_TEAMS = "rust-teams"
 """The built-in real membership: the teams of the Rust project."""
 
+EXPECTED = (
+    "a table with a group and a subscriber on each line, separated by a tab, semicolon or comma, "
+    'or JSON such as {"subscriber": ["group", ...]}'
+)
+"""The layouts of a file of memberships."""
 PUBLISHERS = 4  # of a group, if members publish; a guess
 
 GROUP_SIZE_MIN = 2  # of real groups: a root and one more peer that receives
@@ -97,8 +100,8 @@ def real(name_or_path: str, peers: int, *, groups: int | None = None) -> Workloa
     """Real membership, the largest groups first; groups of one are left out.
 
     Args:
-        name_or_path: `rust-teams`, or a file (plain or .gz): .tsv, with a header, a group and a subscriber on each line
-    (Debian's dependencies); or .json, one object from each subscriber to its groups (Deezer's genres).
+        name_or_path: `rust-teams`, or a file (plain or gzipped): a table with a group and a subscriber in its first two
+    columns (Debian's dependencies); or JSON, one object from each subscriber to its groups (Deezer's genres).
         peers: of the deployment; at least as many as subscribers, because each becomes a different random peer.
         groups: the maximum number of groups; None: all.
 
@@ -112,12 +115,18 @@ def real(name_or_path: str, peers: int, *, groups: int | None = None) -> Workloa
     return _real(_memberships(path), path.name.split(".")[0], peers, groups)
 
 
+def is_real(members: str) -> bool:
+    """Whether an experiment's `members` name real membership."""
+    return members not in {"uniform", "clustered"} and not WORKLOADS.knows(members)
+
+
 def _real(memberships: Iterable[tuple[str, str]], name: str, peers: int, groups: int | None) -> Workload:
     subscribers: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for group_name, subscriber in memberships:
         subscribers[group_name][subscriber] = None
     largest = sorted(subscribers, key=lambda group_name: (-len(subscribers[group_name]), group_name))
-    kept = [group_name for group_name in largest if len(subscribers[group_name]) >= GROUP_SIZE_MIN][:groups]
+    heard = [group_name for group_name in largest if len(subscribers[group_name]) >= GROUP_SIZE_MIN]
+    kept = heard[:groups]
     if not kept:
         raise LocalError(f"membership {name} has no group of {GROUP_SIZE_MIN} or more; name another")
     numbers: dict[str, int] = {}
@@ -127,27 +136,36 @@ def _real(memberships: Iterable[tuple[str, str]], name: str, peers: int, groups:
     sizes = np.array([len(group_users) for group_users in users], np.int32)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     in_order = np.array([user for group_users in users for user in group_users], np.int32)
-    return Workload(sizes, offsets, in_order, "uniform", 1.0, f"{name}, {len(kept):,} groups", kept)
+    counts = {"of one": len(largest) - len(heard), "smaller ones": len(heard) - len(kept)}
+    left_out = [f"{count:,} {what} left out" for what, count in counts.items() if count]
+    told = "; ".join([f"{name}, {len(kept):,} groups", *left_out])
+    return Workload(sizes, offsets, in_order, "uniform", 1.0, told, kept)
 
 
 def _memberships(path: Path) -> list[tuple[str, str]]:
     """Pairs of a group and a subscriber."""
-    kind = path.name.removesuffix(".gz").rpartition(".")[2]
+    text = read_text(path, "membership", f"name another file, or {RUST_TEAMS}")
     try:
-        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text("utf-8")
-        if kind == "json":
-            return [(str(group_name), user) for user, names in json.loads(text).items() for group_name in names]
-        if kind == "tsv":
-            rows = list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
-            return [(row[0], row[1]) for row in rows]
-    except (OSError, EOFError, zlib.error) as error:
-        raise LocalError(
-            f"cannot read membership {path}: {getattr(error, 'strerror', None) or error}; "
-            f"name another file, or {RUST_TEAMS}"
-        ) from error
-    except (AttributeError, IndexError, TypeError, ValueError, csv.Error) as error:
+        return _of_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else _of_table(table_of(text))
+    except UnknownLayout as error:
+        raise LocalError(f"membership {path}: {error}; expected is {EXPECTED}") from error
+    except ValueError as error:
         raise LocalError(f"membership {path} is damaged: {error}; repair it or name another file") from error
-    raise LocalError(f"membership {path} is neither .tsv nor .json (nor .gz of one); name a file that is")
+
+
+def _of_json(told: Any) -> list[tuple[str, str]]:
+    if not isinstance(told, dict) or not all(isinstance(names, list) for names in told.values()):
+        raise UnknownLayout("it is JSON, but not an object from each subscriber to a list of groups")
+    return [(str(group_name), user) for user, names in told.items() for group_name in names]
+
+
+def _of_table(table: Table) -> list[tuple[str, str]]:
+    """The first two columns of a table. A first line whose cells occur in no other line is its header."""
+    if any(len(row) < 2 for row in table.rows) or (not table.separator and any(len(row) > 2 for row in table.rows)):
+        raise UnknownLayout(f"it is {table}")
+    pairs = [(row[0], row[1]) for row in table.rows]
+    (group_name, user), rest = pairs[0], pairs[1:]
+    return pairs if any(group_name == other[0] or user == other[1] for other in rest) else rest
 
 
 def _drawn(sizes: Ints, placement: Placement, spread: float, name: str) -> Workload:

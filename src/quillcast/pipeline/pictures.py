@@ -93,7 +93,8 @@ def tree(
 ) -> str:
     """A topic's tree, root at the left. Filled peers subscribe; the killed peer and its orphans are highlighted."""
     nodes = place(members)
-    at = {node.peer: (_MARGIN + node.depth * _LEVEL, _MARGIN + node.line * _LINE) for node in nodes}
+    level = max([_LEVEL, *(_SIGN * len(node.peer) + _MARGIN for node in nodes)])
+    at = {node.peer: (_MARGIN + node.depth * level, _MARGIN + node.line * _LINE) for node in nodes}
     parents = {row["peer"]: row["parent"] for row in members if row["parent"] in at}
     edges = [
         _edge(at[parent], at[peer], "lost" if killed in (peer, parent) else "moved" if peer in moved else "")
@@ -106,13 +107,14 @@ def tree(
         is_so = {"killed": peer == killed, "moved": peer in moved, "root": row["is_root"]}
         kinds = [kind for kind, holds in (is_so | {"subscriber": peer in subscribers}).items() if holds]
         circles.append(_circle(at[peer], f"✕ {peer}" if peer == killed else peer, kinds, above=peer in inner))
-    width = 2 * _MARGIN + max((node.depth for node in nodes), default=0) * _LEVEL + _LABEL
+    width = 2 * _MARGIN + max((node.depth for node in nodes), default=0) * level + max(_LABEL, level)
     height = 2 * _MARGIN + max((node.line for node in nodes), default=0) * _LINE
     content = "".join(edges + circles)
     return f'<svg class="tree" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img">{content}</svg>'
 
 
 _MARGIN, _LEVEL, _LINE, _LABEL = 24, 112, 30, 90  # pixels of a drawn tree
+_SIGN = 6.6  # of a label's characters on average
 
 
 def _edge(parent: tuple[float, float], child: tuple[float, float], kind: str) -> str:
@@ -192,3 +194,8 @@ def svg_of(figure: "Figure", name: str) -> str:
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
     return svg[svg.index("<svg") :].replace(INK, "currentColor").replace("<svg ", '<svg class="plot" ', 1)
+
+
+def standalone(svg: str) -> str:
+    """A picture for a file of its own, with the colour of text that it has on a bright page."""
+    return svg.replace("currentColor", "#1c2430")

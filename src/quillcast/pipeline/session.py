@@ -3,8 +3,11 @@
 import atexit
 import logging
 import os
+import re
 import shutil
 import signal
+import socket
+import struct
 import sys
 import tempfile
 from contextlib import suppress
@@ -13,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quillcast.core.errors import LocalError
 from quillcast.pipeline import extras
 from quillcast.pipeline.java import java_home
 
@@ -20,6 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHORT_JOB_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the CPU time at the start; bad for long jobs
+LOCALHOST = "127.0.0.1"
+ANSWER_S = 5.0  # for each address of a master
+_QUESTION = struct.pack(">qbi1s", 14, 6, 1, b"/")
+"""Spark's request for a stream: its length, its kind, and the name. A master answers that there is none."""
+
 QUIET_OPTIONS = "--enable-native-access=ALL-UNNAMED"  # otherwise new versions of Java warn about Spark
 
 
@@ -29,13 +38,15 @@ def spark_session(
     """The process's Spark session, created on the first call.
 
     `short` is for commands that take seconds, and for tests; in long jobs the last stage of Java's compiler is worth
-    its cost. `config` overrides the settings made here. Raises `NotInstalled` or `NoJava`, which say what to install.
+    its cost. `config` overrides the settings made here. Raises `NotInstalled` or `NoJava`, which say what to install,
+    or `NoMaster`.
     """
     extras.require("Spark", "pyspark")
     from pyspark.sql import SparkSession
 
+    address = own_address(master)
     if SparkSession.getActiveSession() is None:
-        _prepare_environment(short)
+        _prepare_environment(short, address)
     settings = {
         "spark.app.name": "quillcast",
         "spark.ui.enabled": "false",
@@ -52,22 +63,64 @@ def spark_session(
             "spark.sql.adaptive.enabled": "false",  # one job per shuffle; only worth it for large tables
         }
     builder = SparkSession.builder.master(master)
-    folders = {"spark.sql.warehouse.dir": _folder("warehouse"), "spark.local.dir": _folder("spark")}
+    folders = {"spark.sql.warehouse.dir": temporary_folder("warehouse"), "spark.local.dir": temporary_folder("spark")}
     for name, value in (settings | folders | (config or {})).items():
         builder = builder.config(name, value)
     _leave_quietly()
     try:
-        return builder.getOrCreate()
+        return _started(builder, master)
     except BaseException:
         _end_half_started()
         raise
 
 
-def _prepare_environment(short: bool) -> None:
+class NoMaster(LocalError):
+    """There is no Spark master at the given address."""
+
+
+def own_address(master: str) -> str | None:
+    """This computer's address as seen from a master; None if Spark has to find it.
+
+    Raises `NoMaster` if there can be no such master, or that of a standalone cluster, or all of several, cannot be
+    reached.
+    """
+    if re.fullmatch(r"local(-cluster\[.+\]|\[(\d+|\*)(,\d+)?\])?", master):
+        return LOCALHOST
+    if re.match(r"yarn$|k8s://", master):
+        return None
+    found = re.findall(r"([^\s,/]+):(\d+)(?:,|$)", master.removeprefix("spark://"))
+    if not found or not master.startswith("spark://"):
+        raise NoMaster(f"{master!r} is no master of Spark; use local[2], spark://HOST:PORT, yarn or k8s://HOST:PORT")
+    for host, port in found:
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as connection:
+                connection.sendall(_QUESTION)
+                if connection.recv(1) in {b"\0", b""}:  # a frame of less than 2^56 bytes, or secured
+                    return str(connection.getsockname()[0])
+                why = "it answers, but not as a Spark master"
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+    raise NoMaster(f"no Spark master answers at {master}: {why}; start it, or check --master")
+
+
+def _started(builder: "SparkSession.Builder", master: str) -> "SparkSession":
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        return builder.getOrCreate()
+    except (Py4JJavaError, PySparkException) as error:
+        java = getattr(error, "java_exception", None)
+        why = str(java.getMessage() if java is not None else error).partition("\n")[0]
+        raise NoMaster(f"Spark cannot start at {master}: {why}; check --master") from error
+
+
+def _prepare_environment(short: bool, address: str | None) -> None:
     """Set environment variables that Spark reads when its Java machine starts. The user's own settings are kept."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if address is not None:
+        os.environ.setdefault("SPARK_LOCAL_IP", address)
     quiet = Path(str(resources.files("quillcast.pipeline"))) / "log4j2.properties"
     log4j = f"-Dlog4j2.configurationFile={quiet.as_uri()}"  # a URI, because blanks in a path would split the option
     options = [QUIET_OPTIONS, log4j, *([SHORT_JOB_OPTIONS] if short else [])]
@@ -108,8 +161,8 @@ def _end_half_started() -> None:
 
 
 @cache
-def _folder(use: str) -> str:
-    """A folder for Spark's files, removed with this process however the Java machine ends."""
+def temporary_folder(use: str) -> str:
+    """A folder for files of Spark, or that it sends: one for each use, removed with this process."""
     folder = tempfile.mkdtemp(prefix=f"quillcast-{use}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from quillcast.core.envelope import Position, Term
 from quillcast.core.ranges import RangeSet
-from quillcast.core.trace import Dropped
+from quillcast.core.trace import Dropped, Mark
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
 from quillcast.sim.judges import cuts, told_of
 from quillcast.sim.leases import MEET_S, Leases, bound_s
@@ -274,9 +274,14 @@ class Delivery:
         if self.run.crowding.between(at, self.end):
             return None  # full buffers discard copies that only become the last ones when a root dies
         for reader in self.readers:
-            if reader.host.alive and event in self.heard_by[reader.name]:
+            if reader.host.alive and event in self.heard_by[reader.name] and not self._shed_copies(reader, at):
                 return f"peer {reader.host.machine.number}, which is alive, delivered it to {reader.name}"
         return None
+
+    def _shed_copies(self, reader: Reader, since: float) -> bool:
+        """Whether the reader's peer discarded copies: it does so at once when its buffers are full."""
+        machine = reader.host.machine.number
+        return (machine, Mark("shed_copies")) in self.run.traced(since)
 
     def _excuse(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
         """Why a loss report to a reader is excused; empty if it is not."""

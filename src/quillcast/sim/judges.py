@@ -14,7 +14,7 @@ docs/decisions/judges.md says which text of docs/delivery.md each judge checks, 
 
 from collections.abc import Iterator
 
-from quillcast.core.trace import Admitted
+from quillcast.core.trace import Admitted, Dropped
 from quillcast.protocol.peer import Peer
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer, peer_of
@@ -85,11 +85,15 @@ class Judges:
         """Whether a budget ran out since the reader was up to date, or shortly before: then its lease is cut first.
 
         It has a lease again when it has caught up and has had time to report so. `lost`: when the lost event was
-        written.
+        written. What is not lost may be late because a peer on the way discarded, for want of room, what others needed.
         """
         given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
         since = max(given, default=0.0) if lost is None else lost
-        return self.run.crowding.between(since - MEET_S, self.run.world.now)
+        if self.run.crowding.between(since - MEET_S, self.run.world.now):
+            return True
+        topic = self.run.topics[writer.topic]
+        dropped = (record for _, record in self.run.traced(since - MEET_S) if isinstance(record, Dropped))
+        return lost is None and any(record.topic == topic and record.why == "budget" for record in dropped)
 
     # --- loss
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from quillcast.core.ids import topic_id
+from quillcast.core.trace import Record
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.tree import Tree
@@ -47,6 +48,13 @@ class Observed:
         """When the last fault was over."""
         slow = [end for reader in self.readers for _, end in reader.slow]
         return min(max(self._calm_at, *slow, 0.0), self.world.now)
+
+    def traced(self, since: float) -> Iterator[tuple[int, Record]]:
+        """What peers have traced since then, with their machines, the latest first."""
+        for at, machine, record in reversed(self.world.journal.records):
+            if at < since:
+                return
+            yield machine, record
 
     def readers_on(self, machine: int) -> list[Reader]:
         """The readers that a machine's present process runs."""

@@ -421,6 +421,17 @@ def test_events_that_a_later_term_brings_are_waited_for_though_others_were_repor
     assert notes.lost_ == [(1, 3, 4, "cut")]
 
 
+def test_the_first_events_of_a_publisher_are_waited_for_too() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    edge.skip(FIRST, [(0, 1)], "cut", [Run(0, PAUL, 0, 1)], [Run(0, PAUL, 0, 1)])
+    edge.take(down(FIRST, 1, block(PAUL, 1)))
+    assert notes.got == []
+    edge.take(down(SECOND, 0, block(PAUL, 0)))
+    assert notes.got == [b"0", b"1"]
+    assert notes.lost_ == []
+
+
 def test_a_hole_waits_again_when_another_term_begins() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))

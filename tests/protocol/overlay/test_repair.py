@@ -166,6 +166,21 @@ def test_a_partitioned_ring_is_one_again_within_five_seconds(count: int, apart: 
     assert world.wrong() == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_each_side_of_a_partition_soon_is_a_ring_of_its_own(seed: int) -> None:
+    """Some lose every member on one side of their leaf sets at once, and with it the way to the next peer."""
+    world = ring_of(20, seed, OverlayConfig(leaf_set_size=4))
+    world.checked = False
+    ring = [peer.me for peer in world.alive()]
+    there = set(Random(seed).sample(ring, 10))
+    world.side = lambda node_id: node_id in there
+    world.run(20)
+    for side in ([me for me in ring if me in there], [me for me in ring if me not in there]):
+        after = dict(zip(side, [*side[1:], side[0]], strict=True))
+        rights = {peer.me: peer.overlay.leaf_set.right[0].node_id for peer in world.alive() if peer.me in after}
+        assert rights == after
+
+
 def test_each_round_probes_a_few_lost_peers_in_turn() -> None:
     world = ring_of(16)
     dead = world.alive()[3:13]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quillcast.core.ids import ID_BYTES, clockwise, closer, from_number, number, ring_distance, shared_digits
+from quillcast.core.ids import ID_BYTES, clockwise, closer, from_number, number, shared_digits
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
@@ -166,14 +166,3 @@ def test_the_neighbourhood_set_holds_the_nearest(size: int, met: list[tuple[byte
         near.check()
     if len(dict(met)) == len(met):
         assert [dict(met)[c.node_id] for c in near] == sorted(proximity for _, proximity in met)[:size]
-
-
-@given(ids, st.lists(ids, unique=True, min_size=1), st.booleans())
-def test_next_to_me_finds_the_next_known_peer_on_the_ring(me: bytes, others: list[bytes], upwards: bool) -> None:
-    table = RoutingTable(me, 1)
-    for other in others:
-        table.consider(contact(other), UNKNOWN)
-    found = table.next_to_me(clockwise=upwards)
-    ways = {o: clockwise(me, o) if upwards else clockwise(o, me) for o in (c.node_id for c in table)}
-    assert found is None if not ways else found is not None and ways[found.node_id] == min(ways.values())
-    assert all(ring_distance(me, o) <= way for o, way in ways.items())

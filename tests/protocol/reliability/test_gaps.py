@@ -1,5 +1,6 @@
 """The state of a gap is kept per range and source."""
 
+from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet, difference, intersection
 from quillcast.protocol.reliability.gaps import Gap
 
@@ -80,6 +81,18 @@ def test_a_new_source_makes_refusals_void() -> None:
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == []
 
 
+def test_so_does_a_new_term() -> None:
+    gap = a_gap()
+    for name in (PARENT, SIBLING):
+        gap.refused(name, [(0, 4)], [])
+    gap.ask_among([PARENT, SIBLING], Term(2, bytes(16)))
+    assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == []
+    for name in (PARENT, SIBLING):
+        gap.refused(name, [(0, 4)], [])
+    gap.ask_among([PARENT, SIBLING], Term(2, bytes(16)))
+    assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(0, 4)]
+
+
 def test_nothing_is_hopeless_while_something_arrives() -> None:
     gap = a_gap()
     for name in (PARENT, SIBLING):
@@ -90,6 +103,16 @@ def test_nothing_is_hopeless_while_something_arrives() -> None:
     gap.give_up([(9, 12)])
     gap.look([(0, 4)], 6.0)
     assert gap.nobody_has([(0, 4)], 6.0, 3.0, 5.0) == [(0, 4)], "giving up is not an arrival"
+
+
+def test_a_new_source_gives_a_silent_one_time_again() -> None:
+    gap = a_gap()
+    gap.to_ask(PARENT, [(0, 4)], 0.0)
+    gap.ask_among([PARENT, b"grandparent"])
+    gap.refused(b"grandparent", [(0, 4)], [])
+    gap.to_ask(PARENT, [(0, 4)], 10.0)
+    assert gap.nobody_has([(0, 4)], 11.0, 0.0, silent_s=2.0) == []
+    assert gap.nobody_has([(0, 4)], 13.0, 0.0, silent_s=2.0) == [(0, 4)]
 
 
 def test_a_source_that_reports_ranges_it_refused_has_them() -> None:

@@ -173,7 +173,7 @@ class Parts:
     @cached_property
     def open_trees(self) -> Trees:
         return Trees(
-            self.trees, self.table, self.known, self.terms, self.due, self.reports, self.flow_control,
+            self.trees, self.table, self.known, self.due, self.reports, self.flow_control,
             self.forgetting, self.handlers,
         )  # fmt: skip
 

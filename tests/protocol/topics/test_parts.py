@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Term
+from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Position, Term
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -165,7 +165,7 @@ def test_a_peer_that_is_not_root_only_records_a_later_term(world: Parts, terms: 
 def test_a_new_term_is_reported_and_the_one_before_it_is_kept_to_its_end(world: Parts, terms: Terms) -> None:
     tree = world.tree()
     terms.enter(tree, FIRST, 0)
-    terms.note_end(tree.topic, FIRST, 7)
+    tree.inherited = Position(FIRST, 7)
     terms.enter(tree, SECOND, 0)
     assert (tree.term, tree.flow.past[FIRST].end) == (SECOND, 7)
     assert world.timers == [ReportDue()]
@@ -209,6 +209,36 @@ def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Part
     world.budget.limit_bytes *= 2
     flow_control.relieved()
     assert world.host.released == [(BOB.node_id, 10)]
+
+
+def test_full_buffers_take_a_repair_whatever_was_in_transit_when_they_filled_up(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root()
+    world.child(tree, CAROL)
+    fill(world, tree)
+    world.budget.limit_bytes = world.budget.used_bytes - CONFIG.window_bytes - 10
+    assert not flow_control.takes_repairs
+    flow_control.release(BOB.node_id, 10)
+    assert flow_control.takes_repairs
+
+
+def test_full_buffers_discard_copies_although_a_repair_filled_them(world: Parts) -> None:
+    tree = world.root()
+    tree.root = None
+    fill(world, tree)
+    world.arrivals.taken(BOB.node_id, down(FIRST, 3, block(PAUL, 3)), is_due=True)
+    assert Mark("shed_copies") in world.host.records
+    assert not world.budget.over
+
+
+def test_the_peer_that_a_term_was_transferred_to_discards_only_what_is_stable(world: Parts) -> None:
+    tree = world.root()
+    tree.root, tree.inherited = None, Position(tree.term, 3)
+    fill(world, tree)
+    tree.flow.current.stable = 1
+    tree.shed(0.0, 0)
+    assert tree.flow.earliest == 1
 
 
 def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(

@@ -21,7 +21,13 @@ from numba import njit
 from quillcast.evaluation.chance import Word, below, mix
 from quillcast.evaluation.network import Group, Ints, Tree
 from quillcast.evaluation.policies.kernel import Load, PolicyKernel
-from quillcast.evaluation.policies.members import check_argument, in_random_order, tree_of_members
+from quillcast.evaluation.policies.members import (
+    check_argument,
+    in_random_order,
+    sources,
+    tree_of_members,
+    without_membership,
+)
 from quillcast.evaluation.routing.pastry import Tables, Truth, Whole, delay, inner
 from quillcast.evaluation.workload import creator
 
@@ -35,7 +41,7 @@ Longs = npt.NDArray[np.int64]
 
 
 class Can(PolicyKernel):
-    """Directed flooding from the creator in a CAN of the members. Later copies are the tree's `extra`.
+    """Directed flooding from each publisher in a CAN of the members. Later copies are the tree's `extra`.
 
     Members enter the part of the space that belongs to their order of landmarks by delay; without landmarks anywhere.
     """
@@ -46,13 +52,16 @@ class Can(PolicyKernel):
         self.landmarks = check_argument("landmarks of can", landmarks, 0, 8)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree: the paths of the first copy that each member receives."""
+        """A tree for each publisher: the paths of the first copy that each member receives."""
         nodes = in_random_order(group, creator(group))
         points = _points(tables, nodes, np.uint64(group.seed), self.dimensions, _landmarks(tables, self.landmarks))
         zones = _settle(points, True)
-        order, parent, extra = _flood(tables, nodes, zones)
-        tree = tree_of_members(nodes[order], parent, state=zones.neighbours[order], joins=zones.handled[order])
-        return [tree._replace(extra=nodes[extra].reshape(-1, 2))]
+        trees = []
+        for start, source in sources(group, nodes):
+            order, parent, extra = _flood(tables, nodes, zones, start)
+            tree = tree_of_members(nodes[order], parent, state=zones.neighbours[order], joins=zones.handled[order])
+            trees.append(tree._replace(extra=nodes[extra].reshape(-1, 2), source=source))
+        return without_membership(trees)
 
 
 # --- where members enter
@@ -337,8 +346,8 @@ def _unlink(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
 
 
 @njit(cache=True)
-def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]:
-    """Flood from member 0. Returns members in order of arrival, each one's sender in that order, and later copies.
+def _flood(tables: Tables, nodes: Ints, zones: Zones, start: Whole) -> tuple[Ints, Ints, Ints]:
+    """Flood from one member. Returns members in order of arrival, each one's sender in that order, and later copies.
 
     A message along dimension i continues in the same direction and to both sides of every lower dimension (NGC 2001,
     section 3.2). The source sends to both sides of all. Of several zones that border on another one along the first
@@ -350,7 +359,7 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]
     order, parent = np.empty(count, np.int32), np.full(count, -1, np.int32)
     extra = np.empty(2 * zones.neighbours.sum(), np.int32)
     extras = 0
-    queue = [(0.0, np.int64(0), np.int64(-1), np.int64(0))]  # time, receiver, sender, direction
+    queue = [(0.0, np.int64(start), np.int64(-1), np.int64(0))]  # time, receiver, sender, direction
     received = 0
     while len(queue) > 0:
         now, at, sender, came = heapq.heappop(queue)
@@ -371,7 +380,7 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]
             if (
                 onward
                 and (way > 1 or _holds_corner(zones, at, other))
-                and (sender < 0 or not _half_way(zones, at, way))
+                and (sender < 0 or not _half_way(zones, start, at, way))
             ):
                 when = now + np.float64(delay(tables, nodes[at], nodes[other]))
                 heapq.heappush(queue, (when, np.int64(other), at, np.int64(way)))
@@ -391,10 +400,10 @@ def _holds_corner(zones: Zones, at: Whole, other: Whole) -> Truth:
 
 
 @inner
-def _half_way(zones: Zones, at: Whole, way: Whole) -> Truth:
-    """Whether the zone reaches half-way round from the source's point in this direction."""
+def _half_way(zones: Zones, start: Whole, at: Whole, way: Whole) -> Truth:
+    """Whether a zone reaches half-way round from the source's point in this direction."""
     along = way // 2
-    point = zones.low[0, along] + zones.size[0, along] // 2
+    point = zones.low[start, along] + zones.size[start, along] // 2
     low, size = zones.low[at, along], zones.size[at, along]
     inside = (point - low) % SPAN
     if inside < size:  # the point's own rows or columns

@@ -37,6 +37,22 @@ def publishers(group: Group) -> list[int]:
     return group.publishers.tolist() or [creator(group)]
 
 
+def sources(group: Group, nodes: Ints) -> list[tuple[int, int]]:
+    """For a system in which every member can send: the index in `nodes` where each tree starts, and its `source`.
+
+    A tree for each publisher. If one of them is no member, all send to the first node.
+    """
+    place = {int(node): at for at, node in enumerate(nodes)}
+    starts = [(place.get(publisher, -1), publisher) for publisher in publishers(group)]
+    return starts if all(at >= 0 for at, _ in starts) else [(0, -1)]
+
+
+def without_membership(trees: list[Tree]) -> list[Tree]:
+    """Trees over one membership, whose entries and messages count with the first of them alone."""
+    none = np.zeros_like(trees[0].state)
+    return [trees[0], *(tree._replace(state=none, joins=none) for tree in trees[1:])]
+
+
 def first(root: int, others: Ints) -> Ints:
     """The root, and then the others in their order without the root, int32."""
     return np.concatenate((np.array([root], np.int32), others[others != root]), dtype=np.int32)

@@ -24,8 +24,11 @@ from quillcast.evaluation.policies.kernel import Load, PolicyKernel
 from quillcast.evaluation.policies.members import (
     check_argument,
     check_size,
+    first,
     in_random_order,
+    sources,
     tree_of_members,
+    without_membership,
 )
 from quillcast.evaluation.routing.pastry import Ms, Tables, Truth, Whole, delay, inner
 from quillcast.evaluation.workload import creator
@@ -38,7 +41,7 @@ _JOIN, _PROBE = 0xA0, 0xA1
 
 
 class Narada(PolicyKernel):
-    """Shortest paths over Narada's mesh from the creator, which is the source, in groups of at most `members_max`.
+    """Shortest paths over Narada's mesh from each publisher, in groups of at most `members_max`.
 
     Every member keeps all others, and every join is announced to all: the algorithm is for small groups. Each event
     comes with so many rounds of refreshes, which are the tree's `extra`: 1 if there is an event in each refresh period,
@@ -51,13 +54,20 @@ class Narada(PolicyKernel):
         self.refreshes = check_argument("refreshes of narada", refreshes, 0, 1000)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree. Raises `GroupTooLarge`."""
+        """A tree for each publisher. Raises `GroupTooLarge`."""
         check_size(f"narada({self.members_max})", group, self.members_max, "its cost grows with the square of the size")
         nodes = in_random_order(group, creator(group))
-        parent, joins, linked = _mesh_tree(np.uint64(group.seed), _latencies(tables, nodes), ROUNDS)
-        tree = tree_of_members(nodes, parent, state=np.full(len(nodes), len(nodes) - 1, np.int32), joins=joins)
-        refresh = nodes[np.argwhere(linked)]  # each link in both directions
-        return [tree._replace(extra=np.tile(refresh, (self.refreshes, 1)))]
+        hop, joins, linked = _mesh(np.uint64(group.seed), _latencies(tables, nodes), ROUNDS)
+        refresh = np.tile(nodes[np.argwhere(linked)], (self.refreshes, 1))  # each link in both directions
+        trees = []
+        for start, source in sources(group, nodes):
+            order = first(start, np.arange(len(nodes), dtype=np.int32))
+            parent = np.argsort(order)[hop[order, start]].astype(np.int32)
+            parent[0] = -1
+            state = np.full(len(nodes), len(nodes) - 1, np.int32)
+            tree = tree_of_members(nodes[order], parent, state=state, joins=joins[order])
+            trees.append(tree._replace(extra=refresh, source=source))
+        return without_membership(trees)
 
 
 @njit(cache=True)
@@ -72,8 +82,8 @@ def _latencies(tables: Tables, nodes: Ints) -> Floats:
 
 
 @njit(cache=True)
-def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, Flags]:
-    """Build and improve the mesh. Returns each member's parent on the path from member 0, messages handled, and links.
+def _mesh(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, Flags]:
+    """Build and improve the mesh. Returns first hops from all members to all others, messages handled, and links.
 
     Every existing member hears of a join once. In each round a member handles a refresh from each neighbour. A member
     that is asked for a link or probed handles one more message.
@@ -105,10 +115,8 @@ def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints, 
                 degree[node] += 1
                 degree[other] += 1
         _drop(before, linked, degree, hop)
-    distance, hop = _shortest(latency, linked)
-    parent = hop[:, 0].copy()
-    parent[0] = -1
-    return parent, handled, linked
+    _, hop = _shortest(latency, linked)
+    return hop, handled, linked
 
 
 @inner

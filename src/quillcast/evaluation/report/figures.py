@@ -1,8 +1,10 @@
 """The figures of a policy, from its groups' delays and loads; and the comparison with published figures."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from statistics import median
 from typing import Any, NamedTuple
 
 from quillcast.evaluation.experiment import Published
@@ -26,10 +28,15 @@ class Comparison(NamedTuple):
     source: str
 
 
-def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str, str], Counts]) -> Figures:
+def summary(
+    delays: Mapping[str, Sequence[float]],
+    histograms: Mapping[tuple[str, str], Counts],
+    metrics: Sequence[str] = (),
+) -> Figures:
     """The figures of a policy, from columns of `schemas.DELAYS`, and histograms by kind and figure.
 
-    Unknown figures are None, such as those of core links if the topology is not a graph.
+    `metrics` are further columns of `delays`. Unknown figures are None, such as those of core links if the topology is
+    not a graph.
     """
 
     def greatest(figure: str, *kinds: str) -> float:
@@ -40,15 +47,19 @@ def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str
             value * count for kind in (KIND_PEER, KIND_LINK) for value, count in histograms.get((kind, figure), ())
         )
 
+    links = _moments(on_links(histograms, "messages"))
     messages, ip_messages = total("messages"), total("ip_messages")
     link_max, ip_link_max = (greatest(figure, KIND_PEER, KIND_LINK) for figure in ("messages", "ip_messages"))
     core_max, ip_core_max = (greatest(figure, KIND_LINK) for figure in ("messages", "ip_messages"))
     return {
-        **{name: _spread(delays[name]) for name in RATIOS},
+        **{name: _spread(delays[name]) for name in (*RATIOS, *metrics)},
+        "by_size": by_size(delays),
         **{name: _moments(histograms[KIND_PEER, name]) for name in SUMMED},
         "children_per_group_max": int(max(delays["children_max"], default=0)),
         "messages": messages,
         "messages_over_ip": _over(messages, ip_messages),
+        "link_mean": links["mean"],
+        "link_p99": links["p99"],
         "link_max": link_max,
         "link_max_over_ip": _over(link_max, ip_link_max),
         "core_link_max_over_ip": _over(core_max, ip_core_max),
@@ -79,13 +90,44 @@ def label(policy: str, figures: Figures) -> str:
 
 
 def _spread(values: Sequence[float]) -> Figures:
-    """Median and maximum. Groups with no member but the source have no ratio and are ignored."""
+    """Median, percentiles and maximum. Groups with no member but the source have no ratio and are ignored."""
     known = sorted(value for value in values if not math.isnan(value))
     if not known:
-        return {"median": None, "max": None}
-    middle = len(known) // 2
-    median = known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
-    return {"median": median, "max": known[-1]}
+        return dict.fromkeys(("median", "p90", "p99", "max"))
+    return {
+        "median": median(known),
+        "p90": percentile(known, 90),
+        "p99": percentile(known, 99),
+        "max": known[-1],
+    }
+
+
+def percentile(known: Sequence[float], share: float) -> float:
+    """The smallest of these ascending values that is not less than so many percent of them."""
+    return known[max(0, math.ceil(len(known) * share / 100) - 1)]
+
+
+def by_size(delays: Mapping[str, Sequence[float]]) -> list[Figures]:
+    """The delay penalty by group size: of the groups from 2 to 3 members, from 4 to 7, and so on by powers of two."""
+    rows = zip(delays["members"], delays["rad"], delays["rmd"], strict=True)
+    classes: dict[int, list[tuple[float, float]]] = {}
+    for members, rad, rmd in rows:
+        if not math.isnan(rad):
+            classes.setdefault(int(members).bit_length() - 1, []).append((rad, rmd))
+    return [
+        {"members_min": 1 << step, "members_max": (2 << step) - 1, "events": len(classes[step])}
+        | {name: _spread(column) for name, column in zip(("rad", "rmd"), zip(*classes[step], strict=True), strict=True)}
+        for step in sorted(classes)
+    ]
+
+
+def on_links(histograms: Mapping[tuple[str, str], Counts], figure: str) -> Counts:
+    """How often each number of messages occurs on a physical link, be it a peer's or one between routers."""
+    counts: Counter[float] = Counter()
+    for kind in (KIND_PEER, KIND_LINK):
+        for value, count in histograms.get((kind, figure), ()):
+            counts[value] += count
+    return sorted(counts.items())
 
 
 def _moments(counts: Counts) -> Figures:
@@ -93,6 +135,7 @@ def _moments(counts: Counts) -> Figures:
     return {
         "mean": sum(value * each for value, each in counts) / count,
         "median": (_ranked(counts, (count - 1) // 2) + _ranked(counts, count // 2)) / 2,
+        "p99": _ranked(counts, max(0, math.ceil(count * 0.99) - 1)),
         "max": counts[-1][0],
     }
 
@@ -122,6 +165,7 @@ def names(columns: Iterable[Figures]) -> list[str]:
             place
             for figures in columns
             for name, value in figures.items()
+            if not isinstance(value, list)
             for place in ([f"{name}.{part}" for part in value] if isinstance(value, dict) else [name])
         )
     )

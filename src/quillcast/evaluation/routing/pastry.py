@@ -37,7 +37,7 @@ class Tables(NamedTuple):
         place: int32 [peers].
         domain: int32 [peers].
         region: the first place outside its domain on the path to elsewhere, int32 [places]; for a place whose paths
-    diverge, its domain's number and `places`.
+    diverge, its domain's number and that of routers.
         delay_ms: one-way delays between places, float32 [places, places]; [0, 0] if there are coordinates.
         coordinates: float32 [places, dimensions]; [0, 0] if there is a matrix.
         symmetric: 1 if every delay is the same both ways.

@@ -140,8 +140,8 @@ def _regions(topology: Topology) -> Ints:
 
 @njit(cache=True)
 def _ways_out(via: npt.NDArray[Any], link_ends: Ints, domain: Ints) -> Ints:
-    """The first place outside each place's domain on its paths to elsewhere; if they diverge, its domain's number."""
-    count = len(domain)
+    """The first router outside each place's domain on its paths to elsewhere; if they diverge, its domain's number."""
+    count, routers = len(via), len(domain)
     region = np.empty(count, np.int32)
     for place in range(count):
         region[place] = -1
@@ -158,7 +158,7 @@ def _ways_out(via: npt.NDArray[Any], link_ends: Ints, domain: Ints) -> Ints:
                 break
             region[place] = max(region[place], out)
         if region[place] < 0:
-            region[place] = count + domain[place]
+            region[place] = routers + domain[place]
     return region
 
 

@@ -25,9 +25,9 @@ def places(spark: SparkSession, deployment: Deployment, into: Path | None = None
 
     def rows(first: int, last: int) -> Columns:
         topology = deployment.arrays().topology
-        attachable = np.zeros(topology.places, np.bool_)
+        attachable = np.zeros(topology.routers, np.bool_)
         attachable[topology.attachable] = True
-        names = np.array(topology.place_names or [str(place) for place in range(topology.places)], np.object_)
+        names = np.array(topology.place_names or [str(place) for place in range(topology.routers)], np.object_)
         numbers = np.arange(first, last, dtype=np.int32)
         part = slice(first, last)
         return {
@@ -37,7 +37,7 @@ def places(spark: SparkSession, deployment: Deployment, into: Path | None = None
             "name": names[part],
         }
 
-    return _numbered(spark, deployment.arrays().topology.places, rows, schemas.PLACES, into)
+    return _numbered(spark, deployment.arrays().topology.routers, rows, schemas.PLACES, into)
 
 
 def links(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
@@ -96,6 +96,7 @@ def groups(spark: SparkSession, deployment: Deployment, into: Path | None = None
 
     if into is None:
         return _numbered(spark, len(sizes), rows, schemas.GROUPS, into, parts=1)
+    into.mkdir(parents=True, exist_ok=True)
     edges = np.searchsorted(task, np.arange(task[-1] + 2)).tolist()
 
     def by_task(batches: Batches) -> Batches:

@@ -7,7 +7,9 @@ from pathlib import Path
 from quillcast.core.errors import LocalError
 from quillcast.evaluation import plugins
 from quillcast.evaluation.network import Topology
-from quillcast.evaluation.topology.measured import read
+from quillcast.evaluation.topology.files import places
+from quillcast.evaluation.topology.graphs import Map
+from quillcast.evaluation.topology.measured import Places
 
 TOPOLOGIES = plugins.Kind(
     "topology",
@@ -33,9 +35,9 @@ def load(name_or_path: str, seed: int) -> Topology:
     Args:
         name_or_path: `transit-stub`, or with sizes other than the papers' `transit-stub(10,5,10,10)`: transit domains,
     routers in each, stubs at each router, routers in each stub; `transit-stub-even`, the same with links of all kinds
-    about equally long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (see `measured.read`). `#` and a
-    word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or the unit of a matrix without a
-    header: `rtt.txt#s`, `rtt.txt#ms`. Or a generator from another package: `module:function(1,2)` (`TOPOLOGIES`).
+    about equally long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (see `files.read`). `#` and a
+    word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or say what its numbers are:
+    `rtt.txt#s`, `pairs.csv#rtt`. Or a generator from another package: `module:function(1,2)` (`TOPOLOGIES`).
         seed: for generated topologies.
 
     Raises `LocalError` if there is no such topology, or the file cannot be used.
@@ -43,14 +45,27 @@ def load(name_or_path: str, seed: int) -> Topology:
     if TOPOLOGIES.knows(name_or_path):
         made: Topology = TOPOLOGIES.make(name_or_path, seed)
         return made
+    return _places(name_or_path).topology()
+
+
+def has_links(name_or_path: str, seed: int) -> bool:
+    """Whether the topology is a graph, so that link stress is known. Arguments and errors as for `load`."""
+    if TOPOLOGIES.knows(name_or_path):
+        return load(name_or_path, seed).has_links
+    return _places(name_or_path).has_links
+
+
+def _places(name_or_path: str) -> Places | Map:
     name, _, part = name_or_path.partition("#")
     if name in IN_THE_BOX:
+        if part and name != "topology-zoo":
+            raise LocalError(f"topology {name} is one network, in a known unit; leave out #{part}")
         with resources.as_file(resources.files("quillcast.evaluation") / "data" / IN_THE_BOX[name]) as path:
-            return read(path, part)
+            return places(path, part)
     path = Path(name)
     if not path.is_file():
         raise LocalError(f"no topology or file is called {name!r}; {_known(name)}")
-    return read(path, part)
+    return places(path, part)
 
 
 def _known(name: str) -> str:

@@ -15,7 +15,7 @@ from numba import njit
 
 from quillcast.core.errors import LocalError
 from quillcast.evaluation.network import Floats, Ints, Topology
-from quillcast.evaluation.topology.paths import LINKS_MAX
+from quillcast.evaluation.topology.paths import NARROW_LINKS_MAX
 
 Point = tuple[float, float]
 
@@ -103,8 +103,8 @@ def transit_stub(
             f"{sizes} makes {routers:,} routers; use sizes of at least 1 that make at most {ROUTERS_MAX:,}"
         )
     plan = _Plan(Random(seed), sizes, shape)
-    if len(plan.links) > LINKS_MAX:
-        raise LocalError(f"{sizes} makes {len(plan.links):,} links; use sizes that make at most {LINKS_MAX:,}")
+    if len(plan.links) > NARROW_LINKS_MAX:
+        raise LocalError(f"{sizes} makes {len(plan.links):,} links; use sizes that make at most {NARROW_LINKS_MAX:,}")
     lengths = np.array(plan.lengths)
     link_ms = (lengths * (core_ms / lengths.mean())).astype(np.float32)
     link_ends = np.array(plan.links, np.int32).reshape(-1, 2)

@@ -449,8 +449,10 @@ class Edge(Sink):
 
         If its last event was of a term before the one in which the subscription began, and this event is of that term,
         then what lies between was admitted before the subscription, and is not owed. It is remembered, because another
-        term may turn out to hold it.
+        term may turn out to hold it. The first event of a publisher waits for those that a later term brings.
         """
+        if cursor.next is None and cursor.awaited:
+            cursor.next = min(first, cursor.awaited.start)
         expected = cursor.next
         if expected is None or not self.ordered:
             expected = max(first, expected or 0)

@@ -96,6 +96,10 @@ class Agreement:
             if contact.node_id in self._expected.members:
                 self.probe(contact)
 
+    def consider_table(self) -> None:
+        """Probe the peers of the routing table that would be in the leaf set, unless they are lost."""
+        self.consider(contact for contact in self.routing_table if contact.node_id not in self.lost_peers)
+
     def probe(self, contact: Contact) -> None:
         """Exchange leaf sets with a peer, with retries."""
         if contact.node_id not in self._probes:
@@ -209,18 +213,17 @@ class Agreement:
             for member in self.leaf_set:
                 if not reported or member.node_id in self.joining:  # these may have come after the others were told
                     self.host.send(member, MemberLost(contact.node_id))
-            yield from self._repair(
-                [member for member in side if member.node_id != contact.node_id], clockwise=clockwise
-            )
+            yield from self._repair([member for member in side if member.node_id != contact.node_id])
         yield from self._settle()
 
-    def _repair(self, side: list[Contact], *, clockwise: bool) -> Effects:
-        """Ask the farthest live member on a side or, if none is left, the next peer there in the routing table."""
+    def _repair(self, side: list[Contact]) -> Effects:
+        """Ask the farthest live member on a side or, if none is left, those in the routing table that would fit."""
         self.host.trace(Mark("leaf_repair"))
-        beyond = side[-1] if side else self.routing_table.next_to_me(clockwise=clockwise)
-        if beyond is not None:
-            self.probe(beyond)
-        else:
+        if side:
+            self.probe(side[-1])
+            return
+        self.consider_table()
+        if not self._probes:
             yield SearchRing()
 
     def member_joined(self, sender: Contact, _: Joined) -> Effects:
@@ -270,6 +273,7 @@ class Agreement:
         else:
             self.lost_peers.remember(contact, met=False)
         self._update_expected(anew=True)
+        self.consider_table()  # the next one may be alive: whole sides are lost together in a partition
         yield from self._settle()
 
     def _update_expected(self, *, anew: bool = False) -> None:

@@ -316,6 +316,7 @@ class Pastry:
     def maintain(self, timer: MaintenanceDue) -> None:
         """Run a round: compare leaf sets with the right-hand neighbour, look for other rings, keep the tables near."""
         self.agreement.send_digest()
+        self.agreement.consider_table()
         self._search_other_rings()
         self.maintenance.maintain(timer)
 

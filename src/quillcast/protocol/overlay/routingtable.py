@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from quillcast.core.ids import ID_BITS, RING, number
+from quillcast.core.ids import ID_BITS, number
 from quillcast.core.messages import Contact
 
 UNKNOWN = float("inf")
@@ -83,12 +83,6 @@ class RoutingTable:
         while self._rows and not any(self._rows[-1]):
             self._rows.pop()
         return row
-
-    def next_to_me(self, *, clockwise: bool) -> Contact | None:
-        """The peer with the closest larger (clockwise) or smaller nodeId."""
-        way = 1 if clockwise else -1
-        nearest = min(self._entries, key=lambda node_id: (number(node_id) - self._number) * way % RING, default=None)
-        return None if nearest is None else self._entries[nearest].contact
 
     def reported_proximity(self, node_id: bytes) -> float | None:
         """The proximity of a peer in the table, measured here or reported; None if unknown."""

@@ -7,6 +7,7 @@ and discarded it, or gave it up, and will not have it again.
 
 from collections.abc import Iterable
 
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 
 RANGES_MAX = 64  # ranges in one Fetch; the rest follows when these are filled
@@ -41,11 +42,22 @@ class Gap:
     to repeated requests.
     """
 
-    __slots__ = ("_first_wait_s", "_hopeless", "_looked_at", "_missing", "_moved_at", "_wait_s", "confirmed", "sources")
+    __slots__ = (
+        "_first_wait_s",
+        "_hopeless",
+        "_looked_at",
+        "_missing",
+        "_moved_at",
+        "_under",
+        "_wait_s",
+        "confirmed",
+        "sources",
+    )
 
     def __init__(self, now: float, wait_s: float) -> None:
         self.confirmed: list[Range] = []  # missing at two checks in a row, and so not just in transit
         self.sources: dict[bytes, Source] = {}
+        self._under = NO_TERM  # the term of the root that the sources followed at the last check
         self._moved_at = now
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0
@@ -67,14 +79,18 @@ class Gap:
         self._missing = missing
         self.confirmed, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
 
-    def ask_among(self, names: Iterable[bytes]) -> None:
-        """Set the sources to ask. If one of them is new, nothing is hopeless and no refusal counts any more."""
+    def ask_among(self, names: Iterable[bytes], under: Term = NO_TERM) -> None:
+        """Set the sources to ask. If one of them is new, nothing is hopeless, and no refusal and no silence counts.
+
+        The same holds if they follow another root: they ask other peers by now. `under` is its term.
+        """
         names = dict.fromkeys(names)
-        if any(name not in self.sources for name in names):
+        if under != self._under or any(name not in self.sources for name in names):
+            self._under = under
             self._hopeless = []
             for source in self.sources.values():
                 source.start_round()
-                source.refused = RangeSet()
+                source.refused, source.unanswered_since = RangeSet(), None
         self.sources = {name: self.sources.get(name) or Source() for name in names}
         for source in self.sources.values():
             source.offers = NO_RANGES

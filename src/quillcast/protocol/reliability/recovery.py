@@ -183,7 +183,7 @@ class Recovery:
         now, topic = self.host.now(), group.flow.topic
         reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
         contacts = group.past_sources()
-        gap.ask_among([contact.node_id for contact in contacts])
+        gap.ask_among([contact.node_id for contact in contacts], group.flow.term)
         for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
             if asked := gap.to_ask(contact.node_id, ranges, now):

@@ -178,7 +178,7 @@ class Scribe:
             host, config, trees, self.table.budget, self.reports, dispatch, self.carry_out
         )  # fmt: skip
         self.open_trees = Trees(
-            trees, self.table, self.known, self.terms, self.due, self.reports, self.flow_control, self.forgetting,
+            trees, self.table, self.known, self.due, self.reports, self.flow_control, self.forgetting,
             self.handlers,
         )  # fmt: skip
         self.placement = Placement(host.me, self.overlay, self.policy)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
@@ -32,13 +33,15 @@ class ConfirmStreams(Timer, frozen=True):
 class StreamReporting:
     """Takes the reports of parents and children on streams, and draws the conclusions."""
 
+    __slots__ = ("carry_out", "host", "progress", "source_streams", "streams", "trees", "unconfirmed")
+
     def __init__(
         self, host: Host, streams: Streams, trees: Mapping[bytes, Tree], source_streams: SourceStreams,
         progress: Progress, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.streams, self.trees, self.source_streams = host, streams, trees, source_streams
         self.progress, self.carry_out = progress, carry_out
-        self.unconfirmed: dict[tuple[bytes, Term], bytes] = {}  # streams that came straight from their sources
+        self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came straight from their sources
         dispatch.on_alarm(ConfirmStreams, self.confirm)
         dispatch.on_message(StreamsEnded, self._ended)
 
@@ -140,11 +143,12 @@ class StreamReporting:
         """A bundle came straight from its source."""
         if not self.unconfirmed:
             self.host.set_timer(ConfirmStreams(), 0.0)
+            self.unconfirmed = {}
         self.unconfirmed[topic, term] = source
 
     def confirm(self) -> None:
         """Sources next to this peer are told how far it has their streams."""
-        unconfirmed, self.unconfirmed = self.unconfirmed, {}
+        unconfirmed, self.unconfirmed = self.unconfirmed, EMPTY
         for (topic, term), sender in unconfirmed.items():
             tree = self.trees.get(topic)
             if tree is not None and term in tree.sources.states:

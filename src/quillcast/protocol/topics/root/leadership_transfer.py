@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import Position, Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
@@ -311,7 +311,7 @@ class LeadershipTransfer:
             self.terms.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
         if message.term == tree.term:
-            self.terms.note_end(tree.topic, message.term, message.index)
+            tree.inherited = Position(message.term, message.index)
 
     def take_offer(self, topic: bytes) -> Offer | None:
         """This peer becomes the topic's root: returns what was transferred to it."""

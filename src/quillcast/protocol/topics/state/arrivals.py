@@ -63,5 +63,6 @@ class Arrivals:
         """Return the credit of what full buffers wait for at once."""
         if is_due and self.flow_control.takes_repairs:
             self.host.release(sender, bundle.size)
+            self.flow_control.hold_back()
         else:
             self.flow_control.release(sender, bundle.size)

@@ -99,8 +99,12 @@ class FlowControl:
 
     @property
     def takes_repairs(self) -> bool:
-        """Is a repair's credit given back at once? What full buffers hold may wait for just that: one window more."""
-        return self.budget.used_bytes <= self.budget.limit_bytes + self.config.window_bytes
+        """Is a repair's credit given back at once? What full buffers hold may wait for just that: one window more.
+
+        What senders had in transit when the buffers were full does not count: they are held back for it.
+        """
+        over_bytes = self.budget.used_bytes - self.budget.limit_bytes
+        return over_bytes - self.withheld_bytes <= self.config.window_bytes
 
     def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
@@ -296,9 +300,11 @@ class FlowControl:
         tree, now = self.trees.get(message.topic), self.host.now()
         if tree is None or tree.term != message.term or not self._may_cut(tree):
             return
-        index = tree.total if tree.descriptor.settings.by_source else message.index  # peers count streams differently
+        by_source = tree.descriptor.settings.by_source
+        index = tree.total if by_source else message.index  # peers count streams differently
         for holder in list(tree.holders(now)):
-            if tree.reached(holder.needed_from) >= index or holder.is_cut:
+            position = tree.reached(holder.needed_from) if by_source else holder.needed_from(tree.term)
+            if position >= index or holder.is_cut:
                 continue
             if isinstance(holder, Child) and holder.keeps_up(index, now):
                 self.host.send(holder.contact, message)

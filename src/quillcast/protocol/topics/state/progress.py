@@ -49,10 +49,7 @@ class Progress:
 
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
-        tree.reported_bytes += size_bytes
-        if tree.topic not in self.reports.dirty:
-            self.reports.touch(tree)
-        if tree.reported_bytes >= self.config.report_bytes:
+        if self.reports.moved(tree, size_bytes) >= self.config.report_bytes:
             self._hurry(tree)
 
     def _hurry(self, tree: Tree) -> None:
@@ -63,7 +60,7 @@ class Progress:
     def tell(self, tree: Tree) -> None:
         """Report to the parent and the children."""
         now = self.host.now()
-        tree.reported_bytes = 0
+        self.reports.told(tree)
         if tree.root is not None:
             self.advance_stable(tree, now)
         else:

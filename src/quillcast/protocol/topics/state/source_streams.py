@@ -33,6 +33,8 @@ Starts = Iterable[tuple[Term, int, int]]
 class SourceStreams:
     """Keeps the streams of sources, in all topics."""
 
+    __slots__ = ("config", "count", "due", "host", "replica_set", "reports", "streams")
+
     def __init__(
         self,
         host: Host,

@@ -1,6 +1,6 @@
 """How a peer in a tree follows its roots: the present term, and those before it (docs/delivery.md)."""
 
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import CarryOut, Outdone
@@ -14,11 +14,10 @@ class Terms:
     def __init__(self, host: Host, past_terms_s: float, reports: Reports, due: DueTopics, carry_out: CarryOut) -> None:
         self.host, self.past_terms_s, self.reports, self.due = host, past_terms_s, reports, due
         self.carry_out = carry_out
-        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were transferred to this peer
 
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
-        end = max(tree.arrived_below, self._end_of(tree))
+        end = max(tree.arrived_below, tree.inherited.index if tree.inherited.term == tree.term else 0)
         tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end)
         tree.forgive_cuts()
         for subscription in tree.subscriptions:
@@ -45,18 +44,3 @@ class Terms:
         tree.heard = max(tree.heard, term)
         if tree.root is not None and tree.heard > tree.root.term:
             self.carry_out(Outdone(tree))
-
-    # ---- the end of a term, by the word of the root that handed the topic over
-
-    def note_end(self, topic: bytes, term: Term, end: int) -> None:
-        """The root of this term says how far it went."""
-        self.ends[topic] = term, end
-
-    def forget(self, topic: bytes) -> None:
-        """The topic has no tree here any more."""
-        self.ends.pop(topic, None)
-
-    def _end_of(self, tree: Tree) -> int:
-        """How far the present term went, if its root handed the topic over; else 0."""
-        term, end = self.ends.get(tree.topic, (NO_TERM, 0))
-        return end if term == tree.term else 0

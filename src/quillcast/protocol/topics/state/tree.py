@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
@@ -22,6 +22,8 @@ from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
+NOTHING_INHERITED = Position(NO_TERM, 0)
+
 
 class Tree:
     """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one.
@@ -39,6 +41,7 @@ class Tree:
         "fallbacks",
         "flow",
         "heard",
+        "inherited",
         "joining",
         "keeping_until",
         "lost_parent",
@@ -48,7 +51,6 @@ class Tree:
         "parent_frontier",
         "parent_held",
         "path",
-        "reported_bytes",
         "root",
         "sources",
         "subscriptions",
@@ -74,11 +76,11 @@ class Tree:
         self.parent_frontier = 0
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
+        self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
         self.moved = False  # between two parents, even if no new one has accepted it yet
         self.joining = False
         self.attempt = 0
-        self.reported_bytes = 0
 
     @property
     def topic(self) -> bytes:
@@ -398,11 +400,16 @@ class Tree:
         """
         needs = [position for position, holder in self.kept_for(now, term) if not holder.is_cut]
         below, stream = min([self.flow.front(term) or 0, *needs]), self.flow.live(term)
-        if stream is not None and (self.root is not None or term in self.sources.mine):
+        if stream is not None and (self.keeps_originals or term in self.sources.mine):
             below = min(below, stream.stable)
         elif term in self.flow.others:
             below = min(below, self._kept_above(term))
         return self.flow.release(below, goal_bytes, term=term)
+
+    @property
+    def keeps_originals(self) -> bool:
+        """Is this peer the root of the present term, or did that root transfer it, so that others rely on this one?"""
+        return self.root is not None or self.inherited.term == self.term
 
     def _kept_above(self, term: Term) -> int:
         """How far the parent has a source's stream: what comes to it from here is kept until then."""
@@ -415,13 +422,13 @@ class Tree:
     def kept_for(self, now: float, term: Term) -> Iterator[tuple[int, LeaseHolder]]:
         """The leases that need what is kept here of a live term when there is no room, and from which index on."""
         for holder in self.holders(now):
-            position = holder.kept_from(term, at_root=self.root is not None)
+            position = holder.kept_from(term, at_root=self.keeps_originals)
             if position is not None:
                 yield position, holder
 
     def last(self, now: float) -> LeaseHolder | None:
         """The lease that needs the most of what is kept here, stalled ones first; None if none is behind."""
-        at_root, total = self.root is not None, self.total
+        at_root, total = self.keeps_originals, self.total
         behind = [
             (not holder.is_stalled(now), position, holder)
             for holder in self.holders(now)

@@ -14,7 +14,6 @@ from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import is_topic
 from quillcast.protocol.topics.state.reports import Reports
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 
@@ -27,17 +26,10 @@ class Trees:
     """One tree per topic, and the leases that go on in topics that were forgotten."""
 
     def __init__(
-        self, by_topic: dict[bytes, Tree], table: ForwardingTable, known: KnownTopics, terms: Terms, due: DueTopics,
+        self, by_topic: dict[bytes, Tree], table: ForwardingTable, known: KnownTopics, due: DueTopics,
         reports: Reports, flow_control: FlowControl, forgetting: Forgetting, handlers: Mapping[bytes, Handlers],
     ) -> None:  # fmt: skip
-        self.by_topic, self.table, self.known, self.terms, self.due, self.reports = (
-            by_topic,
-            table,
-            known,
-            terms,
-            due,
-            reports,
-        )
+        self.by_topic, self.table, self.known, self.due, self.reports = by_topic, table, known, due, reports
         self.flow_control, self.forgetting, self.handlers = flow_control, forgetting, handlers
         self.left_behind: dict[bytes, dict[bytes, OrphanedLease]] = {}
         self.closing = False  # this peer is about to leave
@@ -70,7 +62,6 @@ class Trees:
         """The topic has no tree here any more."""
         self.due.forget(tree.topic)
         self.reports.forget(tree)
-        self.terms.forget(tree.topic)
         self.table.close(tree.topic)
         self.by_topic.pop(tree.topic, None)
         self.forgetting.note(tree.topic)
