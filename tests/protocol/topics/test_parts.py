@@ -237,7 +237,7 @@ def test_the_peer_that_a_term_was_transferred_to_discards_only_what_is_stable(wo
     tree.root, tree.inherited = None, Position(tree.term, 3)
     fill(world, tree)
     tree.flow.current.stable = 1
-    tree.shed(0.0, 0)
+    tree.shed(0.0, 0, tree.term)
     assert tree.flow.earliest == 1
 
 

@@ -22,6 +22,7 @@ from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
+JOINING, MOVED = 1, 2
 NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
@@ -42,10 +43,9 @@ class Tree:
         "flow",
         "heard",
         "inherited",
-        "joining",
         "keeping_until",
         "lost_parent",
-        "moved",
+        "moving",
         "orphaned_leases",
         "parent",
         "parent_frontier",
@@ -78,9 +78,26 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moved = False  # between two parents, even if no new one has accepted it yet
-        self.joining = False
+        self.moving = 0  # `joining` and `moved`, in one field
         self.attempt = 0
+
+    @property
+    def joining(self) -> bool:
+        """Has this peer asked for a parent, or is it about to be root?"""
+        return bool(self.moving & JOINING)
+
+    @joining.setter
+    def joining(self, is_joining: bool) -> None:
+        self.moving = self.moving & ~JOINING | JOINING * is_joining
+
+    @property
+    def moved(self) -> bool:
+        """Is this peer between two parents, even if no new one has accepted it yet?"""
+        return bool(self.moving & MOVED)
+
+    @moved.setter
+    def moved(self, has_moved: bool) -> None:
+        self.moving = self.moving & ~MOVED | MOVED * has_moved
 
     @property
     def topic(self) -> bytes:
