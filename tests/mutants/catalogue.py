@@ -336,4 +336,38 @@ MUTANTS = (
         " and bool(self.signature)\n",
         "protocol/security/test_access.py::test_an_owned_topics_descriptor_is_valid_only_if_its_owner_signed_it",
     ),
+    # ---- sources
+    Mutant(
+        "admitted-without-a-second-peer",
+        "What a source published is acknowledged as admitted when another peer has it.",
+        "protocol/topics/state/source.py",
+        "for end, last in admission.runs if end <= self.held]\n",
+        "for end, last in admission.runs]\n",
+        "protocol/topics/test_sources.py::test_an_event_is_admitted_when_a_second_peer_has_it",
+    ),
+    Mutant(
+        "back-where-it-came-from",
+        "A stream does not go back over the edge that it came by.",
+        "protocol/topics/state/sources.py",
+        "            if stream is not None and stream.via == node:\n",
+        "            if stream is None:\n",
+        "protocol/topics/test_sources.py::test_no_event_goes_back_where_it_came_from",
+    ),
+    Mutant(
+        "ended-before-the-lease",
+        "The stream of a source that is gone ends one lease later, and not before.",
+        "protocol/topics/state/source_streams.py",
+        "now >= max(state.gone_since, root.began_at) + self.config.lease_s:\n",
+        "now >= max(state.gone_since, root.began_at):\n",
+        "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
+    ),
+    Mutant(
+        "neighbours-speak-for-the-source",
+        "What neighbours discarded is lost only when the source itself has discarded it.",
+        "protocol/reliability/recovery.py",
+        "            authority = SOURCE if term.of_source else upstream.node_id\n",
+        "            authority = upstream.node_id\n",
+        "protocol/reliability/test_groups.py"
+        "::test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final",
+    ),
 )
