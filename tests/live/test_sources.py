@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from quillcast import LiveConfig, Node, NotStable
+from quillcast import Config, LiveConfig, Node, NotAdmitted, NotStable
+from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import run, take
 
 pytestmark = pytest.mark.live
@@ -53,5 +54,18 @@ def test_who_holds_up_what_a_source_published_is_named() -> None:
             with pytest.raises(NotStable) as error:
                 await publisher.publish(b"last", wait="stable", timeout_s=1.0)
             assert error.value.peers == (bob.contact.node_id.hex(),)
+
+    run(scenario())
+
+
+def test_a_source_that_is_one_too_many_is_told_so() -> None:
+    async def scenario() -> None:
+        config = Config(topics=TopicConfig(streams_max=1))
+        async with Node(config=config) as alice, Node(config=config) as bob:
+            await alice.create("prices", admission="source")
+            await bob.subscribe("prices").started()
+            await alice.publisher("prices").publish(b"first", wait="stable")
+            with pytest.raises(NotAdmitted, match="as many sources as it may have"):
+                await bob.publisher("prices").publish(b"second", wait="root", timeout_s=1.0)
 
     run(scenario())

@@ -196,6 +196,10 @@ class Inspection:
         if message.up and tree.root is None:
             if tree.parent is not None:
                 self.host.send(tree.parent, message)
+            if message.asker.node_id == self.host.me:  # the source itself does not hold it up
+                self._answer(
+                    message.asker, Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
+                )
             return
         if message.up and tree.root is not None:
             message = msgspec.structs.replace(message, up=False)
