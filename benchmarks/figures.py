@@ -66,13 +66,13 @@ def costs(name: str, made: deployment.Deployment) -> Row:
     groups = np.flatnonzero(workload.sizes <= most).tolist()
     for number in groups[-1:]:
         policy.trees(tables, made.group(number), policy.load(tables, []) if policy.needs_load else None)  # compiled
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     load = policy.load(tables, map(made.group, groups)) if policy.needs_load else None
     built = [(number, policy.trees(tables, made.group(number), load)) for number in groups]
-    seconds = time.perf_counter() - began_s
+    seconds = time.process_time() - began_s  # one thread
     rows = list(tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees)))
     joins = sum(int(tree.joins.sum()) for _, trees in built for tree in trees) / int(workload.sizes[groups].sum())
-    told = {"groups": len(groups), "seconds": round(seconds, 1), "joins": round(joins, 2)}
+    told = {"groups": len(groups), "cpu_seconds": round(seconds, 1), "joins": round(joins, 2)}
     return told | _delays(rows, made) | _stress(rows, made)
 
 

@@ -205,7 +205,7 @@ def bandwidth(tables: Tables, parents: Parents, node: int, idle: int | None = No
 
 def link_mbit(tables: Tables, peer: int) -> float:
     """The link of a peer's domain: faster if the domain has several exits, unless all have."""
-    several = tables.region >= tables.places
+    several = tables.region >= tables.routers
     return 45 if several[tables.place[peer]] and not several.all() else 1.5
 
 

@@ -258,7 +258,8 @@ def spread(values: list[float]) -> Row:
     }
 
 
-def read(folder: Path, table: str) -> list[Row]:
-    """The rows of a table."""
-    rows: list[Row] = pq.read_table(folder / "tables" / table).to_pylist()
+def read(folder: Path, table: str, policy: str | None = None) -> list[Row]:
+    """The rows of a table, or those of one policy."""
+    chosen = None if policy is None else [("policy", "==", policy)]
+    rows: list[Row] = pq.read_table(folder / "tables" / table, filters=chosen).to_pylist()
     return rows

@@ -341,6 +341,12 @@ def test_round_trips_in_any_table(tmp_path: Path, content: str) -> None:
     assert not has_links(str(path), 1)
 
 
+def test_a_path_with_a_colon_is_no_plug_in(tmp_path: Path) -> None:
+    path = tmp_path / "pings of 10:00.csv"
+    path.write_text(rows(",", header=True, names=True))
+    assert load(str(path), 1).places == 5
+
+
 @pytest.mark.parametrize(
     "content",
     [*(rows(separator, header=False, names=False) for separator in (",", ";", "\t", " ")), json.dumps(RTT_MS)],

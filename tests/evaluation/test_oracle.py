@@ -32,12 +32,14 @@ pytestmark = pytest.mark.spark
 
 
 class Run:
-    """A finished run, its tables by policy, and an oracle for each policy."""
+    """A finished run of a policy and of Scribe: its tables by policy, and an oracle for each of the two."""
 
     def __init__(self, folder: Path, result: dict[str, Any]) -> None:
         self.result = result["policies"]
         self.network = Network(folder)
-        self.tables = {name: of_policies(folder, name) for name in ("trees", "delays", "stress", "histograms")}
+        self.tables = {
+            name: of_policies(folder, name, list(self.result)) for name in ("trees", "delays", "stress", "histograms")
+        }
         self.sizes = {row["group"]: row["members"] for row in read(folder, "groups")}
         self.publishers: dict[int, list[int]] = defaultdict(list)
         for row in self.tables["delays"]["scribe"]:
@@ -48,28 +50,35 @@ class Run:
         }
 
 
-def of_policies(folder: Path, name: str) -> dict[str, list[Row]]:
+def of_policies(folder: Path, name: str, policies: list[str]) -> dict[str, list[Row]]:
     """The rows of a table of each policy."""
-    rows: dict[str, list[Row]] = defaultdict(list)
-    for row in read(folder, name):
-        rows[row["policy"]].append(row)
-    return rows
+    return {policy: read(folder, name, policy) for policy in policies}
 
 
 @pytest.fixture(scope="module")
-def run(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = {name: spark.conf.get(name) for name in stages.SETTINGS}
     for name, value in stages.SETTINGS.items():
         spark.conf.set(name, value)
-    folder = tmp_path_factory.mktemp("oracle") / "run"
-    asked = experiment.parse(EXPERIMENT, "oracle.toml")
-    yield Run(folder, evaluate(asked, folder, Lines(Console(file=io.StringIO())), master="local[2]"))
+    yield tmp_path_factory.mktemp("oracle") / "run"
     spark.sparkContext.setLogLevel("ERROR")
     for name, value in before.items():
         spark.conf.set(name, value)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.fixture(scope="module", params=POLICIES)
+def policy(request: pytest.FixtureRequest) -> str:
+    told: str = request.param
+    return told
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, policy: str) -> Run:
+    """One policy after another, in one folder, because compiling the kernels of all takes minutes."""
+    asked = experiment.parse(EXPERIMENT, "oracle.toml").with_(policies=tuple(dict.fromkeys(["scribe", policy])))
+    return Run(folder, evaluate(asked, folder, Lines(Console(file=io.StringIO())), master="local[2]"))
+
+
 def test_all_policies_serve_the_same_members_from_the_same_publishers(run: Run, policy: str) -> None:
     most = MEMBERS_MAX if policy.startswith("narada") else PEERS
     groups = {group for group, size in run.sizes.items() if size <= most}
@@ -87,7 +96,6 @@ def test_all_policies_serve_the_same_members_from_the_same_publishers(run: Run, 
             assert all(tree.members == members for tree in carrying)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 def test_delays_are_what_the_oracle_says(run: Run, policy: str) -> None:
     ours = {(row["group"], row["source"]): row for row in run.tables["delays"][policy]}
     theirs = {(row["group"], row["source"]): row for row in run.oracles[policy].delays}
@@ -96,7 +104,6 @@ def test_delays_are_what_the_oracle_says(run: Run, policy: str) -> None:
         assert {name: ours[at][name] for name in row} == pytest.approx(row, **NEAR, nan_ok=True)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 def test_loads_and_their_histograms_are_what_the_oracle_says(run: Run, policy: str) -> None:
     loads = run.oracles[policy].loads
     counts: dict[tuple[str, str], dict[float, int]] = defaultdict(lambda: defaultdict(int))
@@ -111,7 +118,6 @@ def test_loads_and_their_histograms_are_what_the_oracle_says(run: Run, policy: s
     assert not any(counts.values())
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 def test_the_result_is_what_the_oracle_says(run: Run, policy: str) -> None:
     ours, links = run.result[policy], len(set(run.network.link.values()))
     theirs = run.oracles[policy].figures(PEERS, links)

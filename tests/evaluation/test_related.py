@@ -19,6 +19,7 @@ from quillcast.evaluation.policies.kernel import children_counts
 from quillcast.evaluation.policies.members import GroupTooLarge
 from quillcast.evaluation.routing.pastry import Tables, delay, root_of
 from quillcast.evaluation.routing.preparing import tables
+from quillcast.evaluation.topology import graphs
 from quillcast.evaluation.topology.generator import transit_stub
 from quillcast.evaluation.workload import creator
 from tests.evaluation import naive_related as naive
@@ -516,3 +517,14 @@ def test_no_peer_forwards_much_more_than_it_receives() -> None:
         given_.update(naive.by_peer(tree, children_counts(tree)))
     assert max(given_.values()) / 16 <= 1
     assert children_counts(trees("scribe", made, asked)[0]).max() > 4
+
+
+def test_the_only_exit_of_a_domain_may_be_a_router_without_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of routers: 0 and 1, 2 and 3, 4 and 5 are domains; peers attach to all but 3."""
+    monkeypatch.setattr(graphs, "sources_max", lambda routers, links: 5)
+    ends = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], np.int32)
+    homes, domain = np.array([0, 1, 2, 4, 5], np.int32), np.array([0, 0, 1, 1, 2, 2], np.int32)
+    line = graphs.of_links(ends, np.ones(5, np.float32), "line", domain=domain, attachable=homes, routers=6)
+    made = tables(line, attach(line, 40, 1))
+    _, mbit = overcast._domains(made, np.arange(40, dtype=np.int32))
+    assert mbit.tolist() == [overcast.STUB_MBIT, overcast.TRANSIT_MBIT, overcast.STUB_MBIT]

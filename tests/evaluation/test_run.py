@@ -276,7 +276,6 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
         master = begin(f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         address = said_by(master, r"Starting Spark master at (spark://\S+)")
-        said_by(master, "New state: ALIVE")
         for number in range(2):
             folder = str(tmp_path / f"worker{number}")
             limits = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", folder]
@@ -289,7 +288,7 @@ def said_by(process: subprocess.Popen[str], pattern: str) -> str:
     assert process.stderr is not None
     for line in process.stderr:
         if found := re.search(pattern, line):
-            threading.Thread(target=process.stderr.read, daemon=True).start() if "registered" in line else None
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # it never waits for a reader
             return found[found.re.groups]
     raise AssertionError(f"it ended without {pattern}")
 

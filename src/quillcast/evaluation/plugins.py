@@ -59,7 +59,7 @@ class Kind(NamedTuple):
     def knows(self, text: str) -> bool:
         """Whether the text names a plug-in of this kind: one of `names`, or `module:factory`."""
         name, _ = _parsed(text)
-        return ":" in name or name in self.names()
+        return name in self.names() or bool(re.fullmatch(r"[A-Za-z_][\w.-]*:[A-Za-z_][\w.]*", name))
 
     def make(self, text: str, *given: object, within: str = "") -> Any:
         """Call the factory that the text names, with `given` and then the arguments in the text's parentheses.

@@ -88,13 +88,18 @@ def settle(rows: DataFrame) -> None:
 
 
 def is_visible(spark: SparkSession, folder: Path) -> bool:
-    """Whether all machines with tasks see this folder."""
+    """Whether all machines with tasks see this folder, and not one of their own with the same name."""
+    mark = folder / f".{uuid4().hex}"
 
     def look(batches: Batches) -> Batches:
         for batch in batches:
-            yield pa.RecordBatch.from_arrays([pa.array([folder.is_dir()] * batch.num_rows)], ["seen"])
+            yield record_batch("seen boolean", {"seen": mark.exists()}, batch.num_rows)
 
-    rows = spark.range(0, LOOKS, 1, LOOKS).mapInArrow(look, "seen boolean").collect()
+    mark.touch()
+    try:
+        rows = spark.range(0, LOOKS, 1, LOOKS).mapInArrow(look, "seen boolean").collect()
+    finally:
+        mark.unlink()
     return all(row["seen"] for row in rows)
 
 

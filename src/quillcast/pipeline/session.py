@@ -84,7 +84,7 @@ def own_address(master: str) -> str | None:
     Raises `NoMaster` if there can be no such master, or that of a standalone cluster, or all of several, cannot be
     reached.
     """
-    if re.fullmatch(r"local(-cluster\[.+\]|\[(\d+|\*)(,\d+)?\])?", master):
+    if re.fullmatch(r"local(-cluster\[.+\]|\[(\d+|\*)(,\s*\d+)?\])?", master):
         return LOCALHOST
     if re.match(r"yarn$|k8s://", master):
         return None

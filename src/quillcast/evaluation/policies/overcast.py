@@ -62,7 +62,7 @@ def _domains(tables: Tables, nodes: Ints) -> tuple[Ints, Floats]:
     A domain with several exits is a transit domain, unless no domain is known to have a single one.
     """
     _, some, domain = np.unique(tables.domain[nodes], return_index=True, return_inverse=True)
-    several = tables.region >= tables.places
+    several = tables.region >= tables.routers
     transit = several[tables.place[nodes[some]]] & ~several.all()
     return domain.astype(np.int32), np.where(transit, TRANSIT_MBIT, STUB_MBIT).astype(np.float32)
 

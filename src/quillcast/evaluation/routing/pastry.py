@@ -37,11 +37,12 @@ class Tables(NamedTuple):
         place: int32 [peers].
         domain: int32 [peers].
         region: the first place outside its domain on the path to elsewhere, int32 [places]; for a place whose paths
-    diverge, its domain's number and that of routers.
+    diverge, its domain's number and `routers`.
         delay_ms: one-way delays between places, float32 [places, places]; [0, 0] if there are coordinates.
         coordinates: float32 [places, dimensions]; [0, 0] if there is a matrix.
         symmetric: 1 if every delay is the same both ways.
         places: the number of places.
+        routers: the number of places, and of routers that have no peers.
         access_ms: one-way delay between a peer and its place.
         digit_bits: b.
         half: l / 2, the leaf set's members on either side.
@@ -66,6 +67,7 @@ class Tables(NamedTuple):
     coordinates: Floats
     symmetric: int
     places: int
+    routers: int
     access_ms: float
     digit_bits: int
     half: int

@@ -74,6 +74,7 @@ def tables(
         coordinates=frozen(topology.coordinates, np.float32),
         symmetric=int(len(topology.coordinates) > 0 or _symmetric(topology.delay_ms)),
         places=topology.places,
+        routers=topology.routers,
         access_ms=float(topology.access_ms),
         digit_bits=digit_bits,
         half=leaf_set_size // 2,
