@@ -251,3 +251,24 @@ def test_a_subscriber_that_cannot_keep_up_is_cut_and_delays_nobody_else() -> Non
     assert not healthy.losses
     assert village.marks["lease_cut"]
     assert publisher.stable == sent
+
+
+def test_the_creators_peer_is_the_root_of_its_topic_while_it_lives() -> None:
+    village = Village(8)
+    creator = 5
+    name = f"{village.world.machines[creator].node_id.hex()}:room"
+    village.act(2, lambda peer: peer.create(name, BY_SOURCE, lambda answer: None))
+    reader = Reader()
+    village.subscribe(1, name, reader)
+    village.run(3)
+    assert village.root(name) == creator
+    publisher = village.publisher(3, name)
+    village.run(2)
+    village.publish(3, publisher, b"to the creator's room")
+    village.run(1)
+    village.kill(creator)
+    village.run(10)
+    assert village.root(name) != creator
+    village.publish(3, publisher, b"still there")
+    village.run(2)
+    assert reader.payloads == [b"to the creator's room", b"still there"]
