@@ -135,7 +135,7 @@ class StreamReporting:
     def _news(self, tree: Tree, term: Term) -> None:
         self.source_streams.moved(tree, term)
         self.source_streams.reports.touch(tree)
-        self.progress.advance_streams(tree)
+        self.progress.advance_streams(tree, (term,))
 
     # ---- sources next to this peer
 

@@ -4,9 +4,10 @@ Reports are told as changes of the links' streams (docs/design.md, decision 4). 
 once when many bytes wait for them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
@@ -112,18 +113,19 @@ class Progress:
         if root.closing and root.stable == root.index:
             self.carry_out(AllStable(tree))
 
-    def advance_streams(self, tree: Tree) -> None:
-        """The same for the streams of sources; those that are over are forgotten."""
-        if not tree.sources.states:
+    def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
+        """The same for some or all streams of sources; those that are over are forgotten."""
+        terms = [term for term in (tree.sources.states if some is None else some) if term in tree.sources.states]
+        if not terms:
             return
-        if self.source_streams.advance(tree):
+        if self.source_streams.advance(tree, terms):
             self._trim(tree)
         own = tree.sources.own
         if own is not None:
             own.settled_to(tree.flow.others[own.term].stable)
             if own.marks:
                 self.send_receipts(tree)
-        over = self.source_streams.finished(tree)
+        over = self.source_streams.finished(tree, terms)
         for term, end in over:
             self.source_streams.conclude(tree, term, end)
         if self.source_streams.handed_over(tree) or over:

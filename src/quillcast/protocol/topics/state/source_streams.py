@@ -300,10 +300,10 @@ class SourceStreams:
 
     # ---- what is stable, and the end
 
-    def advance(self, tree: Tree) -> bool:
+    def advance(self, tree: Tree, terms: Iterable[Term]) -> bool:
         """At the root: declare what all leases cover stable, and streams ended whose sources are gone. True if any."""
         root, now, moved = tree.root, self.host.now(), False
-        if root is None or not tree.sources.states:
+        if root is None:
             return False
         tree.sources.served = True
         partitioned = self.replica_set.partitioned(tree.topic)
@@ -311,7 +311,7 @@ class SourceStreams:
             tree.sources.partitioned = partitioned
             self.touch(tree)
         silent = now < root.held_until or (partitioned and tree.descriptor.settings.partition == "wait")
-        for term in list(tree.sources.states):
+        for term in terms:
             self._look_after(tree, term, now)
             stable = 0 if silent else tree.acknowledged_position(now, term)
             moved |= self.stable_to(tree, term, stable)
@@ -344,11 +344,11 @@ class SourceStreams:
         self._news(tree, term)
         return True
 
-    def finished(self, tree: Tree) -> list[tuple[Term, int]]:
+    def finished(self, tree: Tree, terms: Iterable[Term]) -> list[tuple[Term, int]]:
         """The streams that are over here: the root knows where they ended, and all that is owed of them was taken."""
         return [
             (term, state.end)
-            for term, state in tree.sources.states.items()
+            for term, state in ((term, tree.sources.states[term]) for term in terms)
             if state.end is not None and self._is_over(tree, term, state, state.end)
         ]
 
