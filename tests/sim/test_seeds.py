@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from quillcast.sim.chance import drawn
 from quillcast.sim.hard import hard
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
@@ -106,6 +107,12 @@ SOURCE_SEEDS = {
 @pytest.mark.parametrize("seed", SOURCE_SEEDS)
 def test_what_failed_once_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(hard(seed).by_sources(), seed).run()
+
+
+@pytest.mark.long
+def test_events_of_a_stream_that_had_ended_below_them_are_passed_on() -> None:
+    """A peer that had more of a dead source's stream than the root knew was told that the stream was over."""
+    Simulation(drawn(601, 20).by_sources(), 601).run()
 
 
 @pytest.mark.parametrize("seed", HARD_SEEDS)

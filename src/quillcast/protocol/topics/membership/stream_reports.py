@@ -78,7 +78,7 @@ class StreamReporting:
             forget_report(child, term)
             if term not in tree.sources.states:
                 self.streams.drop(child.contact, stream_key(tree.topic, term))
-        elif term in tree.flow.forgotten and not report.alive:
+        elif term in tree.flow.forgotten and not report.alive and report.reach <= tree.flow.forgotten[term]:
             self.source_streams.answer(tree, child.contact, term)
             return
         elif self._known(tree, term) is not None:
@@ -107,7 +107,8 @@ class StreamReporting:
         return tree.sources.states.get(term)
 
     def _parent_says(self, tree: Tree, term: Term, report: StreamDown) -> None:
-        if not tree.attached or (term in tree.flow.forgotten and report.end is not None):
+        known_end = tree.flow.forgotten.get(term)
+        if not tree.attached or (known_end is not None and report.end is not None and report.end <= known_end):
             return
         if not tree.served and term not in tree.sources.states:
             return
