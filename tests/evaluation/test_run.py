@@ -357,7 +357,7 @@ def stopped_after(done: str, how: signal.Signals, folder: Path, before: Sequence
     said = []
     for line in process.stderr:
         what, _, told = line.rstrip("\n").rpartition(": ")
-        if what in before and what not in ("Spark", "kernels", "network"):  # each process has its own
+        if what in before and what not in ("Spark", "kernels", "network", "groups"):  # each process has its own
             assert told == "was there", line
         said.append(what)
         if what == done:
