@@ -53,6 +53,11 @@ class Performer:
         self.publishers = [await self.client.open(topic) for _ in range(publishers)]
         return {}
 
+    async def create(self, topic: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """Create a topic with settings of its own (quillcast)."""
+        await self.client.node.create(topic, **settings)  # type: ignore[attr-defined]
+        return {}
+
     # --- rates
 
     async def listen(self, topic: str) -> dict[str, Any]:

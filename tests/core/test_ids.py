@@ -32,6 +32,14 @@ def test_topics_of_different_creators_differ() -> None:
     assert len({ids.topic_id("a"), ids.topic_id("a", "b"), ids.topic_id("b"), ids.topic_id("", "a")}) == 4
 
 
+def test_a_topic_of_a_peer_is_next_to_it_on_the_ring() -> None:
+    peer = ids.node_id(b"key")
+    topics = [ids.topic_id(name, peer.hex()) for name in ("a", "b")]
+    assert [topic[:8] for topic in topics] == [peer[:8]] * 2
+    assert topics[0] != topics[1]
+    assert ids.topic_id("a", peer.hex()[:-1])[:8] != peer[:8], "that is a name like any other"
+
+
 def test_publisher_ids_differ_by_publisher_and_incarnation() -> None:
     node = ids.node_id(b"key")
     made = [ids.publisher_id(node, life, number) for life in (b"a" * 8, b"b" * 8) for number in range(3)]

@@ -165,8 +165,8 @@ MUTANTS = (
         "given-up-though-the-parent-may-get-it",
         "Ranges of the current term are given up only after the parent says that it will not have them again.",
         "protocol/reliability/recovery.py",
-        "        final = intersection(missing, gap.sources[upstream.node_id].released)\n",
-        "        final = missing\n",
+        "            final, for_s = intersection(missing, gap.sources[authority].released), 0.0\n",
+        "            final, for_s = missing, 0.0\n",
         "protocol/reliability/test_recovery.py::test_ranges_that_the_parent_may_still_get_are_requested_and_not_given_up",
     ),
     Mutant(
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "floor-taken-for-stable",
         "What a publisher has discarded counts as stable for nobody.",
-        "protocol/topics/state/root.py",
+        "protocol/topics/state/admitter.py",
         "                admission.expected = floor  # the publisher has nothing below that any more\n",
         "                admission.expected = admission.stable = floor\n",
         "protocol/topics/test_root.py::test_a_floor_does_not_imply_stability",
@@ -259,8 +259,8 @@ MUTANTS = (
         "another-terms-word-believed",
         "A lease that spoke last of another term, even a later one, says nothing of this one.",
         "protocol/topics/state/holders.py",
-        "    return holder.acknowledged if holder.acknowledged_term == term else 0\n",
-        "    return holder.acknowledged if holder.acknowledged_term >= term else 0\n",
+        "    if holder.acknowledged_term == term:\n        return holder.acknowledged\n    report",
+        "    if holder.acknowledged_term >= term:\n        return holder.acknowledged\n    report",
         "protocol/topics/test_terms.py::test_a_report_about_a_later_term_says_nothing_about_this_one",
     ),
     Mutant(
@@ -335,5 +335,39 @@ MUTANTS = (
         " and is_signed(self.owner_key, self.signature, self.statement)\n",
         " and bool(self.signature)\n",
         "protocol/security/test_access.py::test_an_owned_topics_descriptor_is_valid_only_if_its_owner_signed_it",
+    ),
+    # ---- sources
+    Mutant(
+        "admitted-without-a-second-peer",
+        "What a source published is acknowledged as admitted when another peer has it.",
+        "protocol/topics/state/source.py",
+        "for end, last in admission.runs if end <= self.held]\n",
+        "for end, last in admission.runs]\n",
+        "protocol/topics/test_sources.py::test_an_event_is_admitted_when_a_second_peer_has_it",
+    ),
+    Mutant(
+        "back-where-it-came-from",
+        "A stream does not go back over the edge that it came by.",
+        "protocol/topics/state/sources.py",
+        "            if stream is not None and stream.via == node:\n",
+        "            if stream is None:\n",
+        "protocol/topics/test_sources.py::test_no_event_goes_back_where_it_came_from",
+    ),
+    Mutant(
+        "ended-before-the-lease",
+        "The stream of a source that is gone ends one lease later, and not before.",
+        "protocol/topics/state/source_streams.py",
+        "now >= max(state.gone_since, root.began_at) + self.config.lease_s:\n",
+        "now >= max(state.gone_since, root.began_at):\n",
+        "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
+    ),
+    Mutant(
+        "neighbours-speak-for-the-source",
+        "What neighbours discarded is lost only when the source itself has discarded it.",
+        "protocol/reliability/recovery.py",
+        "            authority = SOURCE if term.of_source else upstream.node_id\n",
+        "            authority = upstream.node_id\n",
+        "protocol/reliability/test_groups.py"
+        "::test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final",
     ),
 )

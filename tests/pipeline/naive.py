@@ -92,9 +92,14 @@ class NaiveAudit:
         if not self.lived(key):
             return set()
         start = self.subscriptions[key][1]
+        streams: dict[Any, int] = defaultdict(int)
+        for e in self.entries:
+            if isinstance(e.record, trace.StreamOwed) and self.subscription_of(e) == key:
+                streams[e.record.term] = max(streams[e.record.term], e.record.index)
         floor: dict[bytes, int] = defaultdict(int)
         for (publisher, sequence), positions in self.positions(key[0]).items():
-            if any(position < (start.term, start.index) for position in positions):
+            early = any(position < (start.term, start.index) for position in positions)
+            if early or any(index < streams[term] for term, index in positions):
                 floor[publisher] = max(floor[publisher], sequence + 1)
         return {(publisher, sequence) for publisher, sequence in self.countable(key[0]) if sequence >= floor[publisher]}
 

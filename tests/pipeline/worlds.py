@@ -62,6 +62,7 @@ class World:
         kinds = {
             0.12: trace.Subscribed(topic, term, pick.randrange(20), number, pick.choice(DELIVERIES)),
             0.01: trace.Named(topic, f"topic {topic[-1]}", pick.choice(DELIVERIES), pick.randrange(2)),
+            0.045: trace.StreamOwed(topic, term, pick.randrange(20), number),
             0.03: trace.Unsubscribed(topic, number),
             0.10: trace.Published(topic, publisher, first, count, 100),
             0.08: trace.Admitted(topic, publisher, first, count, term, index),

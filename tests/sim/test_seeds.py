@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from quillcast.sim.chance import drawn
 from quillcast.sim.hard import hard
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
@@ -91,6 +92,27 @@ HARD_SEEDS = {
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }
+
+
+SOURCE_SEEDS = {
+    440005: "a parent took a stream up from where its source stood, and not from the first event that was not stable",
+    440009: "one stream discarded what a channel had yet to pass when another one was discarded",
+    450112: "a forwarder with a new parent was taken to speak for those below it before it had reported",
+    450150: "children that had joined before it was known that sources number the events never heard of a stream",
+    470003: "events of streams were counted as if they had been in the root's term, and reported lost with it",
+    470140: "what a peer on the way had discarded was given up, although the source had it",
+}
+
+
+@pytest.mark.parametrize("seed", SOURCE_SEEDS)
+def test_what_failed_once_where_sources_number_the_events_holds(seed: int) -> None:
+    Simulation(hard(seed).by_sources(), seed).run()
+
+
+@pytest.mark.long
+def test_events_of_a_stream_that_had_ended_below_them_are_passed_on() -> None:
+    """A peer that had more of a dead source's stream than the root knew was told that the stream was over."""
+    Simulation(drawn(601, 20).by_sources(), 601).run()
 
 
 @pytest.mark.parametrize("seed", HARD_SEEDS)

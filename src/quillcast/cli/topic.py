@@ -51,6 +51,11 @@ def command(context: click.Context) -> None:
 )
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
 @choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
+@choice(
+    "admission",
+    "Who numbers the events: the topic's root, or each publishing peer its own.",
+    default=DEFAULTS.admission,
+)
 @AS_OWNER
 @click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who else may publish. Repeatable.")
 @click.option(

@@ -56,6 +56,7 @@ def _label(peer: TreePeer) -> str:
     parts = ["root"] if peer.root else []
     parts += [counted(peer.subscriptions, "subscription")] if peer.subscriptions else []
     parts += ["forwards"] if peer.children and not parts else []
+    parts += ["source"] if peer.source else []
     behind = max((lag.behind_events for lag in peer.lags), default=0)
     parts += [f"{counted(behind, 'event')} behind"] if behind else []
     return f"{peer.node_id[:8]} {peer.address or ''}  {', '.join(parts)}".rstrip()

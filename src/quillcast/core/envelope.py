@@ -7,16 +7,25 @@ import msgspec
 
 from quillcast.core.messages import Number, WireId
 
+OF_SOURCES = 1 << 60  # counters from here on are those of sources: far above all that roots may reach
+
 
 class Term(NamedTuple):
     """The time of one root of a topic. It grows with every change of root (docs/delivery.md, *Roots that move*).
 
     `node` is the first half of the root's nodeId, then its incarnation. So a root that was restarted and remembers
-    nothing cannot mistake its own old term for a new one.
+    nothing cannot mistake its own old term for a new one. Where each source numbers its own events
+    (`admission = source`), a term is that of one source's stream. Such terms stand side by side, and none follows
+    another.
     """
 
     counter: Number
     node: WireId
+
+    @property
+    def of_source(self) -> bool:
+        """Is it a source's stream, rather than the time of a root?"""
+        return self.counter >= OF_SOURCES
 
 
 class Position(NamedTuple):

@@ -5,6 +5,7 @@ that they encode. Arithmetic on the ring goes through `int.from_bytes`.
 """
 
 import hashlib
+import re
 from functools import lru_cache
 from typing import NewType
 
@@ -20,6 +21,9 @@ NETWORK_CREATOR = ""
 """The creator of a topic with a plain name: the network's own namespace (docs/delivery.md, *Ids*)."""
 
 
+_NODE = re.compile(f"[0-9a-f]{{{2 * ID_BYTES}}}")  # a nodeId in hexadecimal
+
+
 def node_id(public_key: bytes) -> NodeId:
     """The leading 128 bits of the SHA-256 of the peer's public key (docs/design.md, section 3)."""
     return NodeId(hashlib.sha256(public_key).digest()[:ID_BYTES])
@@ -27,8 +31,14 @@ def node_id(public_key: bytes) -> NodeId:
 
 @lru_cache(maxsize=1024)  # called for each bundle
 def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
-    """The hash of the topic's name and its creator's name (Scribe, section 3.1, topic management)."""
-    return TopicId(hashlib.sha256(f"topic\0{creator}\0{name}".encode()).digest()[:ID_BYTES])
+    """The hash of the topic's name and its creator's name (Scribe, section 3.1, topic management).
+
+    If the creator is a nodeId, half of that and half of the hash: then its peer is the topic's root while it lives.
+    """
+    hashed = hashlib.sha256(f"topic\0{creator}\0{name}".encode()).digest()[:ID_BYTES]
+    if not _NODE.fullmatch(creator):
+        return TopicId(hashed)
+    return TopicId(bytes.fromhex(creator)[: ID_BYTES // 2] + hashed[: ID_BYTES // 2])
 
 
 def publisher_id(node: NodeId, incarnation: bytes, number: int = 0) -> PublisherId:

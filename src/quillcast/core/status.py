@@ -132,6 +132,8 @@ class TopicSettings(Status, frozen=True):
     """Largest payload of an event, bytes."""
     partition: str
     """What a root does that cannot reach most replicas: `go_on` or `wait`."""
+    admission: str = "root"
+    """Who numbers the events: the `root`, or each publishing peer its own (`source`)."""
     owner: str | None = None
     """The owner's principal. None if nobody owns the topic."""
     access: tuple[str, ...] = ()
@@ -287,6 +289,10 @@ class TreePeer(Status, frozen=True):
     """One past the last index of the term up to which everything has arrived."""
     lags: tuple[SubscriberLag, ...]
     """Subscriptions of its process, compared with the root: of many those that are furthest behind."""
+    streams: int = 0
+    """Streams of sources that go on there, in a topic whose sources number the events."""
+    source: bool = False
+    """Whether it numbers the events of its own publishers."""
 
 
 class UnresponsivePeer(Status, frozen=True):

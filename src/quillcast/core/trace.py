@@ -138,6 +138,15 @@ class Subscribed(Record, frozen=True):
     delivery: str = "reliable"
 
 
+class StreamOwed(Record, frozen=True):
+    """A local subscription that begins is owed a source's stream from this index on, and later streams whole."""
+
+    topic: bytes
+    term: Term
+    index: int
+    number: int = 0
+
+
 class Unsubscribed(Record, frozen=True):
     """A local subscription ended."""
 
@@ -226,6 +235,6 @@ class Mark(Record, frozen=True):
 
 AnyRecord = (
     Started | Activated | Stopped | Suspected | Recovered | LeafSetChanged | Routed | Rerouted | Named | BecameRoot
-    | ResignedRoot | Attached | Detached | ChildAdded | ChildRemoved | Subscribed | Unsubscribed | Published | Admitted
-    | Delivered | Repeated | Repaired | Lost | Dropped | Mark
+    | ResignedRoot | Attached | Detached | ChildAdded | ChildRemoved | Subscribed | StreamOwed | Unsubscribed
+    | Published | Admitted | Delivered | Repeated | Repaired | Lost | Dropped | Mark
 )  # fmt: skip

@@ -79,11 +79,18 @@ def _ranges(records: DataFrame) -> DataFrame:
     return records.select("topic", "publisher", "first", (F.col("first") + F.col("count")).alias("last"))
 
 
-def due(events: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
+def owed_streams(records: DataFrame, subscriptions: DataFrame) -> DataFrame:
+    """Where subscriptions began in streams of sources: subscription, topic, term_counter, term_node, from_index."""
+    began = within(records.where("record = 'StreamOwed'"), subscriptions).where("subscription is not null")
+    return began.select("subscription", "topic", "term_counter", "term_node", F.col("index").alias("from_index"))
+
+
+def due(events: DataFrame, subscriptions: DataFrame, runs: DataFrame, streams: DataFrame) -> DataFrame:
     """The events owed to each subscription of a living process: subscription, publisher, first, last.
 
     A publisher's events are older than the subscription up to the last event with a position before the subscription's.
     A root admits each publisher's events in order of sequence, so events readmitted in a later term do not count twice.
+    In the stream of a source the subscription has a position of its own (`streams`, of `owed_streams`).
     """
     alive = subscriptions.where("lived").select(
         "subscription", "topic", F.struct("term_counter", "term_node", "index").alias("start")
@@ -98,9 +105,15 @@ def due(events: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFra
         early.where("place < latest")
         .join(F.broadcast(alive), "topic")
         .where("place < start")
-        .groupBy("subscription", "publisher")
-        .agg(F.max(F.when(same_term, end).otherwise(F.col("last"))).alias("floor"))
+        .select("subscription", "publisher", F.when(same_term, end).otherwise(F.col("last")).alias("floor"))
     )
+    in_stream = F.least(F.col("last"), F.col("first") + F.col("from_index") - F.col("index"))
+    before = (
+        runs.join(F.broadcast(streams), ["topic", "term_counter", "term_node"])
+        .where("index < from_index")
+        .select("subscription", "publisher", in_stream.alias("floor"))
+    )
+    floors = floors.union(before).groupBy("subscription", "publisher").agg(F.max("floor").alias("floor"))
     owed = events.join(F.broadcast(alive), "topic").join(floors, ["subscription", "publisher"], "left")
     first = F.greatest("first", F.coalesce("floor", "first"))
     return owed.select("subscription", "publisher", first.alias("first"), "last").where("first < last")

@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scenario", type=Path, metavar="FILE", help="a scenario as TOML, instead of one drawn per seed")
     add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most this many (default: {PEERS_MAX})")
     add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
+    add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -110,7 +111,7 @@ def _replay(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.peers < PEERS_MIN:
         raise LocalError(f"--peers {options.peers}: drawn scenarios have at least {PEERS_MIN}")
-    return Plan(options.scenario, options.peers, options.hard)
+    return Plan(options.scenario, options.peers, options.hard, options.sources)
 
 
 def _replay_command(outcome: Outcome, plan: Plan) -> str:
@@ -121,6 +122,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
         parts += ["--hard"]
     elif plan.peers_max != PEERS_MAX:
         parts += ["--peers", str(plan.peers_max)]
+    parts += ["--sources"] if plan.sources else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 

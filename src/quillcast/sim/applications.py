@@ -70,7 +70,7 @@ class Reader:
         self.asked_at = host.world.now
         self.started_at: float | None = None
         self.start: Position | None = None
-        self.knew: dict[Term, int] = {}  # earlier terms that its peer knew at the start, and how far each went
+        self.knew: dict[Term, int] = {}  # other terms that its peer knew at the start, and how far each went
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
         self.heard: set[Event] = set()
@@ -86,8 +86,17 @@ class Reader:
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
-        past = peer_of(self.host).scribe.trees[topic_id(self.topic)].flow.past
-        self.knew = {term: each.end for term, each in past.items()}
+        scribe = peer_of(self.host).scribe
+        tree = scribe.trees[topic_id(self.topic)]
+        self.knew = {term: each.end for term, each in tree.flow.past.items()}
+        self.knew |= dict(scribe.source_streams.begin_at(tree, earliest=False))
+
+    def owed_from(self, term: Term) -> int:
+        """From which index on it is owed a term."""
+        assert self.start is not None
+        if term == self.start.term:
+            return self.start.index
+        return self.knew.get(term, 0) if term < self.start.term or term.of_source else 0
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         now = self.host.world.now

@@ -19,7 +19,7 @@ best effort          what a reader skipped within a term was delivered or report
 from collections.abc import Iterator
 from itertools import pairwise
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import Position, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Dropped, Mark
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
@@ -161,13 +161,7 @@ class Delivery:
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
         """Whether the reader may be owed the event: it was never admitted, or after the reader's start."""
         places = list(self.ledger.positions(writer.publisher.id, number))
-        start = reader.start
-        assert start is not None
-        for term, index in places:
-            from_index = reader.knew.get(term, 0) if term < start.term else start.index if term == start.term else 0
-            if index >= from_index:
-                return True
-        return not places
+        return not places or any(index >= reader.owed_from(term) for term, index in places)
 
     def _range(self, told: Told) -> str:
         """The content of a report, in words."""
@@ -197,12 +191,19 @@ class Delivery:
                 self._holds(
                     not told, f"{self._who(reader)} received {self._what(event)} and a report that it was lost ({told})"
                 )
-            elif any(reader.start <= place and place.index < reach.get(place.term, 0) for place in positions):
+            elif any(self._began_by(reader, place) and place.index < reach.get(place.term, 0) for place in positions):
                 self._holds(
                     bool(told),
                     f"{self._who(reader)} received an event after {self._what(event)}, "
                     "and got no report of losing that one",
                 )
+
+    def _began_by(self, reader: Reader, place: Position) -> bool:
+        """Whether the subscription had begun when the event got this position."""
+        assert reader.start is not None
+        if place.term.of_source:
+            return place.index >= reader.owed_from(place.term)
+        return reader.start <= place
 
     def _events(self) -> Iterator[Event]:
         for writer in self.writers.values():

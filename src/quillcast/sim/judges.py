@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from quillcast.core.trace import Admitted, Dropped
 from quillcast.protocol.peer import Peer
 from quillcast.sim import holdings
-from quillcast.sim.applications import Event, Reader, Told, Writer
+from quillcast.sim.applications import Event, Reader, Told, Writer, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S, Leases
 from quillcast.sim.observed import Observed
 from quillcast.sim.scenario import TopicPlan
@@ -76,7 +76,10 @@ class Judges:
         """Whether its subscription began under another root so recently that the two roots need not have met."""
         assert reader.started_at is not None
         assert reader.start is not None
-        return written - reader.started_at < MEET_S and reader.start.term != writer.publisher.term
+        term = writer.publisher.term
+        if term.of_source:  # the root under which it publishes is not the one that numbers its events
+            term = peer_of(writer.host).scribe.trees[self.run.topics[writer.topic]].term
+        return written - reader.started_at < MEET_S and reader.start.term != term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
         """Whether a budget ran out since the reader was up to date, or shortly before: then its lease is cut first.

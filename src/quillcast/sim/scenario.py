@@ -100,6 +100,7 @@ class TopicPlan(Part, frozen=True):
     delivery: str = "reliable"
     order: str = "publisher"
     slow: str = "cut"
+    admission: str = "root"
     writers: list[Writing] = []
     readers: list[Reading] = []
     publishers: list[int] = []
@@ -135,6 +136,11 @@ class Scenario(Part, frozen=True):
     """Invariants of a peer are checked after this many of its steps."""
     marks: list[str] = []
     """Marks that must appear, otherwise the scenario did not test its purpose."""
+
+    def by_sources(self) -> "Scenario":
+        """The same with topics whose events are numbered by their sources, which nobody is excluded from."""
+        topics = [msgspec.structs.replace(plan, admission="source", publishers=[]) for plan in self.topics]
+        return msgspec.structs.replace(self, name=f"{self.name}, numbered by sources", topics=topics, marks=[])
 
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""

@@ -214,7 +214,7 @@ class Simulation(Observed):
         self._start(machine)
 
     def _create(self, host: SimHost, plan: TopicPlan) -> None:
-        settings = Settings(delivery=plan.delivery, order=plan.order, slow=plan.slow)
+        settings = Settings(delivery=plan.delivery, order=plan.order, slow=plan.slow, admission=plan.admission)
         access = tuple(_credentials(number).may_publish() for number in plan.publishers)
         if settings != Settings() or access:
             own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if access else None

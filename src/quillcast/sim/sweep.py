@@ -37,9 +37,15 @@ class Plan(NamedTuple):
     file: Path | None = None
     peers_max: int = PEERS_MAX
     hard: bool = False
+    sources: bool = False
+    """Do sources number the events of all topics?"""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
+        scenario = self._drawn(seed)
+        return scenario.by_sources() if self.sources else scenario
+
+    def _drawn(self, seed: int) -> Scenario:
         if self.file is not None:
             return load(self.file)
         return hard(seed) if self.hard else drawn(seed, self.peers_max)

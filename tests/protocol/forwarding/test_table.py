@@ -240,7 +240,7 @@ def test_terms_that_live_side_by_side_are_numbered_forwarded_and_repaired_each_b
     first, second = flow.live(FIRST), flow.live(SECOND)
     assert first is not None
     assert second is not None
-    assert (first.frontier, second.frontier, flow.term) == (3, 3, SECOND)
+    assert (first.frontier, second.frontier, flow.term) == (3, 3, FIRST)
     assert [bundle.envelope.term for bundle in flow.holding(FIRST, [(1, 2)])] == [FIRST]
     assert flow.verdict(SECOND, [(2, 4)]).missing == [(3, 4)]
     table.check()
@@ -304,6 +304,35 @@ def test_a_live_term_is_not_an_ended_one_and_begins_once() -> None:
     assert FIRST not in flow.forgotten
     with pytest.raises(ValueError, match="goes on already"):
         flow.begin_beside(FIRST, 0)
+
+
+def test_a_term_that_is_over_leaves_nothing_behind_but_where_it_ended() -> None:
+    table, flow, _ = two_live_terms()
+    flow.conclude(SECOND, 3)
+    assert [bundle.envelope.term for bundle in flow.log.bundles()] == [FIRST] * 3
+    assert (flow.live(SECOND), flow.forgotten) == (None, {SECOND: 3})
+    assert not table.move(flow, down(SECOND, 3, block(PAULA, 3))), "it is over"
+    assert flow.verdict(SECOND, [(0, 3)]).released == [(0, 3)]
+    table.check()
+
+
+def test_a_source_s_stream_comes_from_where_its_last_new_bundle_came_from() -> None:
+    table, listener, _ = listening()
+    flow = table.flows[WEATHER]
+    flow.begin_beside(SECOND, 0)
+    table.arrive(PAULS, down(SECOND, 0, block(PAULA, 0)))
+    table.arrive(CAROL, down(SECOND, 0, block(PAULA, 0)))
+    assert flow.others[SECOND].via == PAULS.node_id, "a repeat says nothing"
+    table.arrive(CAROL, down(SECOND, 1, block(PAULA, 1)))
+    assert flow.others[SECOND].via == CAROL.node_id
+    assert "moved" in [what for what, *_ in listener.heard]
+
+
+def test_a_channel_to_a_neighbour_that_has_some_of_each_term_begins_with_what_it_lacks() -> None:
+    _, flow, _ = two_live_terms()
+    assert flow.first_beyond({FIRST: 2, SECOND: 1}) == 3
+    assert flow.first_beyond({FIRST: 3, SECOND: 3}) == flow.log.end
+    assert flow.first_beyond({}) == 0
 
 
 def test_what_stalls_in_one_live_term_makes_nothing_of_the_other_stay() -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import Kind, Term
+from quillcast.core.envelope import OF_SOURCES, Kind, Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
-from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.forwarding.stream import Held, SourceStream
 from quillcast.protocol.reliability.group import Group, Member
-from quillcast.protocol.reliability.messages import Fetch, Unavailable
+from quillcast.protocol.reliability.messages import Fetch, FetchFromSource, Unavailable
 from quillcast.protocol.reliability.recovery import Look, Recovery, RecoveryTimes
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
 
@@ -24,7 +24,8 @@ class Circle:
         self.flow = Flow(WEATHER, Budget(1 << 20))
         self.flow.begin(FIRST, 0, until=60.0)
         self.end, self.root = 0, None
-        self.upstream: Contact | None = BOB
+        self.above: Contact | None = BOB
+        self.last_word = self.mine = False
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
 
     def known_end(self, term: Term) -> int:
@@ -36,7 +37,16 @@ class Circle:
     def may_be_late(self, within_s: float) -> bool:
         return False
 
-    def sources(self) -> list[Contact]:
+    def upstream(self, term: Term) -> Contact | None:
+        return self.above
+
+    def is_source(self, term: Term) -> bool:
+        return self.mine
+
+    def decides(self, term: Term) -> bool:
+        return self.last_word
+
+    def sources(self, term: Term) -> list[Contact]:
         return list(self.held)
 
     def past_sources(self) -> list[Contact]:
@@ -151,3 +161,58 @@ def test_a_gap_in_any_live_term_is_requested() -> None:
         flow.move(down(FIRST, index, block(PAUL, index)), stream)
     world.look()
     assert world.asked == [(BOB, [(1, 5)])]
+
+
+# ---- terms of sources
+
+PAULS = Contact(b"s" * 16, "127.0.0.1:4")
+THEIRS = Term(OF_SOURCES + 1, PAULS.node_id)
+
+
+def missing_of_a_source(world: World) -> SourceStream:
+    """This peer misses an event of a source's stream, and has the next."""
+    flow = world.circle.flow
+    stream = flow.begin_beside(THEIRS, 0)
+    flow.move(down(THEIRS, 1, block(PAUL, 1)), stream)
+    world.circle.end = 2
+    return stream
+
+
+def test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final() -> None:
+    world = World()
+    stream = missing_of_a_source(world)
+    world.look()
+    for member in (BOB, CAROL):
+        world.refuse(member, THEIRS, [(0, 1)], for_good=True)
+    assert (BOB, FetchFromSource(WEATHER, THEIRS, [(0, 1)], world.host.contact)) in world.host.sent
+    world.look(times=int(TIMES.give_up_s / TIMES.gap_s) + 2)
+    assert stream.frontier == 0, "the source may have it, and has not answered"
+    world.dispatch.message(PAULS, Unavailable(WEATHER, THEIRS, [(0, 1)], ((0, 1),), final=True))
+    assert (world.groups.given_up, stream.frontier) == (1, 2)
+
+
+def test_a_question_to_a_source_is_passed_on_in_its_direction_and_answered_there() -> None:
+    world = World()
+    missing_of_a_source(world)
+    question = FetchFromSource(WEATHER, THEIRS, [(0, 2)], CAROL)
+    world.dispatch.message(CAROL, question)
+    assert world.host.sent == [(BOB, question)]
+    world.dispatch.message(BOB, question)
+    assert len(world.host.sent) == 1, "it does not go back"
+    world.circle.mine = True
+    world.dispatch.message(BOB, question)
+    assert [to for to, _ in world.host.carried] == [CAROL]
+    assert world.host.sent[1:] == [(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], final=True))]
+
+
+def test_a_root_gives_up_after_a_lease_what_nobody_has_of_a_source_that_is_gone() -> None:
+    world = World()
+    stream = missing_of_a_source(world)
+    world.circle.above, world.circle.last_word = None, True
+    world.look()
+    for member in (BOB, CAROL):
+        world.refuse(member, THEIRS, [(0, 1)])
+    world.look(times=int(TIMES.lease_s / TIMES.gap_s) - 1)
+    assert stream.frontier == 0
+    world.look(times=8)
+    assert (world.groups.given_up, stream.frontier) == (1, 2)

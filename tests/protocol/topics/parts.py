@@ -46,6 +46,7 @@ from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -177,36 +178,44 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
+    def source_streams(self) -> SourceStreams:
+        return SourceStreams(self.host, CONFIG, self.streams, self.replica_set, self.reports, self.due)
+
+    @cached_property
     def progress(self) -> Progress:
         return Progress(
             self.host, CONFIG, self.trees, self.streams, self.placement, self.replica_set, self.flow_control,
-            self.reports, self.due, self.dispatch, self.ordered.append,
+            self.reports, self.due, self.source_streams, self.dispatch, self.ordered.append,
         )  # fmt: skip
 
     @cached_property
     def arrivals(self) -> Arrivals:
-        return Arrivals(self.host, self.trees, self.terms, self.progress, self.flow_control, self.ordered.append)
+        return Arrivals(
+            self.host, self.trees, self.terms, self.source_streams, self.progress, self.flow_control,
+            self.ordered.append,
+        )  # fmt: skip
 
     @cached_property
     def subscribing(self) -> Subscribing:
         return Subscribing(
-            self.host, self.known, self.open_trees, self.reports, self.progress, self.dispatch, self.ordered.append
+            self.host, self.known, self.open_trees, self.reports, self.source_streams, self.progress, self.dispatch,
+            self.ordered.append,
         )  # fmt: skip
 
     @cached_property
     def children(self) -> ChildrenTables:
         return ChildrenTables(
             self.host, CONFIG, self.neighbours, self.streams, self.known, self.open_trees, self.terms, self.placement,
-            self.reports, self.progress, self.answers, self.handlers, self.successors, self.dispatch,
-            self.ordered.append,
+            self.reports, self.source_streams, self.progress, self.answers, self.handlers, self.successors,
+            self.dispatch, self.ordered.append,
         )  # fmt: skip
 
     @cached_property
     def membership(self) -> TreeMembership:
         return TreeMembership(
             self.host, CONFIG, self.ring, self.neighbours, self.streams, self.known, self.open_trees, self.terms,
-            self.children, self.subscribing, self.reports, self.progress, self.due, self.handlers, self.dispatch,
-            self.ordered.append,
+            self.children, self.subscribing, self.reports, self.source_streams, self.progress, self.due,
+            self.handlers, self.dispatch, self.ordered.append,
         )  # fmt: skip
 
     @cached_property
@@ -261,8 +270,9 @@ class Parts:
     @cached_property
     def publishing(self) -> Publishing:
         return Publishing(
-            self.host, CONFIG, self.ring, self.neighbours, self.known, self.trees, self.publishers, self.intake,
-            self.flow_control, self.changes, self.due, self.forgetting, self.dispatch,
+            self.host, CONFIG, self.ring, self.neighbours, self.known, self.open_trees, self.publishers, self.intake,
+            self.flow_control, self.source_streams, self.changes, self.due, self.forgetting, self.dispatch,
+            self.ordered.append,
         )  # fmt: skip
 
     @cached_property
@@ -280,8 +290,8 @@ class Parts:
     def housekeeping(self) -> Housekeeping:
         return Housekeeping(
             self.host, CONFIG, self.open_trees, self.due, self.membership, self.children, self.rendezvous,
-            self.admissions, self.publishing, self.changes, self.flow_control, self.reports, self.dispatch,
-            self.ordered.append,
+            self.admissions, self.publishing, self.changes, self.flow_control, self.source_streams, self.reports,
+            self.dispatch, self.ordered.append,
         )  # fmt: skip
 
     @cached_property

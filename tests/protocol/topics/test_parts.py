@@ -35,6 +35,7 @@ from quillcast.protocol.topics.messages import (
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.intake import Acknowledge, Seal
 from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.admitter import Admission
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.due import HousekeepingDue
 from quillcast.protocol.topics.state.effects import (
@@ -57,7 +58,6 @@ from quillcast.protocol.topics.state.link_reports import ChildReport, ParentRepo
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.reports import ReportDue
 from quillcast.protocol.topics.state.ring import Answers
-from quillcast.protocol.topics.state.root import Admission
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
@@ -238,7 +238,7 @@ def test_the_peer_that_a_term_was_transferred_to_discards_only_what_is_stable(wo
     tree.root, tree.inherited = None, Position(tree.term, 3)
     fill(world, tree)
     tree.flow.current.stable = 1
-    tree.shed(0.0, 0)
+    tree.shed(0.0, 0, tree.term)
     assert tree.flow.earliest == 1
 
 

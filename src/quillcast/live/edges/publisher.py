@@ -15,7 +15,7 @@ from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable,
 from quillcast.core.ranges import RangeSet
 from quillcast.live import arguments
 from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
-from quillcast.live.edges.holdups import HoldUps
+from quillcast.live.edges.holdups import HoldUps, is_one_too_many
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX
@@ -287,6 +287,11 @@ class Publisher:
                 raise
             if self._batcher.limit > 0:
                 raise await self._no_room(timeout_s) from problem
+            if is_one_too_many(self._peer, self._batcher.inner):
+                raise NotAdmitted(
+                    f"nothing was published within {timeout_s:g} s: {self.topic!r} has as many sources as it may have "
+                    "(streams_max), and waits for one to end"
+                ) from problem
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
             ) from problem

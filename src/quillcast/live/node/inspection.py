@@ -106,7 +106,7 @@ class Inspector:
         since, before = self._before
         if now - since < RATE_S_MIN:
             return
-        frontiers = {topic: flow.frontier for topic, flow in self._peer.table.flows.items()}
+        frontiers = {topic: tree.total for topic, tree in self._peer.scribe.trees.items()}
         self._rates = {
             topic: max(0, frontier - before.get(topic, 0)) / (now - since) for topic, frontier in frontiers.items()
         }

@@ -236,7 +236,7 @@ class Node:
             subscribers: principals that may subscribe besides the owner; if empty, everybody may.
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
-                `event_bytes_max`, `partition` ("go_on", "wait").
+                `event_bytes_max`, `partition` ("go_on", "wait"), `admission` ("root", "source").
 
         Raises `LocalError` for an unknown setting, `TopicExists` if the topic exists with other settings, `NotJoined`.
         """

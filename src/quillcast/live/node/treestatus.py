@@ -66,6 +66,8 @@ def _peer(topic: str, node: bytes, address: str | None, branch: Branch, root: Br
         term=term_shown(branch.term),
         frontier=branch.frontier,
         lags=tuple(subscriber_lag(topic, node, each, _end_for(branch, each, root)) for each in branch.readers),
+        streams=branch.streams,
+        source=branch.source,
     )
 
 

@@ -63,6 +63,11 @@ class Edge(Sink):
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
         self.losses: LossReports | None = None  # losses that the subscriber has not been told of yet
 
+    @property
+    def one_term(self) -> bool:
+        """Are a publisher's events all in one term, that of its source?"""
+        return self.ordered and not self.readmits
+
     def room(self) -> int:
         return self.subscriber.room()
 
@@ -457,7 +462,12 @@ class Edge(Sink):
         return cursor.lost.contiguous_from(expected) if cursor.lost else expected
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
-        """May missing events between two of a publisher's in a term have been at its doubted positions?"""
+        """May missing events between two of a publisher's in a term have been at its doubted positions?
+
+        If they are in no other term, they were at positions that were reported lost.
+        """
+        if self.one_term:
+            return True
         if self.doubts is None or cursor.term is None or cursor.awaited.within(first, last):
             return False
         return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
@@ -518,7 +528,7 @@ class Edge(Sink):
         term that is not owed. This may be if the publisher's first event here is of that term, or if those reported
         lost are of earlier terms alone.
         """
-        if not cursor.before or cursor.began is None or cursor.owed_from is None:
+        if not cursor.before or cursor.began is None or cursor.owed_from is None or self.one_term:
             return []
         if cursor.began[0] == self.owed_in_part:
             return []

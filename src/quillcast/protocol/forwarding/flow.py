@@ -2,10 +2,10 @@
 
 A flow has one live stream per term that goes on, and remembers those that have ended. A control plane begins and ends
 them, opens and closes channels, and says what may be discarded. Where a method takes no term, it means the current
-one: the one that began last.
+one: that of the topic's root. The others are those of sources that number their own events.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -17,7 +17,7 @@ from quillcast.core.ranges import Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.ledger import RUNS_MAX, Gone, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
-from quillcast.protocol.forwarding.stream import EndedStream, Held, Stream
+from quillcast.protocol.forwarding.stream import EndedStream, Held, SourceStream, Stream
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
 FORGOTTEN_MAX = 256  # ended terms that were discarded for good; a guess: more than neighbours may report
@@ -48,7 +48,7 @@ class Flow:
         self.topic = topic
         self.keeps = keeps
         self.current = Stream(NO_TERM)
-        self.others: tuple[Stream, ...] = ()  # other live streams
+        self.others: dict[Term, SourceStream] = EMPTY  # other live streams
         self.past: dict[Term, EndedStream] = EMPTY
         self.forgotten: dict[Term, int] = EMPTY  # ended terms that were discarded, and how far they went
         self.log = budget.empty
@@ -77,35 +77,56 @@ class Flow:
     @property
     def earliest(self) -> int:
         """The first index of the current term from which everything is kept, or in transit."""
-        oldest = next(self.log.of(self.term), None)
-        return min(oldest.envelope.first, self.frontier) if oldest is not None else self.frontier
+        return self.kept_from(self.term)
+
+    def kept_from(self, term: Term) -> int:
+        """The first index of a live term from which everything is kept, or in transit."""
+        oldest, frontier = next(self.log.of(term), None), self.front(term) or 0
+        return min(oldest.envelope.first, frontier) if oldest is not None else frontier
 
     def live_terms(self) -> tuple[Term, ...]:
         """The terms that go on, the current one last."""
-        return (*(stream.term for stream in self.others), self.term)
+        return (*self.others, self.term)
+
+    def live_streams(self) -> tuple[Stream, ...]:
+        """The streams that go on, the current one last."""
+        return (*self.others.values(), self.current)
 
     def live(self, term: Term) -> Stream | None:
         """The stream of a term that goes on."""
         if term == self.current.term:
             return self.current
-        return next((stream for stream in self.others if stream.term == term), None)
+        return self.others.get(term)
 
     def _stream(self, term: Term) -> Stream | None:
         return self.live(term) or self.past.get(term)
+
+    def stable_below(self, term: Term) -> int:
+        """The index of a live term below which its root declared it stable."""
+        stream = self.live(term)
+        return stream.stable if stream is not None else 0
 
     def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
         """A new term follows the current one, which went up to `known_end` and is kept until `until`."""
         if self.begun:
             self.end(self.term, until, known_end)
-        self.begin_beside(term, start)
+        self.current = Stream(term, start)
 
-    def begin_beside(self, term: Term, start: int) -> None:
-        """A new term begins, and those that are live go on."""
+    def begin_beside(self, term: Term, start: int) -> SourceStream:
+        """Another term begins beside the current one, which goes on."""
         if self.live(term) is not None:
             raise ValueError(f"{term} goes on already")
-        if self.begun:
-            self.others = (*self.others, self.current)
-        self.current = Stream(term, start)
+        self.others = self.others or {}
+        self.others[term] = stream = SourceStream(term, start)
+        return stream
+
+    def conclude(self, term: Term, end: int) -> None:
+        """A term beside the current one is over: nobody needs anything of it any more. It went up to `end`."""
+        stream = self.others[term]
+        self.release(max(end, stream.seen.end), term=term)
+        del self.others[term]
+        self.others = self.others or EMPTY
+        self._note_forgotten(term, end)
 
     def end(self, term: Term, until: float, known_end: int = 0) -> None:
         """A live term ends, which went up to `known_end`. What is kept of it stays until `until`."""
@@ -120,8 +141,11 @@ class Flow:
         self._note_past(EndedStream.of(stream, max(stream.start, known_end), bundles, until))
         self.settle(term, stream.stable)
         self.log.budget.used_bytes += sum(bundle.size for bundle in bundles)  # they stay in memory
-        live = [each for each in (*self.others, self.current) if each is not stream] or [Stream(NO_TERM)]
-        self.others, self.current = tuple(live[:-1]), live[-1]
+        if stream is self.current:
+            self.current = Stream(NO_TERM)
+        else:
+            del self.others[term]
+            self.others = self.others or EMPTY
 
     def may_recall(self, term: Term, end: int) -> bool:
         """Is this an ended term that was not discarded already, as far as it went?"""
@@ -166,8 +190,11 @@ class Flow:
     def forget(self, term: Term) -> None:
         """Discard an ended term for good."""
         self.discard_past(term)
+        self._note_forgotten(term, self.past.pop(term).end)
+
+    def _note_forgotten(self, term: Term, end: int) -> None:
         self.forgotten = self.forgotten or {}
-        self.forgotten[term] = self.past.pop(term).end
+        self.forgotten[term] = end
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 
@@ -192,6 +219,12 @@ class Flow:
         return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
 
     # ---- the way of a bundle
+
+    def note_way(self, bundle: Bundle, sender: bytes) -> None:
+        """A bundle of a source came from a neighbour: from there its stream comes, unless this is a repeat."""
+        stream = self.others.get(bundle.envelope.term)
+        if stream is not None and not stream.seen.covers(bundle.envelope.first, bundle.last):
+            stream.via = sender
 
     def move(self, bundle: Bundle, stream: Stream) -> bool:
         """Send a bundle of a live term to every channel, each at its own pace. False for a repeat.
@@ -250,6 +283,13 @@ class Flow:
         """The serial at which a channel starts that needs the current term from an index on."""
         return self.log.first_over(self.term, index)
 
+    def first_beyond(self, frontiers: Mapping[Term, int]) -> int:
+        """The serial at which a channel starts that needs each term from an index on, and other terms whole."""
+        for serial, bundle in self.log.entries():
+            if bundle.last > frontiers.get(bundle.envelope.term, 0):
+                return serial
+        return self.log.end
+
     # ---- what is discarded
 
     def discard_all(self) -> int:
@@ -275,10 +315,10 @@ class Flow:
             return 0
         stream.note_gone(bundle for _, bundle in gone)
         for channel in self.channels:
-            if channel.cursor <= gone[-1][0]:
-                missed = [bundle for serial, bundle in gone if serial >= channel.cursor]
-                channel.cursor = max(channel.cursor, log.base)
-                channel.pass_over(stream.term, missed)
+            first = channel.cursor
+            channel.cursor = max(first, log.base)  # past what other terms discarded before, too
+            if first <= gone[-1][0]:
+                channel.pass_over(stream.term, [bundle for serial, bundle in gone if serial >= first])
         return before - log.size_bytes
 
     def discard_past(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
@@ -377,7 +417,9 @@ class Flow:
 
     def later_runs(self, term: Term) -> list[Run]:
         """The runs of events that later terms hold or held: events admitted again are not lost with an earlier term."""
-        later = [other for other in (*self.past, *(each.term for each in self.others), self.term) if other > term]
+        if term.of_source:
+            return []  # what a source numbered, nobody admits again
+        later = [other for other in (*self.past, *self.others, self.term) if other > term]
         return [run for other in later for run in self.runs(other, _ALL)]
 
     def may_be_readmitted(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
@@ -434,7 +476,7 @@ class Flow:
         for past in self.past.values():
             ranges = [(bundle.envelope.first, bundle.last) for bundle in past.bundles]
             assert len(ranges) == len({*ranges}), f"a bundle is kept twice: {ranges}"
-        for stream in (self.current, *self.others):
+        for stream in self.live_streams():
             stream.seen.check()
             held = RangeSet((b.envelope.first, b.last) for b in self.log.of(stream.term))
             assert all(stream.seen.covers(first, last) for first, last in held)

@@ -1,6 +1,6 @@
 """The buffer of one flow: the bundles of its live terms in order of arrival, kept until they are stable."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
@@ -59,6 +59,10 @@ class Log:
     def after(self, serial: int) -> Iterator[Bundle]:
         """The kept bundles from a serial on, in order of arrival."""
         return (bundle for at, bundle in self._bundles.items() if at >= serial)
+
+    def entries(self) -> Iterable[tuple[int, Bundle]]:
+        """The kept bundles with their serials, in order of arrival."""
+        return self._bundles.items()
 
     def of(self, term: Term) -> Iterator[Bundle]:
         """The kept bundles of a term, in order of arrival."""

@@ -1,4 +1,4 @@
-"""A stream: the events of one term of one topic, numbered by one root. A peer knows which of its ranges arrived."""
+"""A stream: the events of one term of one topic, numbered by one root or source. A peer knows what of it arrived."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
     """A term that goes on. Its bundles are in the flow's log.
 
     `start` is the first index that this peer is responsible for. `seen` holds the indexes that arrived or were given
-    up. `stable` is the index below which all leases are served, as declared by the term's root (0 until then). The
+    up. `stable` is the index below which all leases are served, as declared by the topic's root (0 until then). The
     `ledger` tells which events were in discarded bundles.
     """
 
@@ -58,6 +58,12 @@ class Stream(msgspec.Struct, gc=False, eq=False):
             self.ledger = Ledger()
         for run in runs:
             self.ledger.add(run)
+
+
+class SourceStream(Stream, gc=False, eq=False):
+    """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there."""
+
+    via: bytes = b""
 
 
 class EndedStream(Stream, gc=False, eq=False, kw_only=True):

@@ -81,6 +81,8 @@ class ForwardingTable:
             self.host.release(sender.node_id, bundle.size)
             self._drop(bundle, "no_flow")
             return
+        if flow.others and envelope.kind is not REPAIR:
+            flow.note_way(bundle, sender.node_id)
         front = flow.front(envelope.term) if envelope.kind is REPAIR else None
         fills_front = front is not None and envelope.first <= front < bundle.last
         if not self.move(flow, bundle):

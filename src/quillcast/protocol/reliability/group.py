@@ -30,9 +30,19 @@ class Group(Protocol):
         """How far a live term is known to have gone, even if its events never came here."""
         ...
 
-    @property
-    def upstream(self) -> Contact | None:
-        """The member that passes the current term on to this peer. What it released is not coming any more."""
+    def upstream(self, term: Term) -> Contact | None:
+        """The member that passes a live term on to this peer. What it released is not coming any more.
+
+        For the term of a source, the member in its direction. It keeps copies only, so that the source is asked, too.
+        """
+        ...
+
+    def is_source(self, term: Term) -> bool:
+        """Does this peer itself number the events of a term?"""
+        ...
+
+    def decides(self, term: Term) -> bool:
+        """Does this peer itself give up what no member has of a live term, as nobody is upstream of it?"""
         ...
 
     @property
@@ -48,8 +58,8 @@ class Group(Protocol):
         """The neighbours: upstream first."""
         ...
 
-    def sources(self) -> list[Contact]:
-        """The peers to ask for events of the current term, in this order."""
+    def sources(self, term: Term) -> list[Contact]:
+        """The peers to ask for events of a live term, in this order."""
         ...
 
     def past_sources(self) -> list[Contact]:

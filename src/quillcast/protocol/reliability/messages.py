@@ -25,6 +25,8 @@ class Unavailable(Message, frozen=True, tag=71):
     released: tuple[Range, ...] = ()
     runs: tuple[Run, ...] = ()
     """The runs of events at these indexes, as far as the sender knows them."""
+    final: bool = False
+    """The sender numbers the term's events itself, or speaks for a source that is gone."""
 
 
 class FetchFromRoot(Message, frozen=True, tag=72):
@@ -36,4 +38,13 @@ class FetchFromRoot(Message, frozen=True, tag=72):
     asker: Contact
 
 
-MESSAGES: tuple[type[Message], ...] = (Fetch, Unavailable, FetchFromRoot)
+class FetchFromSource(Message, frozen=True, tag=73):
+    """Pass this on towards the source of the term: it answers `asker`, or the root does if the source is gone."""
+
+    topic: WireId
+    term: Term
+    ranges: list[Range]
+    asker: Contact
+
+
+MESSAGES: tuple[type[Message], ...] = (Fetch, Unavailable, FetchFromRoot, FetchFromSource)

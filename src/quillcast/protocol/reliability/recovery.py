@@ -26,10 +26,12 @@ from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.gaps import Gap
 from quillcast.protocol.reliability.group import Group, Groups
-from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, Unavailable
+from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
 
 ROOT = b"root"
 """Stands for the root among the sources. The overlay finds it."""
+SOURCE = b"source"
+"""Stands for the source that numbers a term's events. The group's members pass questions on to it."""
 
 
 class Look(Timer, frozen=True):
@@ -59,6 +61,7 @@ class Recovery:
         self.sent_without_credit: dict[bytes, int] = {}  # by peer: the room left after the last time
         dispatch.on_message(Fetch, self._asked)
         dispatch.on_message(Unavailable, self._refused)
+        dispatch.on_message(FetchFromSource, self._for_source)
         dispatch.on_routed(FetchFromRoot, self._routed)
         dispatch.on_timer(Look, self._look)
 
@@ -109,18 +112,24 @@ class Recovery:
 
     def _fill_present(self, group: Group, term: Term, gap: Gap) -> None:
         """Request what was already missing at the last check, from one source after another, or give it up."""
-        flow, upstream = group.flow, group.upstream
+        flow, upstream = group.flow, group.upstream(term)
         missing = intersection(gap.confirmed, self._missing(group, term))
-        if not missing or upstream is None:
+        if not missing or (upstream is None and not group.decides(term)):
             return
-        sources = group.sources()
-        gap.ask_among([*(contact.node_id for contact in sources), *([ROOT] if group.root is not None else [])])
+        sources = group.sources(term)
+        last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
+        gap.ask_among([*(contact.node_id for contact in sources), *last])
         for contact in sources:
             self._ask(contact, flow.topic, term, gap.to_ask(contact.node_id, missing, self.host.now()))
         if ROOT in gap.sources:
             self._ask_root(group, term, gap.to_ask(ROOT, missing, self.host.now()))
-        final = intersection(missing, gap.sources[upstream.node_id].released)
-        gone = gap.nobody_has(final, self.host.now(), 0.0, self.times.give_up_s)
+        if upstream is not None:
+            self._ask_source(upstream, flow.topic, term, gap, missing)
+            authority = SOURCE if term.of_source else upstream.node_id
+            final, for_s = intersection(missing, gap.sources[authority].released), 0.0
+        else:
+            final, for_s = missing, self.times.lease_s
+        gone = gap.nobody_has(final, self.host.now(), for_s, self.times.give_up_s)
         self._give_up(group, term, gap, gone)
         self._press(group, term, gap, sources)
 
@@ -128,6 +137,12 @@ class Recovery:
         if ranges:
             self.host.trace(Mark("asked_root"))
             self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, self.host.contact))
+
+    def _ask_source(self, upstream: Contact, topic: bytes, term: Term, gap: Gap, missing: list[Range]) -> None:
+        """Ask the source itself for what its neighbours discarded: it has what is not stable."""
+        if SOURCE in gap.sources and (ranges := gap.to_ask(SOURCE, missing, self.host.now())):
+            self.host.trace(Mark("asked_source"))
+            self.host.send(upstream, FetchFromSource(topic, term, ranges, self.host.contact))
 
     def _give_up(self, group: Group, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
@@ -235,6 +250,17 @@ class Recovery:
         """This peer, as the root, is asked by a peer whose neighbours do not have what it misses."""
         self._answer(message.asker, message.topic, message.term, message.ranges)
 
+    def _for_source(self, sender: Contact, message: FetchFromSource) -> None:
+        """A question to the source of a term: pass it on, or answer."""
+        group = self.groups.find(message.topic)
+        if group is None:
+            return  # it will be asked again
+        onwards = None if group.is_source(message.term) else group.upstream(message.term)
+        if onwards is None:
+            self._answer(message.asker, message.topic, message.term, message.ranges, final=True)
+        elif onwards.node_id != sender.node_id:
+            self.host.send(onwards, message)
+
     def _refused(self, sender: Contact, message: Unavailable) -> None:
         """A source does not have what it was asked for: ask the next one at once."""
         group, gap = self.groups.find(message.topic), self.gaps.get((message.topic, message.term))
@@ -242,11 +268,15 @@ class Recovery:
             return
         group.flow.learn_runs(message.term, message.runs)
         gap.refused(sender.node_id, message.ranges, message.released)
+        if message.final:
+            gap.refused(SOURCE, message.ranges, message.released)
         if group.root == sender.node_id:
             gap.refused(ROOT, message.ranges, message.released)
         self._fill(group, message.term, gap)
 
-    def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range], *, due: bool = False) -> None:
+    def _answer(
+        self, to: Contact, topic: bytes, term: Term, ranges: list[Range], *, due: bool = False, final: bool = False
+    ) -> None:
         group = self.groups.find(topic)
         if group is None:
             self.host.send(to, Unavailable(topic, term, ranges))
@@ -261,7 +291,7 @@ class Recovery:
         if released or missing:
             absent = RangeSet([*released, *missing]).ranges()
             runs = tuple(group.flow.runs(term, absent))
-            self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs))
+            self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final))
         if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)
 

@@ -9,13 +9,14 @@ from quillcast.core.errors import LocalError, UnknownTopic, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
 from quillcast.core.interning import interned
 from quillcast.core.messages import Number
-from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_signed, refusal
+from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_restricted, is_signed, refusal
 
 CHOICES = {
     "delivery": ("best_effort", "reliable"),
     "order": ("publisher", "none"),
     "slow": ("cut", "wait"),
     "partition": ("go_on", "wait"),
+    "admission": ("root", "source"),
 }
 CHANGEABLE = ("slow", "event_bytes_max")
 """Settings that can change while events flow."""
@@ -33,7 +34,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     `delivery` is best_effort or reliable, `order` is publisher or none, `slow` says what happens to a subscriber that
     cannot keep up: cut (it is told what it lost) or wait (publishers are paced while it holds a lease).
     `event_bytes_max` bounds one event's payload. `partition` is what a root does that cannot reach most replicas: go_on
-    (its acknowledgements say `partitioned`) or wait (it acknowledges nothing).
+    (its acknowledgements say `partitioned`) or wait (it acknowledges nothing). `admission` says who numbers the events:
+    the root, or each publishing peer its own (source).
     """
 
     delivery: str = "reliable"
@@ -41,11 +43,17 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     slow: str = "cut"
     event_bytes_max: int = 1 << 20
     partition: str = "go_on"
+    admission: str = "root"
 
     @property
     def reliable(self) -> bool:
         """Is every subscriber owed every event?"""
         return self.delivery == "reliable"
+
+    @property
+    def by_source(self) -> bool:
+        """Does each publishing peer number its own events?"""
+        return self.admission == "source"
 
     def validate(self) -> None:
         """Raise `LocalError` for a choice that does not exist, naming those that do."""
@@ -87,6 +95,14 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if not self.owner_key:
             return not self.access
         return len(self.access) <= ENTRIES_MAX and is_signed(self.owner_key, self.signature, self.statement)
+
+    def check(self) -> None:
+        """Raise `LocalError` for choices that do not go together yet."""
+        if self.settings.by_source and is_restricted(self.access, "publish"):
+            raise LocalError(
+                "a topic with admission = 'source' cannot limit who publishes yet: leave out its publishers, or use "
+                "admission = 'root'"
+            )
 
     def refusal(self, right: str, who: str) -> str | None:
         """The rule by which a principal does not have a right (publish, subscribe) in this topic; None: it has it."""

@@ -11,6 +11,7 @@ from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.source_streams import SourceStreams, known_end
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -18,15 +19,23 @@ from quillcast.protocol.topics.state.tree import Tree
 class TreeGroup:
     """The neighbours of a peer in one topic's tree (`reliability.group.Group`)."""
 
-    def __init__(self, tree: Tree, me: bytes, neighbours: Neighbours, held_back: HeldBack) -> None:
+    def __init__(
+        self, tree: Tree, me: bytes, neighbours: Neighbours, held_back: HeldBack, source_streams: SourceStreams
+    ) -> None:
         self.tree, self.flow, self.me, self.neighbours, self.held_back = tree, tree.flow, me, neighbours, held_back
+        self.source_streams = source_streams
 
     def known_end(self, term: Term) -> int:
-        return self.tree.known_end if term == self.tree.term else 0
+        return known_end(self.tree, term) if term.of_source else self.tree.known_end
 
-    @property
-    def upstream(self) -> Contact | None:
-        return self.tree.parent
+    def upstream(self, term: Term) -> Contact | None:
+        return self.source_streams.towards(self.tree, term) if term.of_source else self.tree.parent
+
+    def is_source(self, term: Term) -> bool:
+        return term in self.tree.sources.mine
+
+    def decides(self, term: Term) -> bool:
+        return term.of_source and self.source_streams.ends_here(self.tree, term)
 
     @property
     def root(self) -> bytes | None:
@@ -41,12 +50,12 @@ class TreeGroup:
         for child in self.tree.children.values():
             yield Member(child.contact, child.held)
 
-    def sources(self) -> list[Contact]:
-        """The parent, children that are ahead, then siblings or the grandparent."""
-        tree, frontier = self.tree, self.tree.frontier
-        sources = [tree.parent] if tree.parent is not None else []
-        ahead = (c for c in tree.children.values() if c.acknowledged_term == tree.term and c.frontier > frontier)
-        return self._with_fallbacks([*sources, *(child.contact for child in ahead)])
+    def sources(self, term: Term) -> list[Contact]:
+        """Who is upstream, the parent, children that are ahead, then siblings or the grandparent."""
+        tree, frontier = self.tree, self.flow.front(term) or 0
+        ahead = (child.contact for child in tree.children.values() if child.reach(term) > frontier)
+        sources = dict.fromkeys((self.upstream(term), tree.parent, *ahead))
+        return self._with_fallbacks([contact for contact in sources if contact is not None])
 
     def past_sources(self) -> list[Contact]:
         return self._with_fallbacks(self.tree.neighbours())
@@ -62,14 +71,17 @@ class TreeGroups:
 
     def __init__(
         self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Ring, terms: Terms, reports: Reports,
-        flow_control: FlowControl, me: bytes,
+        flow_control: FlowControl, source_streams: SourceStreams, me: bytes,
     ) -> None:  # fmt: skip
         self.trees, self.neighbours, self.ring, self.me = trees, neighbours, ring, me
         self.terms, self.reports, self.flow_control = terms, reports, flow_control
+        self.source_streams = source_streams
 
     def find(self, topic: bytes) -> TreeGroup | None:
         tree = self.trees.get(topic)
-        return TreeGroup(tree, self.me, self.neighbours, self.reports.held_back) if tree is not None else None
+        if tree is None:
+            return None
+        return TreeGroup(tree, self.me, self.neighbours, self.reports.held_back, self.source_streams)
 
     def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
         tree = self.trees[group.flow.topic]
@@ -78,7 +90,9 @@ class TreeGroups:
             self.reports.touch(tree)
 
     def gave_up(self, group: Group) -> None:
-        self.reports.touch(self.trees[group.flow.topic])
+        tree = self.trees[group.flow.topic]
+        self.source_streams.touch(tree)
+        self.reports.touch(tree)
 
     def asked_for(self, group: Group, term: Term, ranges: list[Range], asker: bytes) -> bool:
         return self.trees[group.flow.topic].note_wanted(term, ranges, asker)

@@ -16,6 +16,7 @@ from quillcast.protocol.topics.state.due import DueTopics, HousekeepingDue
 from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
@@ -28,12 +29,14 @@ class Housekeeping:
     def __init__(
         self, host: Host, config: TopicConfig, trees: Trees, due: DueTopics, membership: TreeMembership,
         children: ChildrenTables, rendezvous: Rendezvous, admissions: Admissions, publishing: Publishing,
-        changes: SettingsChanges, flow_control: FlowControl, reports: Reports, dispatch: Dispatch, carry_out: CarryOut,
+        changes: SettingsChanges, flow_control: FlowControl, source_streams: SourceStreams, reports: Reports,
+        dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.due = host, config, trees, due
         self.membership, self.children, self.rendezvous = membership, children, rendezvous
         self.admissions, self.publishing, self.changes = admissions, publishing, changes
         self.flow_control, self.reports, self.carry_out = flow_control, reports, carry_out
+        self.source_streams = source_streams
         self.publishers_at = host.now()
         dispatch.on_alarm(HousekeepingDue, self.housekeep)
 
@@ -81,6 +84,7 @@ class Housekeeping:
         self._discard_past_terms(tree, now)
         if tree.root is not None and tree.root.stable < tree.root.index:
             self.reports.touch(tree)
+        self.source_streams.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)
         if tree.keeping_until is not None and tree.keeping_until <= now:

@@ -20,6 +20,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.tree import Tree
@@ -174,6 +175,8 @@ class Inspection:
             leases=tuple(lag.leases(tree, self.host.now())),
             events=lag.events(tree),
             descriptor=tree.descriptor if is_root else None,
+            streams=len(tree.flow.others),
+            source=tree.sources.own is not None,
         )
 
     def _name_laggards(self, message: Laggards) -> None:
@@ -186,18 +189,28 @@ class Inspection:
             return
         hold_s, blocked_topics = 0.0, tuple[str, ...]()
         if message.term == NO_TERM:
-            if tree.root is None:
-                return  # it is root no more, and so asks nobody
-            index = tree.root.place_of(message.publisher, message.sequence)
-            message = msgspec.structs.replace(message, term=tree.root.term, index=index)
+            if tree.admitter is None:
+                return  # it numbers the topic's events no more, and so asks nobody
+            index = tree.admitter.place_of(message.publisher, message.sequence)
+            message = msgspec.structs.replace(message, term=tree.admitter.term, index=index, up=True)
+        if message.up and tree.root is None:
+            if tree.parent is not None:
+                self.host.send(tree.parent, message)
+            if message.asker.node_id == self.host.me:  # the source itself does not hold it up
+                self._answer(
+                    message.asker, Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
+                )
+            return
+        if message.up and tree.root is not None:
+            message = msgspec.structs.replace(message, up=False)
             hold_s = max(0.0, tree.root.held_until - now)
             others = [topic for topic in self.blocked if topic != message.topic]
             blocked_topics = tuple(self.known.descriptors[topic].name for topic in others[:BLOCKED_TOPICS_MAX])
-        place = (message.term, message.index)
-        asked = [
-            child.contact for child in tree.children.values() if (child.acknowledged_term, child.acknowledged) < place
-        ]
-        behind = (tree.term, tree.frontier) < place
+        asked = [child.contact for child in tree.children.values() if _lacks(child, message)]
+        if message.term.of_source:
+            behind = (tree.flow.front(message.term) or 0) < message.index
+        else:
+            behind = (tree.term, tree.frontier) < (message.term, message.index)
         behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.subscriptions)
         departed = _orphaned_leases(tree, message, now)
         self._answer(
@@ -219,6 +232,15 @@ def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[by
     if tree.root is not None and tree.root.hold_until > now:
         gone = dict.fromkeys(tree.root.awaited, tree.root.hold_until - now)
     for lease in tree.orphaned_leases.values():
-        if lease.until > now and (lease.acknowledged_term, lease.acknowledged) < (message.term, message.index):
+        if lease.until > now and _lacks(lease, message):
             gone |= dict.fromkeys(lease.awaited, lease.until - now)
     return list(gone.items())
+
+
+def _lacks(holder: Child | OrphanedLease, message: Laggards) -> bool:
+    """Has it not acknowledged a position? A later term than that of the position says that it has."""
+    if message.term.of_source:
+        return (
+            not (isinstance(holder, Child) and holder.sends_only) and holder.needed_from(message.term) < message.index
+        )
+    return (holder.acknowledged_term, holder.acknowledged) < (message.term, message.index)

@@ -38,6 +38,12 @@ class Join(Message, frozen=True, tag=41):
     """The child left a parent, which may hold its lease: tell those above that it came."""
     again: bool = False
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    sends_only: bool = False
+    """The child publishes, and wants no events: forward none to it."""
+    streams: tuple[tuple[Term, Number, Number], ...] = ()
+    """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
+    ended: tuple[tuple[Term, Number], ...] = ()
+    """The streams that are over, as far as it remembers, and where they ended."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -54,7 +60,7 @@ class Accepted(Message, frozen=True, tag=43):
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
     far earlier terms went, as far as is known here: what else there is of them is owed too. `gone`: you asked for the
     earliest events, and these are not kept any more. `frontier` is how far the term came to me: your subscriptions that
-    begin now begin there.
+    begin now begin there. `streams`: of each source, from where on its events will come, and how far they came to me.
     """
 
     topic: WireId
@@ -66,6 +72,11 @@ class Accepted(Message, frozen=True, tag=43):
     past: tuple[tuple[Term, Number], ...] = ()
     gone: tuple[Gone, ...] = ()
     frontier: Number = 0
+    streams: tuple[tuple[Term, Number, Number], ...] = ()
+    sends_only: bool = False
+    """You asked for no events: none will come."""
+    ended: tuple[tuple[Term, Number], ...] = ()
+    """The streams of sources that are over, and where they ended."""
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -215,6 +226,8 @@ class Laggards(Message, frozen=True, tag=57):
     number: Number = 0
     publisher: WireId = bytes(16)
     sequence: Number = 0
+    up: bool = False
+    """It is on its way from the event's source to the root, where the walk begins."""
 
 
 class Lagging(Message, frozen=True, tag=58):
@@ -293,6 +306,20 @@ class Branch(Message, frozen=True, tag=60):
     """Events that the topic is known to have had, of earlier terms too."""
     descriptor: Descriptor | None = None
     """The topic, as its root or the peer closest to it knows it."""
+    streams: Number = 0
+    """The streams of sources that go on here."""
+    source: bool = False
+    """Does it number the events of publishers of its own?"""
+
+
+class StreamsEnded(Message, frozen=True, tag=56):
+    """To all neighbours in the tree, after a partition: these streams of sources went further than they had known.
+
+    Whoever is owed what lies beyond has lost it. Pass on what is news.
+    """
+
+    topic: WireId
+    ends: list[tuple[Term, Number]]
 
 
 class CutLeases(Message, frozen=True, tag=68):
@@ -365,6 +392,6 @@ class Closed(Message, frozen=True, tag=66):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed,
-    StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
+    TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, StreamsEnded, CutLeases,
+    Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
 )  # fmt: skip

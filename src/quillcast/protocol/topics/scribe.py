@@ -37,6 +37,7 @@ from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.membership.reporting import Reporting
+from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
@@ -44,7 +45,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
-from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.intake import Intake, Seal
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
@@ -55,6 +56,8 @@ from quillcast.protocol.topics.state.effects import (
     AllStable,
     AwaitRoot,
     BecomeRoot,
+    CameFromSource,
+    ChildEntered,
     Effect,
     FindParent,
     FrontFilled,
@@ -73,12 +76,14 @@ from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import is_topic
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -128,6 +133,8 @@ class Scribe:
         "reporting",
         "reports",
         "rivals",
+        "source_streams",
+        "stream_reporting",
         "streams",
         "subscribing",
         "successors",
@@ -175,28 +182,39 @@ class Scribe:
             self.handlers,
         )  # fmt: skip
         self.placement = Placement(host.me, self.overlay, self.policy)
+        self.source_streams = SourceStreams(host, config, self.streams, self.replica_set, self.reports, self.due)
         self.progress = Progress(
             host, config, trees, self.streams, self.placement, self.replica_set, self.flow_control, self.reports,
-            self.due, dispatch, self.carry_out,
+            self.due, self.source_streams, dispatch, self.carry_out,
         )  # fmt: skip
-        self.table.listener = Arrivals(host, trees, self.terms, self.progress, self.flow_control, self.carry_out)
-        groups = TreeGroups(trees, self.neighbours, self.overlay, self.terms, self.reports, self.flow_control, host.me)
+        self.table.listener = Arrivals(
+            host, trees, self.terms, self.source_streams, self.progress, self.flow_control, self.carry_out
+        )  # fmt: skip
+        groups = TreeGroups(
+            trees, self.neighbours, self.overlay, self.terms, self.reports, self.flow_control, self.source_streams,
+            host.me,
+        )  # fmt: skip
         times = RecoveryTimes(config.gap_s, config.give_up_s, config.lease_s)
         self.recovery = Recovery(host, times, groups, dispatch)
 
     def _make_membership(self) -> None:
         host, config, dispatch, streams = self.host, self.config, self.dispatch, self.streams
         self.subscribing = Subscribing(
-            host, self.known, self.open_trees, self.reports, self.progress, dispatch, self.carry_out
+            host, self.known, self.open_trees, self.reports, self.source_streams, self.progress, dispatch,
+            self.carry_out,
         )  # fmt: skip
         self.children = ChildrenTables(
             host, config, self.neighbours, streams, self.known, self.open_trees, self.terms, self.placement,
-            self.reports, self.progress, self.answers, self.handlers, self.successors, dispatch, self.carry_out,
+            self.reports, self.source_streams, self.progress, self.answers, self.handlers, self.successors, dispatch,
+            self.carry_out,
         )  # fmt: skip
         self.membership = TreeMembership(
             host, config, self.overlay, self.neighbours, streams, self.known, self.open_trees, self.terms,
-            self.children, self.subscribing, self.reports, self.progress, self.due, self.handlers, dispatch,
-            self.carry_out,
+            self.children, self.subscribing, self.reports, self.source_streams, self.progress, self.due, self.handlers,
+            dispatch, self.carry_out,
+        )  # fmt: skip
+        self.stream_reporting = StreamReporting(
+            host, streams, self.trees, self.source_streams, self.progress, dispatch, self.carry_out
         )  # fmt: skip
         self.reporting = Reporting(
             host, streams, self.trees, self.terms, self.children, self.membership, self.progress, self.reports,
@@ -237,13 +255,14 @@ class Scribe:
             host, config.receipt_timeout_s, overlay, self.trees, self.publishers, self.due, self.forgetting
         )  # fmt: skip
         self.publishing = Publishing(
-            host, config, overlay, self.neighbours, self.known, self.trees, self.publishers, self.intake,
-            self.flow_control, self.changes, self.due, self.forgetting, dispatch,
+            host, config, overlay, self.neighbours, self.known, self.open_trees, self.publishers, self.intake,
+            self.flow_control, self.source_streams, self.changes, self.due, self.forgetting, dispatch, self.carry_out,
         )  # fmt: skip
         self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)
         self.housekeeping = Housekeeping(
             host, config, self.open_trees, self.due, self.membership, self.children, self.rendezvous, self.admissions,
-            self.publishing, self.changes, self.flow_control, self.reports, dispatch, self.carry_out,
+            self.publishing, self.changes, self.flow_control, self.source_streams, self.reports, dispatch,
+            self.carry_out,
         )  # fmt: skip
         self.inspection = Inspection(
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing.roots,
@@ -261,6 +280,9 @@ class Scribe:
                 self.progress.advance_stable(tree, self.host.now())
             case ParentAccepted(tree, parent):
                 self.reporting.take_up_parent(tree, parent)
+                self.stream_reporting.take_up(tree, parent)
+            case ChildEntered(tree, child):
+                self.stream_reporting.take_up(tree, child)
             case NeighbourLost(node):
                 self.admissions.lost(node)
                 self.publishing.lost(node)
@@ -268,6 +290,8 @@ class Scribe:
                 self.recovery.look_soon(topic)
             case FrontFilled(topic, term):
                 self.recovery.front_filled(topic, term)
+            case CameFromSource(topic, term, source):
+                self.stream_reporting.came(topic, term, source)
             case _:
                 self._carry_out_at_root(effect)
 
@@ -319,12 +343,22 @@ class Scribe:
         for subscription in list(self.subscribing.all()):
             self.subscribing.unsubscribe(subscription)
         for tree in list(self.trees.values()):
+            self._end_stream(tree)
             tree.keeping_until = None
             if tree.root is not None:
                 self.leadership_transfer.resign(tree)
             self.children.dismiss(tree)
             self.membership.leave_if_idle(tree)
         self.leadership_transfer.leave()
+
+    def _end_stream(self, tree: Tree) -> None:
+        """This peer publishes no more: its stream ends, and the parent is told where."""
+        self.intake.seal(Seal(tree.topic))
+        self.source_streams.close(tree)
+        if tree.sources.mine:
+            self.progress.tell(tree)
+            for contact in tree.neighbours():
+                self.streams.hurry(contact.node_id)
 
     # ---- upcalls of the overlay
 
@@ -337,6 +371,8 @@ class Scribe:
             return message, next_hop  # a descendant of the child cannot be its parent
         if not self.placement.intercepts(tree):
             return message, next_hop
+        if message.sends_only and (tree is None or not tree.attached or not tree.served):
+            return message, next_hop  # it needs a peer of the tree, and nobody need become one for it
         if message.warrant is not None and (tree is None or not tree.attached):
             return message, next_hop  # where a list may say who subscribes, only those who do forward to others
         self.children.adopt(message)
@@ -368,8 +404,11 @@ class Scribe:
         """Upcall of the failure detector. Nothing is believed of old: the link's streams tell anew what each holds."""
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """Upcall of the link's stream: what a neighbour reports on a topic."""
-        self.reporting.changed(sender, key, value)
+        """Upcall of the link's stream: what a neighbour reports on a topic, or on a source's stream in one."""
+        if is_topic(key):
+            self.reporting.changed(sender, key, value)
+        else:
+            self.stream_reporting.changed(sender, key, value)
 
     def kept(self, key: bytes) -> bytes:
         """The topic's id as its tree has it."""
@@ -379,7 +418,7 @@ class Scribe:
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
         node, trees = contact.node_id, linked(self.streams, self.trees, contact.node_id)
-        ways = [(tree.flow, tree.children[node].channel) for tree in trees if node in tree.children]
+        ways = [(tree.flow, channel) for tree in trees if (channel := tree.way_to(node)) is not None]
         self.table.resume(contact, ways)
         self.publishing.room(contact)
 

@@ -18,15 +18,16 @@ from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state import link_reports
-from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
+from quillcast.protocol.topics.state.effects import CarryOut, ChildEntered, FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.handlers import Handlers
-from quillcast.protocol.topics.state.holders import Child
+from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
+from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -38,14 +39,15 @@ class ChildrenTables:
 
     def __init__(
         self, host: Host, config: TopicConfig, neighbours: Neighbours, streams: Streams, known: KnownTopics,
-        trees: Trees, terms: Terms, placement: Placement, reports: Reports, progress: Progress, answers: Answers,
-        handlers: Mapping[bytes, Handlers], successors: Successors, dispatch: Dispatch,
-        carry_out: CarryOut,
+        trees: Trees, terms: Terms, placement: Placement, reports: Reports, source_streams: SourceStreams,
+        progress: Progress, answers: Answers, handlers: Mapping[bytes, Handlers], successors: Successors,
+        dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.streams, self.known, self.trees = host, config, streams, known, trees
         self.terms, self.placement, self.reports, self.progress, self.answers = (
             terms, placement, reports, progress, answers
         )  # fmt: skip
+        self.source_streams = source_streams
         self.handlers, self.successors, self.carry_out = handlers, successors, carry_out
         self.links = TreeLinks(neighbours, "child", config.tree_heartbeat_s)
         self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
@@ -72,7 +74,7 @@ class ChildrenTables:
             return
         if join.have is not None:
             self.terms.heard_of(tree, join.have.term)
-        if tree.attached:
+        if tree.attached and (tree.served or join.sends_only):
             self._accept(tree, join)
         else:
             tree.await_parent(join)
@@ -99,6 +101,7 @@ class ChildrenTables:
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
+        self._dismiss_mistaken(tree)
         self.placement.install(tree)
         for join in list(tree.waiting.values()):
             del tree.waiting[join.child.node_id]
@@ -110,6 +113,13 @@ class ChildrenTables:
         for child in tree.children.values():
             tree.flow.serve(child.channel)
 
+    def _dismiss_mistaken(self, tree: Tree) -> None:
+        """Children that joined before it was known that sources number the topic's events join anew."""
+        for node, child in list(tree.children.items()):
+            if tree.descriptor.settings.by_source and not isinstance(child, SourcesChild):
+                self.host.send(child.contact, Orphaned([tree.topic]))
+                self.remove(tree, node, "refused", lease=True)
+
     def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
         """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
         contact = join.child
@@ -117,9 +127,11 @@ class ChildrenTables:
             self._be_no_leaf(tree, tree.parent, join)
         if join.have is None:
             self._forgot(tree, contact)
+        self.source_streams.learn_ends(tree, join.ended, contact)
         start = _start_for(tree, join)
-        self._send_accepted(tree, join, start, gone)
-        child = self.enter(tree, contact, start)
+        starts = self._starts_for(tree, join)
+        self._send_accepted(tree, join, start, starts, gone)
+        child = self.enter(tree, contact, start, starts, join)
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
         self.heard_from(tree, child)
@@ -148,21 +160,43 @@ class ChildrenTables:
         self.progress.tell(tree)
         self.streams.hurry(parent.node_id)
 
-    def _send_accepted(self, tree: Tree, join: Join, start: int, gone: tuple[Gone, ...]) -> None:
+    def _starts_for(self, tree: Tree, join: Join) -> Starts:
+        """From where on the child is owed the streams of sources; those that it names are known from now on."""
+        if not tree.descriptor.settings.by_source:
+            return ()
+        for term, _, stable in join.streams:
+            self.source_streams.learn(tree, term, 0 if tree.subscriptions else stable)
+        has, new = {term: frontier for term, frontier, _ in join.streams}, join.have is None
+        starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest and new)
+        return [start for start in starts if start[0] in has] if join.sends_only else starts
+
+    def _send_accepted(self, tree: Tree, join: Join, start: int, starts: Starts, gone: tuple[Gone, ...]) -> None:
         descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
         fallbacks = self.placement.stand_ins(tree)
         gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
         past = tree.flow.past_ends()
-        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier)
+        accepted = Accepted(
+            tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
+            join.sends_only, self.source_streams.ended(tree),
+        )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 
-    def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
-        """Enter a child in the children table, to be served from an index of the present term on."""
+    def enter(self, tree: Tree, contact: Contact, start: int, starts: Starts = (), join: Join | None = None) -> Child:
+        """Enter a child in the children table, to be served from an index of the present term on.
+
+        And from one of each stream of a source, unless it only publishes.
+        """
         contact = interned(contact)
         node = contact.node_id
         tree.serve_from(start)
-        child = Child(self.host, contact, tree.flow.first_over(start), tree.term, start)
+        cursor = tree.flow.first_over(start)
+        if tree.descriptor.settings.by_source:
+            sends_only = join is not None and join.sends_only
+            child: Child = SourcesChild(self.host, contact, cursor, tree.term, start, sends_only=sends_only)
+        else:
+            child = Child(self.host, contact, cursor, tree.term, start)
+        self.source_streams.joined(tree, child, starts, [term for term, *_ in join.streams] if join is not None else ())
         former = tree.children.get(node)  # its Join may come twice
         lease = tree.came_back(node) or former
         tree.enter(child)
@@ -179,6 +213,8 @@ class ChildrenTables:
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
+        if tree.descriptor.settings.by_source:
+            self.carry_out(ChildEntered(tree, contact))
         return child
 
     def await_word(self, tree: Tree, child: Child) -> None:
@@ -207,11 +243,12 @@ class ChildrenTables:
         if child is None:
             return
         awaited = [other for other in whose or (node,) if other != self.host.me]
-        if lease and awaited and not child.is_cut:
+        if lease and awaited and not child.is_cut and not child.sends_only:
             leaf = not whose and link_reports.is_leaf(self.streams, node, tree.topic)
             tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
         self.placement.install(tree)
         self.streams.drop(child.contact, tree.topic)
+        self.source_streams.parted(tree, child.contact)
         self.links.remove(node)
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.reports.touch(tree)

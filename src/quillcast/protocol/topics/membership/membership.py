@@ -19,7 +19,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
-from quillcast.protocol.topics.messages import Accepted, Join, Leave
+from quillcast.protocol.topics.messages import Accepted, Join, Leave, Rejoin
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
@@ -29,6 +29,7 @@ from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -50,12 +51,13 @@ class TreeMembership:
     def __init__(
         self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, streams: Streams,
         known: KnownTopics, trees: Trees, terms: Terms, children: ChildrenTables, subscribing: Subscribing,
-        reports: Reports, progress: Progress, due: DueTopics, handlers: Mapping[bytes, Handlers], dispatch: Dispatch,
-        carry_out: CarryOut,
+        reports: Reports, source_streams: SourceStreams, progress: Progress, due: DueTopics,
+        handlers: Mapping[bytes, Handlers], dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.streams, self.known = host, config, ring, streams, known
         self.trees, self.terms, self.children, self.subscribing = trees, terms, children, subscribing
         self.reports, self.progress, self.due = reports, progress, due
+        self.source_streams = source_streams
         self.handlers, self.carry_out = handlers, carry_out
         self.parents = TreeLinks(neighbours, "parent", config.tree_heartbeat_s)
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
@@ -66,8 +68,14 @@ class TreeMembership:
     # ---- joining
 
     def join(self, tree: Tree, *, fault: bool = False) -> None:
-        """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6)."""
-        if tree.attached or not tree.needed:
+        """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6).
+
+        A parent that is known is asked to send the topic's events too, if this peer did not want them before.
+        """
+        if (tree.attached and tree.served) or not tree.needed:
+            return
+        if tree.parent is not None:
+            self._ask_for_events(tree, tree.parent)
             return
         tree.joining = True
         tree.attempt += 1
@@ -79,6 +87,12 @@ class TreeMembership:
             self.ring.route(self.join_message(tree, fault=fault), tree.topic)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
+
+    def _ask_for_events(self, tree: Tree, parent: Contact) -> None:
+        tree.joining = True
+        tree.attempt += 1
+        self.host.send(parent, Rejoin(self.host.contact, b"", [self.join_message(tree, fault=False, whole=False)]))
+        self.expect_parent(tree, self.config.join_timeout_s)
 
     def join_where_needed(self) -> None:
         """The closest peer to a topic may have changed: join topics without a parent for which no Join is pending.
@@ -96,7 +110,8 @@ class TreeMembership:
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=tree.moved, again=tree.attempt > 1,
+            warrant=warrant, moved=tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
+            streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
         )  # fmt: skip
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
@@ -108,7 +123,7 @@ class TreeMembership:
     def timed_out(self, timer: JoinTimeout) -> None:
         """The time for an answer has passed."""
         tree = self.trees.by_topic.get(timer.topic)
-        if tree is None or tree.attached or tree.attempt != timer.attempt:
+        if tree is None or (tree.attached and tree.served) or tree.attempt != timer.attempt:
             return
         if not tree.needed:
             self.close(tree)
@@ -167,6 +182,7 @@ class TreeMembership:
             self.known.learn(message.descriptor)
         if parent.node_id in tree.children:
             self.children.remove(tree, parent.node_id, "moved", lease=False)
+        whole = tree.flow.begun and tree.served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
@@ -180,6 +196,8 @@ class TreeMembership:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
             self.terms.recall(tree, term, end)
+        self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)
+        self.source_streams.attached(tree, parent, message.streams, whole=whole, served=not message.sends_only)
         self.terms.heard_of(tree, interned(message.term))
         if new:
             self.parents.add(parent)
@@ -194,6 +212,11 @@ class TreeMembership:
         `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
         """
         tree.joining = False
+        if not tree.served:
+            if tree.receives:  # somebody came while this peer joined as one that only publishes
+                self.join(tree)
+            self.reports.touch(tree)
+            return
         self.children.accept_waiting(tree, gone)
         self.subscribing.start_waiting(tree, gone)
         self.reports.touch(tree)
@@ -209,6 +232,7 @@ class TreeMembership:
         self.reports.note_held_back(tree, held_back=False)
         self.note_former(tree.topic, parent.node_id)
         self.streams.drop(parent, tree.topic)
+        self.source_streams.detached(tree, parent)
         self.parents.remove(parent.node_id)
         self.due.wake(tree)
 

@@ -81,20 +81,13 @@ class Reporting:
         child.note_report(report)
         tree.speaks_here(sender.node_id)
         if report.term == tree.term:
-            tree.catch_up(child, report.acknowledged, self.host.now())
-            self._cut_below(tree, child)
+            tree.catch_up(child, self.host.now())
+            cut_below(self.host, tree, child)
         if first or report.newcomers:
             self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
         if tree.root is not None:
             self.progress.advance_stable(tree, self.host.now())  # publishers wait for this word
-
-    def _cut_below(self, tree: Tree, child: Child) -> None:
-        """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else."""
-        mark = child.cut.mark if child.cut is not None else 0
-        if child.acknowledged < mark <= child.frontier and child.cut_requested_to < mark:
-            child.cut_requested_to = mark
-            self.host.send(child.contact, CutLeases(tree.topic, tree.term, mark))
 
     def take_up_parent(self, tree: Tree, parent: Contact) -> None:
         """A new parent's report may have come before its answer to the Join; it will not repeat it either."""
@@ -106,7 +99,7 @@ class Reporting:
         self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport
     ) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
-        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.refers(tree, sender):
+        if tree is None or not self._may_take_back(tree, sender):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
@@ -117,6 +110,12 @@ class Reporting:
         self.terms.heard_of(tree, report.heard)
         tree.flow.serve(child.channel)
         self.reports.touch(tree)
+
+    def _may_take_back(self, tree: Tree, sender: Contact) -> bool:
+        """Can a peer be this one's child again without saying more? A topic with sources needs its word on each."""
+        if tree.descriptor.settings.by_source or not tree.attached:
+            return False
+        return sender.node_id not in tree.path and not self.children.refers(tree, sender)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
         if tree is not None and tree.joining and not tree.attached:
@@ -143,3 +142,12 @@ class Reporting:
             if report.frontier > tree.frontier:
                 self.carry_out(GapNoticed(topic))
             self.progress.stable_to(tree, report.stable)
+
+
+def cut_below(host: Host, tree: Tree, child: Child) -> None:
+    """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else."""
+    mark = child.cut.mark if child.cut is not None else 0
+    acknowledged, frontier = child.progress
+    if acknowledged < mark <= frontier and child.cut_requested_to < mark:
+        child.cut_requested_to = mark
+        host.send(child.contact, CutLeases(tree.topic, tree.term, mark))

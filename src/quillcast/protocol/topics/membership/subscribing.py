@@ -7,7 +7,7 @@ from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
-from quillcast.core.trace import Subscribed, Unsubscribed
+from quillcast.core.trace import StreamOwed, Subscribed, Unsubscribed
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.loss_reports import TellLosses
 from quillcast.protocol.forwarding.subscriber import Subscriber
@@ -17,6 +17,7 @@ from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveI
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -26,11 +27,11 @@ class Subscribing:
     """All subscriptions of one peer."""
 
     def __init__(
-        self, host: Host, known: KnownTopics, trees: Trees, reports: Reports, progress: Progress, dispatch: Dispatch,
-        carry_out: CarryOut,
+        self, host: Host, known: KnownTopics, trees: Trees, reports: Reports, source_streams: SourceStreams,
+        progress: Progress, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.known, self.trees, self.reports, self.progress = host, known, trees, reports, progress
-        self.carry_out = carry_out
+        self.source_streams, self.carry_out = source_streams, carry_out
         self.numbers = 0
         dispatch.on_timer(TellLosses, self.tell_losses)
 
@@ -61,7 +62,7 @@ class Subscribing:
         self.numbers += 1
         wish = Wish(start, delivery, warrant)
         subscription = Subscription(self.host, tree.topic, subscriber, self.numbers, wish)
-        if tree.attached:
+        if tree.attached and tree.served:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
@@ -91,7 +92,8 @@ class Subscribing:
         tree = self.trees.by_topic.get(subscription.topic)
         channel, first = subscription.channel, subscription.channel.cursor
         if tree is not None and tree.flow.serve(channel):
-            tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
+            tree.catch_up(subscription, self.host.now())
+            self.source_streams.touch(tree)
             self.progress.moved(tree, tree.flow.log.bytes_between(first, channel.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:
@@ -121,14 +123,19 @@ class Subscribing:
             return
         frontier = max(tree.frontier, tree.parent_frontier)
         first = tree.flow.earliest if edge.wish.start == "earliest" else frontier
-        edge.adapt(reliable=tree.descriptor.settings.reliable)
+        edge.adapt(tree.descriptor)
         edge.begin(tree.term, first)
         for term, past in tree.flow.past.items():
             edge.owe(term, past.end, past.stable)
+        starts = self.source_streams.begin_at(tree, earliest=edge.wish.start == "earliest")
+        for term, start in starts:
+            edge.begin(term, start)
         edge.channel.cursor = tree.flow.first_over(first)
         tree.start(edge)
         owed = "reliable" if edge.ordered else "best_effort"
         self.host.trace(Subscribed(tree.topic, tree.term, first, edge.number, owed))
+        for term, start in starts:
+            self.host.trace(StreamOwed(tree.topic, term, start, edge.number))
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
             edge.miss(gone or tree.flow.gone(first))

@@ -1,6 +1,5 @@
 """A peer's publishers: finding roots and keeping their address, receipts, and what is asked of a root from afar."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from quillcast.core.bundle import Bundle
@@ -30,11 +29,14 @@ from quillcast.protocol.topics.publishing.changes import CreateDone, SettingsCha
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.effects import CarryOut, FindParent
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
 
 
 class SayClosed(Timer, frozen=True):
@@ -46,12 +48,13 @@ class Publishing:
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, known: KnownTopics,
-        trees: Mapping[bytes, Tree], publishers: dict[bytes, dict[bytes, Publisher]], intake: Intake,
-        flow_control: FlowControl, changes: SettingsChanges, due: DueTopics, forgetting: Forgetting,
-        dispatch: Dispatch,
+        trees: Trees, publishers: dict[bytes, dict[bytes, Publisher]], intake: Intake,
+        flow_control: FlowControl, source_streams: SourceStreams, changes: SettingsChanges, due: DueTopics,
+        forgetting: Forgetting, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.neighbours, self.known = host, config, ring, neighbours, known
-        self.trees, self.publishers, self.intake, self.flow_control = trees, publishers, intake, flow_control
+        self.open_trees, self.trees, self.publishers, self.intake = trees, trees.by_topic, publishers, intake
+        self.flow_control, self.source_streams, self.carry_out = flow_control, source_streams, carry_out
         self.changes, self.rounds, self.forgetting, self.dispatch = changes, due, forgetting, dispatch
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
@@ -141,6 +144,8 @@ class Publishing:
         if not self.publishers.get(topic):
             self.publishers.pop(topic, None)
             self._forget_root(topic)
+            if topic in self.trees:
+                self.source_streams.close(self.trees[topic])
             if topic not in self.creating:
                 self.asked_at.pop(topic, None)
             self.forgetting.note(topic)
@@ -199,7 +204,8 @@ class Publishing:
         if not self.ring.active:
             return
         publishers = self.publishers.get(topic, {})
-        term, spoke_at = max([(p.term, p.spoke_at or 0.0) for p in publishers.values()], default=(NO_TERM, 0.0))
+        rooted = [(p.term, p.spoke_at or 0.0) for p in publishers.values() if not p.term.of_source]
+        term, spoke_at = max(rooted, default=(NO_TERM, 0.0))
         spoke_s = self.host.now() - spoke_at if spoke_at else None
         descriptor = next((p.descriptor for p in publishers.values()), None)
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
@@ -221,10 +227,11 @@ class Publishing:
         if offer is not None:
             self.create(*offer)
         publishers = list(self.publishers.get(topic, {}).values())
-        if any(term < publisher.term for publisher in publishers):
+        if any(term < publisher.term for publisher in publishers if not publisher.term.of_source):
             return  # a root of the past; it was paused, or this peer was
         self.asked_at.pop(topic, None)
-        self._watch(topic, root)
+        if not self.known.descriptors[topic].settings.by_source:
+            self._watch(topic, root)
         for publisher in publishers:
             publisher.adapt(self._current(descriptor))
             self._tell(publisher, root, term)
@@ -238,10 +245,24 @@ class Publishing:
         """A publisher may send to this root, unless the topic's list is against it."""
         rule = self._denied(publisher)
         if rule is None:
-            publisher.root_is(root, term)
+            if publisher.descriptor.settings.by_source:
+                self._number_here(publisher)
+            else:
+                publisher.root_is(root, term)
             publisher.listener.progressed()
         else:
             self._fail(publisher, AccessDenied(rule))
+
+    def _number_here(self, publisher: Publisher) -> None:
+        """The topic's events are numbered by their sources: this peer is one, with a place in the tree."""
+        tree = self.open_trees.open(publisher.descriptor)
+        source = self.source_streams.open(tree)
+        if source is None:
+            return  # it waits for one of the topic's streams to end
+        self._watch(publisher.topic, self.host.contact)
+        publisher.root_is(self.host.contact, source.term)
+        if not tree.attached and not tree.joining:
+            self.carry_out(FindParent(tree))
 
     def _denied(self, publisher: Publisher) -> str | None:
         descriptor = publisher.descriptor

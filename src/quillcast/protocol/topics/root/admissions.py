@@ -54,8 +54,8 @@ class Admissions:
         """Publishers of some topics say that they publish no more."""
         for topic, publisher in publishers:
             tree = self.trees.get(topic)
-            if tree is not None and tree.root is not None:
-                tree.root.close(publisher)
+            if tree is not None and tree.admitter is not None:
+                tree.admitter.close(publisher)
 
     def lost(self, node: bytes) -> None:
         """A peer is out of reach."""

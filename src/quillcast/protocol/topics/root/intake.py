@@ -58,6 +58,11 @@ class Intake:
             self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
             self.host.send(sender, NotRoot(bundle.topic, self.successors.of(bundle.topic)))
             return
+        if tree.descriptor.settings.by_source:
+            self.host.release(sender.node_id, bundle.size)
+            self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
+            self.host.send(sender, RootIs(tree.root.term, tree.descriptor))  # its own peer numbers its events
+            return
         if tree.descriptor.access and not self._may_publish(tree, sender):
             self.host.release(sender.node_id, bundle.size)
             self.host.trace(Dropped(bundle.topic, bundle.count, "denied"))
@@ -89,37 +94,39 @@ class Intake:
 
     def publish_here(self, tree: Tree, bundle: Bundle) -> None:
         """A publisher of this very peer: no link lies between."""
-        if tree.root is None:
+        admitter = tree.admitter
+        if admitter is None:
             self.host.send(self.host.contact, NotRoot(bundle.topic, self.successors.of(bundle.topic)))
             return
-        if tree.root.closing and not self.trees.closing:  # who leaves has its own admitted to the last
-            tree.root.turn_away(self.host.contact, bundle)
+        if admitter.closing and not self.trees.closing:  # who leaves has its own admitted to the last
+            admitter.turn_away(self.host.contact, bundle)
             return
         self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
         self.flow_control.taken_here(bundle.topic, bundle.size)
-        tree.root.admit(self.host.contact, bundle)
+        admitter.admit(self.host.contact, bundle)
         self._seal_soon(tree)
 
     def _seal_soon(self, tree: Tree) -> None:
         """All that came in one turn of the host is sealed together: a lone event leaves at once."""
-        root = tree.root
-        if root is not None and not root.sealing:
-            root.sealing = True
+        admitter = tree.admitter
+        if admitter is not None and not admitter.sealing:
+            admitter.sealing = True
             self.due.wake(tree)
             self.host.set_timer(Seal(tree.topic), 0.0)
 
     def seal(self, timer: Seal) -> None:
         """The turn in which events were admitted is over."""
         tree = self.trees.by_topic.get(timer.topic)
-        if tree is not None and tree.root is not None and tree.root.sealing:
-            for bundle in tree.root.seal():
+        admitter = tree.admitter if tree is not None else None
+        if tree is not None and admitter is not None and admitter.sealing:
+            for bundle in admitter.seal():
                 self.table.move(tree.flow, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
 
     def acknowledge(self, timer: Acknowledge) -> None:
         """What was sealed is on its way."""
         tree = self.trees.by_topic.get(timer.topic)
-        if tree is not None and tree.root is not None:
+        if tree is not None and tree.admitter is not None:
             self._acknowledge(tree)
 
     def _acknowledge(self, tree: Tree) -> None:

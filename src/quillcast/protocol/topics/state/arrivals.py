@@ -6,9 +6,10 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.topics.state.effects import CarryOut, FrontFilled, GapNoticed
+from quillcast.protocol.topics.state.effects import CameFromSource, CarryOut, FrontFilled, GapNoticed
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -17,15 +18,20 @@ class Arrivals:
     """The listener of the forwarding table (`forwarding.table.FlowListener`)."""
 
     def __init__(
-        self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, progress: Progress, flow_control: FlowControl,
-        carry_out: CarryOut,
+        self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, source_streams: SourceStreams, progress: Progress,
+        flow_control: FlowControl, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.trees, self.terms, self.progress, self.flow_control = host, trees, terms, progress, flow_control
+        self.source_streams = source_streams
         self.carry_out = carry_out
 
     def new_term(self, flow: Flow, term: Term) -> None:
         """Enter the term, unless this peer is a root, which outdoes it, or does not know yet from where it is owed."""
         tree = self.trees[flow.topic]
+        if term.of_source:
+            if tree.attached and tree.served and tree.descriptor.settings.by_source:
+                self.source_streams.learn(tree, term, 0)
+            return
         if term < flow.term or (not flow.begun and not tree.attached):
             return
         self.terms.heard_of(tree, term)
@@ -34,7 +40,16 @@ class Arrivals:
 
     def moved(self, flow: Flow, bundle: Bundle) -> None:
         """Neighbours are told how far the topic came."""
-        self.progress.moved(self.trees[flow.topic], bundle.size)
+        tree = self.trees[flow.topic]
+        if flow.others:
+            self._moved_stream(tree, bundle.envelope.term)
+        self.progress.moved(tree, bundle.size)
+
+    def _moved_stream(self, tree: Tree, term: Term) -> None:
+        self.source_streams.moved(tree, term)
+        stream = tree.flow.others.get(term)
+        if stream is not None and stream.via != self.host.me and stream.via[:8] == term.node[:8]:
+            self.carry_out(CameFromSource(tree.topic, term, stream.via))
 
     def gap(self, flow: Flow) -> None:
         """Order a look for what is missing."""

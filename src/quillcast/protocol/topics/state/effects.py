@@ -53,10 +53,25 @@ class ParentAccepted(msgspec.Struct, frozen=True):
     parent: Contact
 
 
+class ChildEntered(msgspec.Struct, frozen=True):
+    """A child was entered in the table: believe what it may have reported of streams before."""
+
+    tree: Tree
+    child: Contact
+
+
 class GapNoticed(msgspec.Struct, frozen=True):
     """Events of the topic are missing here: look for them."""
 
     topic: bytes
+
+
+class CameFromSource(msgspec.Struct, frozen=True):
+    """A bundle came straight from its source, whose publishers wait for the word that another peer has it."""
+
+    topic: bytes
+    term: Term
+    source: bytes
 
 
 class FrontFilled(msgspec.Struct, frozen=True):
@@ -104,5 +119,6 @@ class SettingsEntered(msgspec.Struct, frozen=True):
 
 
 RootEffect = BecomeRoot | AwaitRoot | RootHere | SettingsEntered | Outdone | Resign | AllStable
-Effect = FindParent | LeaveIfIdle | ParentAccepted | GapNoticed | FrontFilled | LeaseEnded | NeighbourLost | RootEffect
+TreeEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildEntered | LeaseEnded | NeighbourLost
+Effect = TreeEffect | GapNoticed | FrontFilled | CameFromSource | RootEffect
 CarryOut = Callable[[Effect], None]

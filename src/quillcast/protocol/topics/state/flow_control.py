@@ -141,7 +141,7 @@ class FlowControl:
             self.release(sender, size_bytes, topic)
 
     def _is_to_wait(self, tree: Tree | None) -> bool:
-        return tree is not None and tree.root is not None and self._has_its_share(tree)
+        return tree is not None and tree.admitter is not None and self._has_its_share(tree)
 
     def hold_back(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""
@@ -226,13 +226,14 @@ class FlowControl:
 
     def _shed_tree(self, tree: Tree, now: float) -> None:
         """Bring a topic's copies down by as much as the buffers exceed the goal; leases that still need one lose it."""
-        over_bytes = self.budget.used_bytes - self._goal_bytes
-        needed_from = min([tree.frontier, *(position for position, _ in tree.kept_for(now))])
-        if tree.shed(now, max(0, tree.flow.log.size_bytes - over_bytes)):
-            self.host.trace(Mark("shed_copies"))
-            self.reports.touch(tree)
-            if (missing := tree.flow.earliest - needed_from) > 0:
-                self._dropped(tree, missing)
+        for term in tree.flow.live_terms():
+            over_bytes = self.budget.used_bytes - self._goal_bytes
+            needed_from = min([tree.flow.front(term) or 0, *(position for position, _ in tree.kept_for(now, term))])
+            if tree.shed(now, max(0, tree.flow.log.size_bytes - over_bytes), term):
+                self.host.trace(Mark("shed_copies"))
+                self.reports.touch(tree)
+                if (missing := tree.flow.kept_from(term) - needed_from) > 0:
+                    self._dropped(tree, missing)
 
     def _discard_past(self, goal_bytes: int, *, stable_only: bool = False) -> None:
         """Discard the oldest bundles of past terms: the stable ones, or, where leases may end, any."""
@@ -256,9 +257,9 @@ class FlowControl:
         holder = tree.last(now)
         if holder is None:
             return self._end_hold(tree, now)
-        if isinstance(holder, Child) and holder.keeps_up(tree.frontier, now) and not holder.cut_requested_to:
-            holder.cut_requested_to = tree.frontier  # it keeps up, and somebody below it does not
-            self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.frontier))
+        if isinstance(holder, Child) and holder.keeps_up(tree.total, now) and not holder.cut_requested_to:
+            holder.cut_requested_to = tree.total  # it keeps up, and somebody below it does not
+            self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.total))
             return False
         self._end(tree, holder, now)
         if isinstance(holder, Child | OrphanedLease):
@@ -299,10 +300,13 @@ class FlowControl:
         tree, now = self.trees.get(message.topic), self.host.now()
         if tree is None or tree.term != message.term or not self._may_cut(tree):
             return
-        for position, holder in list(tree.needs(now)):
-            if position >= message.index or holder.is_cut:
+        by_source = tree.descriptor.settings.by_source
+        index = tree.total if by_source else message.index  # peers count streams differently
+        for holder in list(tree.holders(now)):
+            position = tree.reached(holder.needed_from) if by_source else holder.needed_from(tree.term)
+            if position >= index or holder.is_cut:
                 continue
-            if isinstance(holder, Child) and holder.keeps_up(message.index, now):
+            if isinstance(holder, Child) and holder.keeps_up(index, now):
                 self.host.send(holder.contact, message)
             else:
                 self._end(tree, holder, now)
@@ -317,7 +321,7 @@ def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | OrphanedLease]":
     """The leases of a peer in a topic, where they hold it back."""
     child, lease = tree.children.get(node), tree.orphaned_leases.get(node)
-    if child is not None and not child.is_cut and child.frontier < tree.frontier and child.is_stalled(now):
+    if child is not None and not child.is_cut and child.progress[1] < tree.total and child.is_stalled(now):
         yield child
     if lease is not None:
         yield lease

@@ -3,17 +3,17 @@
 Local subscriptions do so as well (`subscription.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
-from quillcast.core.interning import interned
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
-from quillcast.protocol.topics.state.link_reports import ChildReport
+from quillcast.protocol.topics.state.link_reports import ChildReport, StreamUp
 
 
 class LeaseHolder(Protocol):
@@ -60,6 +60,11 @@ class Child(PeerSink):
         "spoken",
     )
 
+    sends_only = False
+    """Does it publish, and is owed nothing?"""
+    streams: Mapping[Term, StreamUp] = EMPTY
+    """What it reports of the streams of sources."""
+
     def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int) -> None:
         """`cursor` is the serial in the flow's log at which its channel starts."""
         super().__init__(host, contact)
@@ -93,13 +98,25 @@ class Child(PeerSink):
         if frontier > self.frontier:
             self.frontier_moved_at = self.host.now()
         self.frontier = frontier
-        if self.acknowledged >= self.cut_requested_to:
+        if self.progress[0] >= self.cut_requested_to:
             self.cut_requested_to = 0
         self.spoken = SINCE
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How far all below it came, and how far it came itself."""
+        return self.acknowledged, self.frontier
+
+    def reach(self, term: Term) -> int:
+        """How far a term came to it, or below it."""
+        if self.acknowledged_term == term:
+            return self.frontier
+        report = self.streams.get(term)
+        return report.reach if report is not None else 0
+
     def keeps_up(self, frontier: int, now: float) -> bool:
         """Does the child itself keep up? Its reports are a moment behind, so it counts that it moved on lately."""
-        return self.frontier >= frontier or now - self.frontier_moved_at < CATCH_UP_S
+        return self.progress[1] >= frontier or now - self.frontier_moved_at < CATCH_UP_S
 
     def take_up(self, report: ChildReport) -> None:
         """It reported this before it was entered here, and will not repeat it.
@@ -118,7 +135,12 @@ class Child(PeerSink):
 
     def kept_from(self, term: Term, *, at_root: bool) -> int:
         """Except at the root, it needs no copy of what it has itself, even if a peer below it does not have that."""
-        return self.needed_from(term) if at_root else self.frontier if self.acknowledged_term == term else 0
+        if at_root:
+            return self.needed_from(term)
+        report = self.streams.get(term)
+        if report is not None:
+            return report.frontier
+        return self.frontier if self.acknowledged_term == term else 0
 
     def is_stalled(self, now: float) -> bool:
         return now - self.moved_at >= CATCH_UP_S
@@ -129,16 +151,45 @@ class Child(PeerSink):
         return (self.contact.node_id, *self.newcomers) if self.spoken else ()
 
 
+class SourcesChild(Child):
+    """A child in a topic whose events are numbered by their sources."""
+
+    __slots__ = ("acknowledged_events", "events", "sends_only", "streams")
+
+    def __init__(
+        self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int, *, sends_only: bool
+    ) -> None:
+        super().__init__(host, contact, cursor, term, acknowledged)
+        self.sends_only, self.streams = sends_only, EMPTY
+        self.acknowledged_events = self.events = 0
+
+    def note_streams(self, acknowledged: int, events: int) -> None:
+        """So many events of all streams reached everybody below the child, and the child itself (`Tree.total`)."""
+        now = self.host.now()
+        if acknowledged > self.acknowledged_events:
+            self.moved_at = now
+        if events > self.events:
+            self.frontier_moved_at = now
+        self.acknowledged_events, self.events = acknowledged, events
+        if acknowledged >= self.cut_requested_to:
+            self.cut_requested_to = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self.acknowledged_events, self.events
+
+
 class OrphanedLease:
     """A child that was lost or moved: its last report holds stability back until its lease has passed.
 
     Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
     """
 
-    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "until")
+    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "streams", "until")
 
     def __init__(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
+        self.streams = child.streams
         self.awaited = dict.fromkeys(awaited)
         self.leaf = leaf  # it is the child's own lease only
 
@@ -158,4 +209,7 @@ class OrphanedLease:
 
 
 def _acknowledged(holder: Child | OrphanedLease, term: Term) -> int:
-    return holder.acknowledged if holder.acknowledged_term == term else 0
+    if holder.acknowledged_term == term:
+        return holder.acknowledged
+    report = holder.streams.get(term)
+    return report.acknowledged if report is not None else 0

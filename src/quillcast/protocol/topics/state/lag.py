@@ -10,6 +10,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.topics.messages import Lease, Reader
+from quillcast.protocol.topics.state.source_streams import known_end
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -59,7 +60,8 @@ def leases(tree: Tree, now: float) -> list[Lease]:
 
 def events(tree: Tree) -> int:
     """Events that the topic is known here to have had: those of the present term, and of the terms before it."""
-    return tree.frontier + sum(end for _, end in tree.flow.past_ends())
+    going_on = tree.frontier + sum(known_end(tree, term) for term in tree.flow.others)
+    return going_on + sum(end for _, end in tree.flow.past_ends())
 
 
 def _reader(tree: Tree, edge: Subscription, host: Host, past_terms_s: float) -> Reader:
@@ -67,7 +69,7 @@ def _reader(tree: Tree, edge: Subscription, host: Host, past_terms_s: float) -> 
     taken, owed = edge.frontier(tree.term), _owed(tree, edge)
     oldest_ns = unread.oldest_ns if unread.oldest_ns is not None else _oldest_ns(tree, edge, taken)
     behind_s = 0.0 if oldest_ns is None else max(0, host.wall_ns() - oldest_ns) / 1e9
-    for term in owed:  # its events are older than its end
+    for term in owed.keys() & tree.flow.past.keys():  # its events are older than its end
         behind_s = max(behind_s, host.now() + past_terms_s - tree.flow.past[term].until)
     return Reader(
         name,
@@ -87,8 +89,10 @@ def _of_application(edge: Subscription) -> tuple[str, Unread]:
 
 
 def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
-    """Events of earlier terms that were not delivered, by term."""
+    """Events of earlier terms, and of sources, that were not delivered, by term."""
     owed: dict[Term, int] = {}
+    for term in tree.flow.others:
+        owed[term] = max(0, known_end(tree, term) - edge.frontier(term))
     for term, past in tree.flow.past.items():
         line = edge.term_cursor(term)
         if line is not None and edge.readmits and past.end > line.next:
@@ -99,5 +103,6 @@ def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
 def _oldest_ns(tree: Tree, edge: Subscription, taken: int) -> int | None:
     """When the oldest event was published that is here and was not delivered."""
     flow, backlog = tree.flow, edge.channel.backlog
-    bundle: Bundle | None = backlog[0] if backlog else flow.log.at(flow.first_over(taken))
+    places = {term: edge.frontier(term) for term in flow.others} | {flow.term: taken}
+    bundle: Bundle | None = backlog[0] if backlog else flow.log.at(flow.first_beyond(places))
     return None if bundle is None else bundle.blocks[0].time_ns

@@ -3,6 +3,7 @@
 import msgspec
 
 from quillcast.core.envelope import Term
+from quillcast.core.errors import Malformed
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
@@ -48,11 +49,67 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     held_back: bool = False
 
 
+class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A child to its parent on the stream of a source: I and all below me have everything of it below `acknowledged`.
+
+    I have it below `frontier`, and somebody here or below has events up to `reach`. `alive`: its source is here or
+    below. `end`: the source said that this is where it ends.
+    """
+
+    acknowledged: Number
+    frontier: Number
+    reach: Number
+    alive: bool = False
+    end: Number | None = None
+
+
+class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A parent to its child on the stream of a source: I have it below `frontier`, and know of events up to `reach`.
+
+    It is `stable` below there, as the root declared it, which may be `partitioned` from most replicas. `end`: it ended,
+    as the root declared; `closed` if its source said so.
+    """
+
+    frontier: Number
+    reach: Number
+    stable: Number
+    end: Number | None = None
+    closed: bool = False
+    partitioned: bool = False
+
+
 LinkReport = ChildReport | ParentReport
+StreamReport = StreamUp | StreamDown
 _decoder: msgspec.msgpack.Decoder[LinkReport] = msgspec.msgpack.Decoder(LinkReport)
+_stream_decoder: msgspec.msgpack.Decoder[StreamReport] = msgspec.msgpack.Decoder(StreamReport)
+_TOPIC_BYTES, _COUNTER_BYTES = 16, 8
+_KEY_BYTES = _TOPIC_BYTES + _COUNTER_BYTES + 16
 
 
-def encode(report: LinkReport) -> bytes:
+def stream_key(topic: bytes, term: Term) -> bytes:
+    """The key under which a link tells of a source's stream in a topic."""
+    return topic + term.counter.to_bytes(_COUNTER_BYTES, "big") + term.node
+
+
+def is_topic(key: bytes) -> bool:
+    """Is this the key of a topic, rather than of a stream in one?"""
+    return len(key) == _TOPIC_BYTES
+
+
+def stream_of(key: bytes) -> tuple[bytes, Term]:
+    """The topic and the stream that a key names. Raises `Malformed`."""
+    if len(key) != _KEY_BYTES:
+        raise Malformed(f"a key of {len(key)} bytes names no stream")
+    counter = int.from_bytes(key[_TOPIC_BYTES : _TOPIC_BYTES + _COUNTER_BYTES], "big")
+    return key[:_TOPIC_BYTES], Term(counter, key[_TOPIC_BYTES + _COUNTER_BYTES :])
+
+
+def decode_stream(data: bytes) -> StreamReport:
+    """The report on a stream in these bytes. Raises `Malformed`."""
+    return decoded(_stream_decoder, data, "report on a stream")
+
+
+def encode(report: LinkReport | StreamReport) -> bytes:
     """The report as bytes."""
     return msgspec.msgpack.encode(report)
 

@@ -26,7 +26,7 @@ class Placement:
 
     def install(self, tree: Tree) -> None:
         """Open and close channels, so that those that the policy wants stand. Others are left as they are."""
-        tree.install(self.policy.channels(self._place(tree, _children(tree))))
+        tree.install(self.policy.channels(self._place(tree, _receivers(tree))))
 
     def _place(self, tree: Tree, below: tuple[Contact, ...]) -> Place:
         return Place(tree.topic, self._above(tree), below)
@@ -39,6 +39,10 @@ class Placement:
 
 def _children(tree: Tree) -> tuple[Contact, ...]:
     return tuple([child.contact for child in tree.children.values()])
+
+
+def _receivers(tree: Tree) -> tuple[Contact, ...]:
+    return tuple([child.contact for child in tree.children.values() if not child.sends_only])
 
 
 def _members(tree: Tree) -> tuple[Contact, ...]:

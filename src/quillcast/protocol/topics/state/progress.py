@@ -4,9 +4,10 @@ Reports are told as changes of the links' streams (docs/design.md, decision 4). 
 once when many bytes wait for them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
@@ -14,11 +15,12 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Receipts
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import AllStable, CarryOut
+from quillcast.protocol.topics.state.effects import AllStable, CarryOut, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import ReportDue, Reports
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 
 
@@ -27,12 +29,13 @@ class Progress:
 
     def __init__(
         self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
-        replica_set: ReplicaSet, flow_control: FlowControl, reports: Reports, due: DueTopics, dispatch: Dispatch,
-        carry_out: CarryOut,
+        replica_set: ReplicaSet, flow_control: FlowControl, reports: Reports, due: DueTopics,
+        source_streams: SourceStreams, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.streams = host, config, trees, streams
         self.placement, self.replica_set, self.flow_control = placement, replica_set, flow_control
         self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
+        self.source_streams = source_streams
         dispatch.on_alarm(ReportDue, self.report)
 
     # ---- reports
@@ -47,10 +50,7 @@ class Progress:
 
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
-        tree.reported_bytes += size_bytes
-        if tree.topic not in self.reports.dirty:
-            self.reports.touch(tree)
-        if tree.reported_bytes >= self.config.report_bytes:
+        if self.reports.moved(tree, size_bytes) >= self.config.report_bytes:
             self._hurry(tree)
 
     def _hurry(self, tree: Tree) -> None:
@@ -61,11 +61,13 @@ class Progress:
     def tell(self, tree: Tree) -> None:
         """Report to the parent and the children."""
         now = self.host.now()
-        tree.reported_bytes = 0
+        self.reports.told(tree)
         if tree.root is not None:
             self.advance_stable(tree, now)
         else:
             self._trim(tree)
+        self.advance_streams(tree)
+        self.source_streams.tell(tree)
         if tree.parent is not None:
             self.tell_parent(tree, tree.parent)
         if tree.children and tree.attached:
@@ -111,6 +113,24 @@ class Progress:
         if root.closing and root.stable == root.index:
             self.carry_out(AllStable(tree))
 
+    def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
+        """The same for some or all streams of sources; those that are over are forgotten."""
+        terms = [term for term in (tree.sources.states if some is None else some) if term in tree.sources.states]
+        if not terms:
+            return
+        if self.source_streams.advance(tree, terms):
+            self._trim(tree)
+        own = tree.sources.own
+        if own is not None:
+            own.settled_to(tree.flow.others[own.term].stable)
+            if own.marks:
+                self.send_receipts(tree)
+        over = self.source_streams.finished(tree, terms)
+        for term, end in over:
+            self.source_streams.conclude(tree, term, end)
+        if self.source_streams.handed_over(tree) or over:
+            self.carry_out(LeaveIfIdle(tree))
+
     def _trim(self, tree: Tree) -> int:
         """Discard what nobody needs any more; how many bytes that was."""
         gone_bytes = tree.trim(self.host.now()) if len(tree.flow.log) else 0
@@ -122,14 +142,14 @@ class Progress:
 
     def send_receipts(self, tree: Tree) -> None:
         """Tell publishers what was admitted and what is stable, one message per peer."""
-        root = tree.root
-        if root is None or not root.marks:
+        admitter = tree.admitter
+        if admitter is None or not admitter.marks:
             return
-        partitioned = self.replica_set.partitioned(tree.topic)
+        partitioned = self.replica_set.partitioned(tree.topic) if tree.root is not None else tree.sources.partitioned
         if partitioned and tree.descriptor.settings.partition == "wait":
             return  # what is owed to publishers stays owed
-        for contact, marks in root.receipts().items():
-            message = Receipts(tree.topic, root.term, marks, partitioned)
+        for contact, marks in admitter.receipts().items():
+            message = Receipts(tree.topic, admitter.term, marks, partitioned)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

@@ -14,18 +14,30 @@ class Reports:
 
     def __init__(self, host: Host, report_s: float) -> None:
         self.host, self.report_s = host, report_s
-        self.dirty: dict[bytes, None] = {}
+        self.dirty: dict[bytes, int] = {}  # and how many bytes came, were taken or became stable since the last report
         self.timer_set = False
         self.reported_at = float("-inf")
         self.held_back = HeldBack(host)
 
     def touch(self, tree: Tree) -> None:
         """Something about the tree is to be told to its neighbours in the next report."""
-        self.dirty[tree.topic] = None
+        self.dirty.setdefault(tree.topic, 0)
         if not self.timer_set:
             self.timer_set = True
             due = self.reported_at + self.report_s - self.host.now()
             self.host.set_timer(ReportDue(), max(0.0, due))  # after a quiet time at once
+
+    def moved(self, tree: Tree, size_bytes: int) -> int:
+        """So many more bytes are to be told of. Returns how many those are."""
+        if tree.topic not in self.dirty:
+            self.touch(tree)
+        self.dirty[tree.topic] = bytes_ = self.dirty[tree.topic] + size_bytes
+        return bytes_
+
+    def told(self, tree: Tree) -> None:
+        """The neighbours have just been told, before the next report is due."""
+        if tree.topic in self.dirty:
+            self.dirty[tree.topic] = 0
 
     def note_held_back(self, tree: Tree, *, held_back: bool) -> None:
         """The root holds publishers back, or does so no more: those below are told, if that is news."""

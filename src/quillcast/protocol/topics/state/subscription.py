@@ -9,6 +9,7 @@ from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.cut import Cut
 
 
@@ -31,9 +32,10 @@ class Subscription(Edge):
         self.cut: Cut | None = None
         self.wish = interned(wish)
 
-    def adapt(self, *, reliable: bool) -> None:
+    def adapt(self, descriptor: Descriptor) -> None:
         """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""
-        self.readmits = reliable
+        reliable = descriptor.settings.reliable
+        self.readmits = reliable and not descriptor.settings.by_source
         self.ordered = reliable and self.wish.delivery != "best_effort"
 
     @property

@@ -1,23 +1,28 @@
 """One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from quillcast.core.envelope import NO_TERM, Position, Term
 from quillcast.core.interning import EMPTY
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.policy import ChannelSpec
-from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.forwarding.stream import Held, Stream
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
+from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildReport, ParentReport
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
+from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
+JOINING, MOVED = 1, 2
 NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
@@ -38,17 +43,16 @@ class Tree:
         "flow",
         "heard",
         "inherited",
-        "joining",
         "keeping_until",
         "lost_parent",
-        "moved",
+        "moving",
         "orphaned_leases",
         "parent",
         "parent_frontier",
         "parent_held",
         "path",
-        "reported_bytes",
         "root",
+        "sources",
         "subscriptions",
         "unstarted",
         "waiting",
@@ -59,6 +63,7 @@ class Tree:
         self.descriptor = descriptor
         self.parent: Contact | None = None
         self.root: Root | None = None
+        self.sources: Sources = NO_SOURCES
         self.children: dict[bytes, Child] = EMPTY
         self.orphaned_leases: dict[bytes, OrphanedLease] = EMPTY
         self.ended: dict[bytes, float] = EMPTY  # who came from another parent, and left: until when it is named so
@@ -73,10 +78,26 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moved = False  # between two parents, even if no new one has accepted it yet
-        self.joining = False
+        self.moving = 0  # `joining` and `moved`, in one field
         self.attempt = 0
-        self.reported_bytes = 0
+
+    @property
+    def joining(self) -> bool:
+        """Has this peer asked for a parent, or is it about to be root?"""
+        return bool(self.moving & JOINING)
+
+    @joining.setter
+    def joining(self, is_joining: bool) -> None:
+        self.moving = self.moving & ~JOINING | JOINING * is_joining
+
+    @property
+    def moved(self) -> bool:
+        """Is this peer between two parents, even if no new one has accepted it yet?"""
+        return bool(self.moving & MOVED)
+
+    @moved.setter
+    def moved(self, has_moved: bool) -> None:
+        self.moving = self.moving & ~MOVED | MOVED * has_moved
 
     @property
     def topic(self) -> bytes:
@@ -98,7 +119,7 @@ class Tree:
         self.descriptor = descriptor
         self.flow.keeps = descriptor.settings.reliable
         for subscription in self.subscriptions:
-            subscription.adapt(reliable=self.flow.keeps)
+            subscription.adapt(descriptor)
         if self.root is not None:
             self.root.adapt(descriptor)
 
@@ -123,11 +144,15 @@ class Tree:
         for node, child in self.children.items():
             spec, standing = specs.get(node), child.channel in open_
             if spec is not None:
-                child.channel.filter = spec.filter
+                child.channel.filter = self._filter_to(node, spec.filter)
             if spec is not None and not standing:
                 self.flow.open(child.channel)
             elif spec is None and standing:
                 self.flow.close(child.channel)
+
+    def _filter_to(self, node: bytes, wanted: Filter | None) -> Filter | None:
+        """What a channel to a neighbour lets through."""
+        return self.sources.filter_to(node, self.flow, wanted) if self.descriptor.settings.by_source else wanted
 
     def await_parent(self, join: Join) -> None:
         """The peers to answer once this one has a parent."""
@@ -148,6 +173,13 @@ class Tree:
         """A local subscription ends."""
         self.subscriptions = tuple([other for other in self.subscriptions if other is not subscription])
         self.flow.close(subscription.channel)
+
+    def way_to(self, node: bytes) -> Channel | None:
+        """The channel to a child, or to the parent where events go up."""
+        child = self.children.get(node)
+        if child is not None:
+            return child.channel
+        return self.sources.up if self.parent is not None and self.parent.node_id == node else None
 
     def take_out(self, node: bytes) -> "Child | None":
         """Take a child out of the children table, and serve it no more."""
@@ -225,9 +257,19 @@ class Tree:
         return tuple(nodes)[-NEWCOMERS_MAX:] if nodes else ()
 
     @property
+    def admitter(self) -> Admitter | None:
+        """Who numbers here what publishers offer; None: another peer does, or nobody yet."""
+        return self.sources.own if self.descriptor.settings.by_source else self.root
+
+    @property
     def attached(self) -> bool:
         """Does this peer get the topic's events: as root, or from a parent that accepted it?"""
         return self.root is not None or self.parent is not None
+
+    @property
+    def served(self) -> bool:
+        """Does the parent, if there is one, send this peer the topic's events?"""
+        return self.root is not None or self.sources.served
 
     @property
     def next_parent(self) -> Contact | None:
@@ -237,8 +279,13 @@ class Tree:
     @property
     def needed(self) -> bool:
         """Does anything here want the topic's events, or may anybody want what is kept here?"""
-        wanted = self.children or self.subscriptions or self.unstarted or self.waiting
+        wanted = self.receives or self.sources.mine
         return bool(wanted) or self.keeping_until is not None
+
+    @property
+    def receives(self) -> bool:
+        """Does anybody here or below want the topic's events?"""
+        return bool(self.children or self.subscriptions or self.unstarted or self.waiting)
 
     @property
     def is_due(self) -> bool:
@@ -250,7 +297,7 @@ class Tree:
         held = any(subscription.holes for subscription in self.subscriptions)
         named = any(child.named_until for child in self.children.values())
         ending = self.orphaned_leases or self.ended or self.flow.past or self.keeping_until is not None
-        return bool(held or named or ending)
+        return bool(held or named or ending or self.sources.restless(self.flow))
 
     @property
     def arrived_below(self) -> int:
@@ -265,7 +312,7 @@ class Tree:
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
-        if self.flow.begun:
+        if self.flow.begun and self.served:
             return Have(self.term, self.frontier)
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
@@ -284,19 +331,19 @@ class Tree:
         """The path from the root to this peer."""
         return (me,) if self.root is not None else (*self.path, me)
 
-    def acknowledged_position(self, now: float) -> int:
-        """The index of the current term below which all leases here and below are served."""
-        needs = [position for position, holder in self.needs(now) if not holder.is_cut]
-        return min([self.frontier, *needs])
+    def acknowledged_position(self, now: float, term: Term | None = None) -> int:
+        """The index of a live term (the current one) below which all leases here and below are served."""
+        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut]
+        return min([self.frontier if term is None else self.flow.front(term) or 0, *needs])
 
     def holders(self, now: float) -> Iterator[LeaseHolder]:
         """The leases that are owed the topic's events here: local subscribers, and those below."""
         yield from self.subscriptions
         yield from self.leases(now)
 
-    def needs(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
-        """The leases here that need the current term, and from which index on."""
-        term = self.term
+    def needs(self, now: float, term: Term | None = None) -> Iterator[tuple[int, LeaseHolder]]:
+        """The leases here that need a live term (the current one), and from which index on."""
+        term = self.term if term is None else term
         return ((holder.needed_from(term), holder) for holder in self.holders(now))
 
     def end_lease(self, holder: LeaseHolder, now: float, catch_up_s: float = CATCH_UP_S) -> None:
@@ -305,7 +352,7 @@ class Tree:
             for node in [node for node, lease in self.orphaned_leases.items() if lease is holder]:
                 del self.orphaned_leases[node]
         elif isinstance(holder, Child | Subscription):
-            holder.cut = Cut(self.frontier, now, catch_up_s)
+            holder.cut = Cut(self.total, now, catch_up_s)
 
     def forgive_cuts(self) -> None:
         """A new term begins: nobody is behind in it."""
@@ -323,18 +370,31 @@ class Tree:
         if term in self.flow.past:
             self.flow.past[term].ask(ranges)
             return True
-        if term != self.term or asker not in self.children:
+        stream = self.flow.live(term)
+        above = self.parent is not None and self.parent.node_id == asker and term.of_source
+        if stream is None or not (asker in self.children or above):
             return False
-        self.serve_from(min(first for first, _ in ranges))
+        stream.start = min(stream.start, *(first for first, _ in ranges))
         return True
 
     def serve_from(self, start: int) -> None:
         """This peer is responsible for the current term from this index on, if not from an earlier one."""
         self.flow.current.start = min(self.flow.current.start, start)
 
-    def catch_up(self, holder: "Subscription | Child", position: int, now: float) -> None:
-        """Somebody has come to a position: if its lease was ended, does it keep up again?"""
-        if holder.cut is not None and holder.cut.is_over(position, self.frontier, now):
+    @property
+    def total(self) -> int:
+        """Events that came here without a gap, in all live streams together and in those of sources that are over."""
+        return self.frontier + self.sources.over + sum(self.flow.front(term) or 0 for term in self.flow.others)
+
+    def reached(self, position: Callable[[Term], int | None]) -> int:
+        """Of these events, those that somebody has that is at a position in each live stream."""
+        return self.total - sum(
+            max(0, (self.flow.front(term) or 0) - (position(term) or 0)) for term in self.flow.live_terms()
+        )
+
+    def catch_up(self, holder: "Subscription | Child", now: float) -> None:
+        """Somebody has come further: if its lease was ended, does it keep up again?"""
+        if holder.cut is not None and holder.cut.is_over(self.reached(holder.needed_from), self.total, now):
             holder.cut = None
 
     def trim(self, now: float) -> int:
@@ -343,43 +403,63 @@ class Tree:
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
         local subscribers and leases of those that departed, cut or not.
         """
-        return self.flow.release(
-            min([self.flow.current.stable, self.frontier, *(position for position, _ in self.needs(now))])
-        )
+        return sum([self._trim(stream, now) for stream in self.flow.live_streams()])
 
-    def shed(self, now: float, goal_bytes: int) -> int:
-        """Discard copies that no lease here needs, down to a goal, because the budget is used up.
+    def _trim(self, stream: Stream, now: float) -> int:
+        term = stream.term
+        needs = (position for position, _ in self.needs(now, term))
+        return self.flow.release(min([stream.stable, self.flow.front(term) or 0, *needs]), term=term)
 
-        A root's are the originals, so it keeps what is not stable.
+    def shed(self, now: float, goal_bytes: int, term: Term) -> int:
+        """Discard copies of a live term that no lease here needs, down to a goal, because the budget is used up.
+
+        A root's or source's are the originals, so it keeps what is not stable.
         """
-        needs = [position for position, holder in self.kept_for(now) if not holder.is_cut]
-        stable = [self.flow.current.stable] if self.keeps_originals else []
-        return self.flow.release(min([self.frontier, *needs, *stable]), goal_bytes)
+        needs = [position for position, holder in self.kept_for(now, term) if not holder.is_cut]
+        below, stream = min([self.flow.front(term) or 0, *needs]), self.flow.live(term)
+        if stream is not None and (self.keeps_originals or term in self.sources.mine):
+            below = min(below, stream.stable)
+        elif term in self.flow.others:
+            below = min(below, self._kept_above(term))
+        return self.flow.release(below, goal_bytes, term=term)
 
     @property
     def keeps_originals(self) -> bool:
         """Is this peer the root of the present term, or did that root transfer it, so that others rely on this one?"""
         return self.root is not None or self.inherited.term == self.term
 
-    def kept_for(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
-        """The leases that need what is kept here when there is no room for more, and from which index on."""
+    def _kept_above(self, term: Term) -> int:
+        """How far the parent has a source's stream: what comes to it from here is kept until then."""
+        parent = self.parent.node_id if self.parent is not None else b""
+        above = self.sources.states[term].above
+        if parent and self.flow.others[term].via == parent:
+            return NUMBER_MAX
+        return above.frontier if above is not None else 0
+
+    def kept_for(self, now: float, term: Term) -> Iterator[tuple[int, LeaseHolder]]:
+        """The leases that need what is kept here of a live term when there is no room, and from which index on."""
         for holder in self.holders(now):
-            position = holder.kept_from(self.term, at_root=self.keeps_originals)
+            position = holder.kept_from(term, at_root=self.keeps_originals)
             if position is not None:
                 yield position, holder
 
     def last(self, now: float) -> LeaseHolder | None:
         """The lease that needs the most of what is kept here, stalled ones first; None if none is behind."""
+        at_root, total = self.keeps_originals, self.total
         behind = [
             (not holder.is_stalled(now), position, holder)
-            for position, holder in self.kept_for(now)
-            if position < self.frontier and not holder.is_cut
+            for holder in self.holders(now)
+            if holder.kept_from(self.term, at_root=at_root) is not None
+            and (position := self.reached(partial(holder.kept_from, at_root=at_root))) < total
+            and not holder.is_cut
         ]
         return min(behind, key=lambda need: need[:2])[2] if behind else None
 
     def leases(self, now: float) -> Iterator[Child | OrphanedLease]:
         """Those below that are owed events: children, and departed ones whose lease goes on."""
-        yield from self.children.values()
+        for child in self.children.values():
+            if not child.sends_only:
+                yield child
         for lease in self.orphaned_leases.values():
             if lease.until > now:
                 yield lease
@@ -416,8 +496,9 @@ class Tree:
         assert me not in {**self.children, **self.waiting}, "nobody is its own child"
         assert self.parent is None or self.parent.node_id not in self.children, "a parent is no child"
         local, open_ = {each.channel for each in self.subscriptions}, {*self.flow.channels}
-        children = {child.channel for child in self.children.values()}
-        assert local <= open_ <= local | children, "each local subscription has a channel, and so may each child"
+        ways = {child.channel for child in self.children.values()}
+        ways |= {self.sources.up} if self.sources.up is not None else set()
+        assert local <= open_ <= local | ways, "each local subscription has a channel, and so may each neighbour"
         if self.root is not None:
             assert self.root.term == self.term, (self.root.term, self.term)
             self.root.check()

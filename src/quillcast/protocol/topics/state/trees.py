@@ -12,13 +12,14 @@ from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import is_topic
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.tree import Tree
 
 
 def linked(streams: Streams, trees: Mapping[bytes, Tree], node: bytes) -> list[Tree]:
     """The trees in which a neighbour is the parent or a child: it is told something of each."""
-    return [trees[topic] for topic in streams.telling(node)]
+    return [trees[key] for key in streams.telling(node) if is_topic(key)]
 
 
 class Trees:

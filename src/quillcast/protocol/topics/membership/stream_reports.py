@@ -1,0 +1,157 @@
+"""What a peer makes of its neighbours' reports on the streams of sources: those of parents and children."""
+
+from collections.abc import Mapping
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
+from quillcast.core.messages import Contact
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.membership.reporting import cut_below
+from quillcast.protocol.topics.messages import StreamsEnded
+from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.link_reports import (
+    StreamDown,
+    StreamUp,
+    decode_stream,
+    is_topic,
+    stream_key,
+    stream_of,
+)
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.source_streams import SourceStreams, forget_report
+from quillcast.protocol.topics.state.sources import SourceState
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class ConfirmStreams(Timer, frozen=True):
+    """Tell sources next to this peer that it has what they sent in this turn."""
+
+
+class StreamReporting:
+    """Takes the reports of parents and children on streams, and draws the conclusions."""
+
+    __slots__ = ("carry_out", "host", "progress", "source_streams", "streams", "trees", "unconfirmed")
+
+    def __init__(
+        self, host: Host, streams: Streams, trees: Mapping[bytes, Tree], source_streams: SourceStreams,
+        progress: Progress, dispatch: Dispatch, carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.streams, self.trees, self.source_streams = host, streams, trees, source_streams
+        self.progress, self.carry_out = progress, carry_out
+        self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came straight from their sources
+        dispatch.on_alarm(ConfirmStreams, self.confirm)
+        dispatch.on_message(StreamsEnded, self._ended)
+
+    def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
+        """Upcall of the link's stream: what a neighbour reports on a stream."""
+        topic, term = stream_of(key)
+        tree = self.trees.get(topic)
+        if tree is None or not term.of_source or not tree.descriptor.settings.by_source:
+            return
+        child = tree.children.get(sender.node_id)
+        if isinstance(child, SourcesChild):
+            report = decode_stream(value) if value is not None else None
+            self._child_says(tree, child, term, report if isinstance(report, StreamUp) else None)
+        elif tree.parent is not None and tree.parent.node_id == sender.node_id and value is not None:
+            report = decode_stream(value)
+            if isinstance(report, StreamDown):
+                self._parent_says(tree, term, report)
+
+    def _ended(self, sender: Contact, message: StreamsEnded) -> None:
+        tree = self.trees.get(message.topic)
+        if tree is not None and sender.node_id in {contact.node_id for contact in tree.neighbours()}:
+            self.source_streams.learn_ends(tree, message.ends, sender)
+
+    def take_up(self, tree: Tree, neighbour: Contact) -> None:
+        """A neighbour became parent or child: it may have told before, and will not repeat it."""
+        if not tree.descriptor.settings.by_source:
+            return
+        for key, value in list(self.streams.told(neighbour.node_id).items()):
+            if not is_topic(key) and key.startswith(tree.topic):
+                self.changed(neighbour, key, value)
+
+    def _child_says(self, tree: Tree, child: SourcesChild, term: Term, report: StreamUp | None) -> None:
+        if report is None:
+            forget_report(child, term)
+            if term not in tree.sources.states:
+                self.streams.drop(child.contact, stream_key(tree.topic, term))
+        elif term in tree.flow.forgotten and not report.alive and report.reach <= tree.flow.forgotten[term]:
+            self.source_streams.answer(tree, child.contact, term)
+            return
+        elif self._known(tree, term) is not None:
+            child.streams = {**child.streams, term: report}
+            self._note_progress(tree, child)
+            if report.end is not None:
+                tree.sources.states[term].close(report.end)
+            if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
+                stream.via = child.contact.node_id
+            self._heard_of(tree, term, max(report.frontier, report.reach), report.frontier)
+        self._news(tree, term)
+
+    def _note_progress(self, tree: Tree, child: SourcesChild) -> None:
+        """How many events of all streams came to a child, and to all below it: is its lease to be cut, or no more?"""
+        fronts = {term: report.frontier for term, report in child.streams.items()}
+        child.note_streams(tree.reached(child.needed_from), tree.reached(fronts.get))
+        tree.catch_up(child, self.host.now())
+        cut_below(self.host, tree, child)
+
+    def _known(self, tree: Tree, term: Term) -> SourceState | None:
+        """What is known of a stream that goes on; None if there is no room for it."""
+        if term in tree.flow.forgotten:
+            self.source_streams.resume(tree, term)
+        else:
+            self.source_streams.learn(tree, term, 0)
+        return tree.sources.states.get(term)
+
+    def _parent_says(self, tree: Tree, term: Term, report: StreamDown) -> None:
+        known_end = tree.flow.forgotten.get(term)
+        if not tree.attached or (known_end is not None and report.end is not None and report.end <= known_end):
+            return
+        if not tree.served and term not in tree.sources.states:
+            return
+        state = self._known(tree, term)
+        if state is None:
+            return
+        state.above = report
+        tree.sources.partitioned = report.partitioned
+        if report.closed and report.end is not None:
+            state.close(report.end)
+        elif not state.closed and not self.source_streams.is_alive(tree, term):
+            state.end = report.end
+        self.source_streams.stable_to(tree, term, report.stable)
+        self._heard_of(tree, term, report.reach, report.frontier)
+        self._news(tree, term)
+
+    def _heard_of(self, tree: Tree, term: Term, reach: int, held: int) -> None:
+        """A neighbour knows events up to an index, and has them up to another."""
+        own = tree.sources.own
+        if own is not None and own.term == term:
+            own.held_to(min(held, own.index))
+        if reach > (tree.flow.front(term) or 0):
+            self.carry_out(GapNoticed(tree.topic))
+
+    def _news(self, tree: Tree, term: Term) -> None:
+        self.source_streams.moved(tree, term)
+        self.source_streams.reports.touch(tree)
+        self.progress.advance_streams(tree, (term,))
+
+    # ---- sources next to this peer
+
+    def came(self, topic: bytes, term: Term, source: bytes) -> None:
+        """A bundle came straight from its source."""
+        if not self.unconfirmed:
+            self.host.set_timer(ConfirmStreams(), 0.0)
+            self.unconfirmed = {}
+        self.unconfirmed[topic, term] = source
+
+    def confirm(self) -> None:
+        """Sources next to this peer are told how far it has their streams."""
+        unconfirmed, self.unconfirmed = self.unconfirmed, EMPTY
+        for (topic, term), sender in unconfirmed.items():
+            tree = self.trees.get(topic)
+            if tree is not None and term in tree.sources.states:
+                self.source_streams.tell_one(tree, term)
+                self.streams.hurry(sender)

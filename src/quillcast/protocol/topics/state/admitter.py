@@ -1,0 +1,208 @@
+"""Whoever numbers a topic's events: admits publishers' events in sequence, and gives them positions in a stream.
+
+For one kind of topic that is its root (`root.py`), for the other every source (`source.py`).
+"""
+
+from collections import deque
+
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import DOWN, Envelope, Term
+from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Admitted, Dropped, Repeated
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor
+
+_NO_BLOCKS: list[Block] = []  # shared by all that have nothing to seal
+
+
+class Admission:
+    """A publisher as who admits its events knows it."""
+
+    __slots__ = ("active", "closed", "contact", "expected", "gone_at", "idle_since", "runs", "stable")
+
+    def __init__(self, contact: Contact, stable: int, now: float) -> None:
+        self.contact = contact
+        self.expected = self.stable = stable
+        self.runs: deque[tuple[int, int]] = deque()  # (one past the index, one past the sequence) of admitted runs
+        self.active = True  # did it send anything since it was last looked at?
+        self.idle_since = now
+        self.gone_at: float | None = None  # when its peer was lost
+        self.closed = False  # has it said that it publishes no more?
+
+
+class Admitter:
+    """One stream: its term, the next index, and where each publisher stands."""
+
+    __slots__ = (
+        "admissions",
+        "closing",
+        "config",
+        "descriptor",
+        "frontiers",
+        "host",
+        "index",
+        "marks",
+        "sealing",
+        "stable",
+        "term",
+        "topic",
+        "turned_away",
+        "waiting",
+    )
+
+    def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
+        self.host, self.config, self.term = host, config, term
+        self.topic, self.descriptor = descriptor.topic, descriptor
+        self.index = 0
+        self.stable = 0
+        self.admissions: dict[bytes, Admission] = EMPTY
+        self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
+        self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
+        self.sealing = False
+        self.closing = False  # the topic is about to be transferred, or the stream to end: nothing more is admitted
+        self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something meanwhile
+        self.frontiers: dict[bytes, int] = EMPTY  # the root before left nothing open below; of those to come
+
+    def adapt(self, descriptor: Descriptor) -> None:
+        """Go by this descriptor from now on."""
+        self.descriptor = descriptor
+
+    def admit(self, sender: Contact, bundle: Bundle) -> None:
+        """Admit what a publisher sent, in sequence; it waits to be sealed."""
+        floor = bundle.envelope.first
+        self.marks, self.waiting = self.marks or {}, self.waiting or []
+        for block in bundle.blocks:
+            admission = self.admissions.get(block.publisher) or self._enter(sender, block.publisher)
+            if admission is None:
+                self.host.trace(Dropped(self.topic, block.count, "admissions_full"))
+                continue
+            admission.contact, admission.active, admission.gone_at = sender, True, None
+            if admission.expected < floor:
+                admission.expected = floor  # the publisher has nothing below that any more
+            if not self.descriptor.settings.reliable:
+                admission.expected = max(admission.expected, block.first)
+            self.marks.setdefault(block.publisher, False)
+            if block.last <= admission.expected:
+                self.host.trace(Repeated(self.topic, "root", block.count))
+            elif block.first > admission.expected:
+                self.marks[block.publisher] = True
+            else:
+                index, self.index = self.index, self.index + block.count
+                admission.expected = block.last
+                admission.runs.append((self.index, block.last))
+                self.waiting.append(block)
+                self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
+
+    def _enter(self, contact: Contact, publisher: bytes) -> Admission | None:
+        """A publisher that this root does not know yet; None if there are too many with events that are not stable."""
+        if len(self.admissions) >= self.config.admissions_max and not self._make_place():
+            return None
+        admission = Admission(contact, self.frontiers.pop(publisher, 0), self.host.now())
+        self.admissions = self.admissions or {}
+        self.admissions[publisher] = admission
+        return admission
+
+    def _make_place(self) -> bool:
+        """Forget those that have been silent for longest, of whom all is stable: coming back, they name their floor."""
+        settled = [(known.idle_since, publisher) for publisher, known in self.admissions.items() if not known.runs]
+        settled.sort()
+        for _, publisher in settled[: self.config.admissions_max // 8 + 1]:
+            self.forget(publisher)
+        return bool(settled)
+
+    def forget(self, publisher: bytes) -> None:
+        """A publisher is gone, or its place is needed."""
+        self.admissions.pop(publisher, None)
+        self.marks.pop(publisher, None)
+
+    def close(self, publisher: bytes) -> None:
+        """A publisher said that it publishes no more."""
+        self.frontiers.pop(publisher, None)
+        admission = self.admissions.get(publisher)
+        if admission is not None:
+            admission.closed = True
+            if not admission.runs:
+                self.forget(publisher)
+
+    @property
+    def sealed(self) -> int:
+        """What lies below this index is on its way down."""
+        return self.index - sum(block.count for block in self.waiting)
+
+    def seal(self) -> list[Bundle]:
+        """What was admitted since the last call, as few bundles under this term."""
+        self.sealing = False
+        bundles: list[Bundle] = []
+        blocks: list[Block] = []
+        size, first = 0, self.sealed
+        for block in self.waiting:
+            if blocks and size + block.size > self.config.bundle_bytes:
+                bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
+                first, blocks, size = bundles[-1].last, [], 0
+            blocks.append(block)
+            size += block.size
+        if blocks:
+            bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
+        self.waiting = _NO_BLOCKS
+        return bundles
+
+    def _settle(self, index: int) -> None:
+        """All live leases cover the stream below `index`: publishers are owed that word."""
+        self.stable = index
+        self.marks = self.marks or {}
+        for publisher, admission in self.admissions.items():
+            moved = False
+            while admission.runs and admission.runs[0][0] <= index:
+                admission.stable = admission.runs.popleft()[1]
+                moved = True
+            if moved:
+                self.marks.setdefault(publisher, False)
+
+    def place_of(self, publisher: bytes, sequence: int) -> int:
+        """Up to where leases have to cover for a publisher's events before `sequence` to be stable.
+
+        Of those that are not admitted: for anything more than now to be stable.
+        """
+        admission = self.admissions.get(publisher)
+        if admission is not None and sequence <= admission.stable:
+            return self.stable
+        places = [index for index, last in admission.runs if last >= sequence] if admission is not None else []
+        return places[0] if places else min(self.stable + 1, self.index)
+
+    def turn_away(self, sender: Contact, bundle: Bundle) -> None:
+        """Admit nothing of what a publisher sent: it will send it again, to the next root or here (`reopen`)."""
+        self.host.trace(Dropped(self.topic, bundle.count, "not_root"))
+        self.turned_away = self.turned_away | {block.publisher: sender for block in bundle.blocks}
+
+    def reopen(self) -> None:
+        """The topic stays here: publishers that were turned away are to send again."""
+        self.closing = False
+        self.marks = self.marks or {}
+        for publisher, contact in self.turned_away.items():
+            if publisher in self.admissions or self._enter(contact, publisher) is not None:
+                self.marks[publisher] = True
+        self.turned_away = EMPTY
+
+    def _acknowledged(self, admission: Admission) -> int:
+        """Up to where a publisher's events are acknowledged as admitted."""
+        return admission.expected
+
+    def receipts(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
+        """What publishers are owed, gathered per peer."""
+        owed: dict[Contact, list[tuple[bytes, int, int, bool]]] = {}
+        for publisher, again in self.marks.items():
+            admission = self.admissions[publisher]
+            admitted = self._acknowledged(admission)
+            owed.setdefault(admission.contact, []).append((publisher, admitted, admission.stable, again))
+        self.marks = EMPTY
+        return owed
+
+    def check(self) -> None:
+        """Raise AssertionError unless positions and publishers' marks agree."""
+        assert self.stable <= self.sealed
+        assert len(self.admissions) <= self.config.admissions_max
+        for admission in self.admissions.values():
+            assert admission.stable <= admission.expected
+            assert all(index <= self.index for index, _ in admission.runs)

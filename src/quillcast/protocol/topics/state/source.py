@@ -1,0 +1,49 @@
+"""A peer as the source of a stream: it numbers the events of its own publishers.
+
+An event is acknowledged as admitted when another peer has it too, or when it is stable. How a stream ends is told in
+docs/decisions/admission-at-the-source.md.
+"""
+
+from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.core.host import Host
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.state.admitter import Admission, Admitter
+
+
+def source_term(host: Host, number: int) -> Term:
+    """The term of a peer's stream; `number` counts those that it began since it started."""
+    return Term(OF_SOURCES + number, host.me[:8] + host.incarnation)
+
+
+class Source(Admitter):
+    """The stream of this peer's publishers in one topic."""
+
+    __slots__ = ("closed", "held")
+
+    def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
+        super().__init__(host, config, descriptor, term)
+        self.held = 0  # another peer has everything below
+        self.closed = False  # nothing more follows
+
+    def held_to(self, index: int) -> bool:
+        """Another peer has everything below an index. True if publishers are owed that word."""
+        if index <= self.held:
+            return False
+        before, self.held = self.held, index
+        self.marks = self.marks or {}
+        for publisher, admission in self.admissions.items():
+            if any(before < end <= index for end, _ in admission.runs):
+                self.marks.setdefault(publisher, False)
+        return bool(self.marks)
+
+    def settled_to(self, index: int) -> bool:
+        """The root declared the stream stable below an index. True if publishers are owed that word."""
+        if index <= self.stable:
+            return False
+        self._settle(index)
+        return bool(self.marks)
+
+    def _acknowledged(self, admission: Admission) -> int:
+        held = [last for end, last in admission.runs if end <= self.held]
+        return max([admission.stable, *held[-1:]])

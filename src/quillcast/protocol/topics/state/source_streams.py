@@ -1,0 +1,426 @@
+"""The streams of sources at a peer: how they begin and end, what is stable of them, and what neighbours are told.
+
+The whole life of a stream is in docs/decisions/admission-at-the-source.md. Topics whose root numbers the events have
+no such streams, so that nothing here asks which kind a topic is.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host
+from quillcast.core.interning import interned
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.stream import SourceStream, Stream
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.messages import StreamsEnded
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.holders import Child, SourcesChild
+from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, is_topic, stream_key
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.source import Source, source_term
+from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceState
+from quillcast.protocol.topics.state.tree import Tree
+
+ENDS_TOLD_MAX = 64  # streams that are over and are told of when a peer joins; a guess: those of a partition
+Starts = Iterable[tuple[Term, int, int]]
+"""Streams, from where on a child is owed each, and how far each came to its parent."""
+
+
+class SourceStreams:
+    """Keeps the streams of sources, in all topics."""
+
+    __slots__ = ("config", "count", "due", "host", "replica_set", "reports", "streams")
+
+    def __init__(
+        self,
+        host: Host,
+        config: TopicConfig,
+        streams: Streams,
+        replica_set: ReplicaSet,
+        reports: Reports,
+        due: DueTopics,
+    ) -> None:
+        self.host, self.config, self.streams, self.replica_set = host, config, streams, replica_set
+        self.reports, self.due = reports, due
+        self.count = 0  # streams of this peer's own, in all topics
+
+    # ---- beginning
+
+    def open(self, tree: Tree) -> Source | None:
+        """This peer's own stream in a topic, begun if there is none; None if the topic has too many."""
+        sources = self._of(tree)
+        if sources.own is None and not self._full(tree):
+            self.count += 1
+            sources.own = Source(self.host, self.config, tree.descriptor, source_term(self.host, self.count))
+            sources.mine[sources.own.term] = None
+            self.begin(tree, sources.own.term, 0).via = self.host.me
+        return sources.own
+
+    def close(self, tree: Tree) -> None:
+        """This peer publishes no more in a topic: its stream ends here."""
+        own = tree.sources.own
+        if own is not None:
+            tree.sources.states[own.term].close(own.index)
+            tree.sources.own = None
+            self._news(tree, own.term)
+
+    def _of(self, tree: Tree) -> Sources:
+        if tree.sources is NO_SOURCES:
+            tree.sources = Sources()
+        return tree.sources
+
+    def _full(self, tree: Tree) -> bool:
+        if len(tree.flow.others) < self.config.streams_max:
+            return False
+        self.host.trace(Mark("streams_full"))
+        return True
+
+    def begin(self, tree: Tree, term: Term, start: int) -> SourceStream:
+        """A stream begins here, or goes on where it was taken for ended: it is owed from an index on."""
+        sources, term = self._of(tree), interned(term)
+        stream = tree.flow.begin_beside(term, start)
+        sources.states[term] = SourceState()
+        for subscription in tree.subscriptions:
+            subscription.begin(term, start)
+        self._news(tree, term)
+        return stream
+
+    def learn(self, tree: Tree, term: Term, start: int) -> Stream | None:
+        """The stream that a neighbour names, begun if it is new. None: it is over here, or there are too many."""
+        stream = tree.flow.live(term)
+        if stream is None and term.of_source and term not in tree.flow.forgotten and not self._full(tree):
+            stream = self.begin(tree, term, start)
+        return stream
+
+    def resume(self, tree: Tree, term: Term) -> None:
+        """A stream that was taken for ended goes on: its source had been out of reach."""
+        if term.node == source_term(self.host, 0).node or self._full(tree):
+            return
+        self.host.trace(Mark("stream_resumed"))
+        self.begin(tree, term, tree.flow.forgotten.pop(term))
+
+    # ---- ends that the other side of a partition knows
+
+    def ended(self, tree: Tree) -> tuple[tuple[Term, int], ...]:
+        """The streams that are over here and ended last."""
+        ends = [(term, end) for term, end in tree.flow.forgotten.items() if term.of_source]
+        return tuple(ends[-ENDS_TOLD_MAX:])
+
+    def learn_ends(self, tree: Tree, ends: Iterable[tuple[Term, int]], sender: Contact, *, owed: bool = True) -> None:
+        """A neighbour says where streams ended that are over there: those that went further are passed on.
+
+        `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more.
+        """
+        news = [(interned(term), end) for term, end in ends if term.of_source and self._is_news(tree, term, end)]
+        for term, end in news:
+            if term in tree.sources.states:  # it goes on here, without its source: this is how far it went
+                tree.sources.states[term].heard_end = end
+                self._news(tree, term)
+            else:
+                self._lose_beyond(tree, term, end, owed=owed)
+        for contact in tree.neighbours() if news and owed else ():
+            if contact.node_id != sender.node_id:
+                self.host.send(contact, StreamsEnded(tree.topic, news))
+
+    def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
+        if term in tree.sources.states:
+            return not self.is_alive(tree, term) and end > known_end(tree, term)
+        return end > tree.flow.forgotten.get(term, 0)
+
+    def _lose_beyond(self, tree: Tree, term: Term, end: int, *, owed: bool) -> None:
+        known = tree.flow.forgotten.get(term, 0)
+        tree.flow.forgotten = {**tree.flow.forgotten, term: end}
+        for subscription in tree.subscriptions if owed else ():
+            subscription.begin(term, known)
+            subscription.skip(term, [(known, end)], "unavailable")
+
+    # ---- neighbours
+
+    def attached(self, tree: Tree, parent: Contact, starts: Starts, *, whole: bool, served: bool) -> None:
+        """A parent took this peer in, and sends it the topic's events unless it only publishes.
+
+        `whole`: it was in the tree before, and is owed whole what is new to it.
+        """
+        if not tree.descriptor.settings.by_source:
+            return
+        sources, above = self._of(tree), dict[Term, int]()
+        sources.served = served
+        for term, start, frontier in starts:
+            if self.learn(tree, term, 0 if whole else start) is not None:
+                above[term] = frontier
+                sources.states[term].above = StreamDown(frontier, frontier, 0)
+        if sources.up is None:
+            sink = PeerSink(self.host, parent)
+            filter_ = sources.filter_to(parent.node_id, tree.flow)
+            sources.up = Channel(sink, tree.flow.first_beyond(above), filter_)
+            tree.flow.open(sources.up)
+        self.touch(tree)
+        tree.flow.serve(sources.up)
+
+    def detached(self, tree: Tree, parent: Contact) -> None:
+        """There is no parent any more."""
+        sources = tree.sources
+        if sources.up is not None:
+            tree.flow.close(sources.up)
+            sources.up = None
+        for state in sources.states.values():
+            state.above = None
+        self.parted(tree, parent)
+
+    def joined(self, tree: Tree, child: Child, starts: Starts, known: Container[Term]) -> None:
+        """A child was entered in the table, and is owed each stream from an index on.
+
+        What it has of streams that it knew says nothing of those below it: until it reports, only what is stable counts
+        as acknowledged.
+        """
+        if not isinstance(child, SourcesChild):
+            return
+        owed = {term: start for term, start, _ in starts}
+        child.streams = {
+            term: StreamUp(min(start, tree.flow.others[term].stable) if term in known else start, start, start)
+            for term, start in owed.items()
+        }
+        child.channel.cursor = max(tree.flow.log.base, tree.flow.first_beyond(owed))
+        self.touch(tree)
+
+    def parted(self, tree: Tree, neighbour: Contact) -> None:
+        """A neighbour is in the topic's tree no more: nothing is told to it, and nothing comes from it."""
+        for key in [key for key in self.streams.telling(neighbour.node_id) if _is_of(key, tree.topic)]:
+            self.streams.drop(neighbour, key)
+        for stream in tree.flow.others.values():
+            if stream.via == neighbour.node_id:
+                stream.via = b""
+        self.touch(tree)
+
+    def known(self, tree: Tree) -> tuple[tuple[Term, int, int], ...]:
+        """What a peer has of each stream, when it joins; a new forwarder asks for what its first children need."""
+        found = {term: (tree.flow.front(term) or 0, stream.stable) for term, stream in tree.flow.others.items()}
+        for join in tree.waiting.values():
+            for term, frontier, stable in join.streams:
+                found[term] = min((frontier, stable), found.get(term, (frontier, stable)))
+        return tuple((term, *place) for term, place in found.items())
+
+    def starts(self, tree: Tree, has: Mapping[Term, int], *, new: bool, earliest: bool) -> list[tuple[Term, int, int]]:
+        """From where on a child is owed each stream. `new`: it begins now, and has no claim to what came before."""
+        return [
+            (term, has[term] if term in has else self._start_of(tree, stream, new=new, earliest=earliest), front)
+            for term, stream in tree.flow.others.items()
+            for front in (tree.flow.front(term) or 0,)
+        ]
+
+    def _start_of(self, tree: Tree, stream: Stream, *, new: bool, earliest: bool) -> int:
+        if not new:
+            return 0
+        return tree.flow.kept_from(stream.term) if earliest else tree.flow.front(stream.term) or 0
+
+    def begin_at(self, tree: Tree, *, earliest: bool) -> list[tuple[Term, int]]:
+        """Where a subscription here begins in each stream: at the frontier, this peer's or the parent's."""
+        return [
+            (term, start if earliest else max(start, self._above(tree, term)))
+            for term, start, _ in self.starts(tree, {}, new=True, earliest=earliest)
+        ]
+
+    def _above(self, tree: Tree, term: Term) -> int:
+        above = tree.sources.states[term].above
+        return above.frontier if above is not None else 0
+
+    # ---- news
+
+    def moved(self, tree: Tree, term: Term) -> None:
+        """Events of a stream came, or what is known of it changed: neighbours are told in the next report."""
+        if term in tree.sources.states:
+            tree.sources.changed[term] = None
+
+    def _news(self, tree: Tree, term: Term) -> None:
+        self.moved(tree, term)
+        self.reports.touch(tree)
+        self.due.wake(tree)
+
+    def touch(self, tree: Tree) -> None:
+        """What holds all streams back may have changed."""
+        if tree.sources.states:
+            tree.sources.touch()
+            self.reports.touch(tree)
+
+    def tell(self, tree: Tree) -> None:
+        """Report what changed to the parent and the children."""
+        if not tree.sources.changed:
+            return
+        changed, tree.sources.changed = tree.sources.changed, {}
+        for term in changed:
+            if term in tree.sources.states:
+                self.tell_one(tree, term)
+
+    def tell_one(self, tree: Tree, term: Term) -> None:
+        """Report on one stream."""
+        key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
+        if tree.parent is not None:
+            self.streams.put(tree.parent, key, encode(self._up(tree, stream, state)))
+        if not (tree.children and tree.attached):
+            return
+        report = encode(
+            StreamDown(
+                tree.flow.front(term) or 0, known_end(tree, term), stream.stable, state.end, state.closed,
+                tree.sources.partitioned,
+            )
+        )  # fmt: skip
+        for child in tree.children.values():
+            if not child.sends_only or term in child.streams:
+                self.streams.put(child.contact, key, report)
+
+    def _up(self, tree: Tree, stream: Stream, state: SourceState) -> StreamUp:
+        term, now = stream.term, self.host.now()
+        return StreamUp(
+            tree.acknowledged_position(now, term), tree.flow.front(term) or 0, _reach(tree, term),
+            self.is_alive(tree, term), state.end if state.closed else None,
+        )  # fmt: skip
+
+    def is_alive(self, tree: Tree, term: Term) -> bool:
+        """Is the source here or below?"""
+        own = tree.sources.own
+        if own is not None and own.term == term:
+            return True
+        return any(report.alive for child in tree.children.values() if (report := child.streams.get(term)) is not None)
+
+    def towards(self, tree: Tree, term: Term) -> Contact | None:
+        """The neighbour in whose direction the source is; the parent, if it is nowhere below."""
+        for child in tree.children.values():
+            report = child.streams.get(term)
+            if report is not None and report.alive:
+                return child.contact
+        return tree.parent
+
+    def ends_here(self, tree: Tree, term: Term) -> bool:
+        """Is it this peer, as the root, that gives up what nobody has? The source is gone."""
+        return tree.root is not None and not self.is_alive(tree, term)
+
+    # ---- what is stable, and the end
+
+    def advance(self, tree: Tree, terms: Iterable[Term]) -> bool:
+        """At the root: declare what all leases cover stable, and streams ended whose sources are gone. True if any."""
+        root, now, moved = tree.root, self.host.now(), False
+        if root is None:
+            return False
+        tree.sources.served = True
+        partitioned = self.replica_set.partitioned(tree.topic)
+        if partitioned != tree.sources.partitioned:
+            tree.sources.partitioned = partitioned
+            self.touch(tree)
+        silent = now < root.held_until or (partitioned and tree.descriptor.settings.partition == "wait")
+        for term in terms:
+            self._look_after(tree, term, now)
+            stable = 0 if silent else tree.acknowledged_position(now, term)
+            moved |= self.stable_to(tree, term, stable)
+        return moved
+
+    def _look_after(self, tree: Tree, term: Term, now: float) -> None:
+        """Is the source there, or since when is it gone? One lease later its stream ends with the last known event."""
+        state, root = tree.sources.states[term], tree.root
+        assert root is not None
+        if state.closed:
+            return
+        if self.is_alive(tree, term):
+            state.gone_since = None
+            if state.end is not None:
+                state.end = None
+                self._news(tree, term)
+        elif state.gone_since is None:
+            state.gone_since = now
+        elif state.end is None and now >= max(state.gone_since, root.began_at) + self.config.lease_s:
+            state.end = known_end(tree, term)
+            self.host.trace(Mark("stream_ended"))
+            self._news(tree, term)
+
+    def stable_to(self, tree: Tree, term: Term, stable: int) -> bool:
+        """The root declares a stream stable below an index, or its word came from the parent. True if that is news."""
+        stream = tree.flow.others[term]
+        if stable <= stream.stable:
+            return False
+        stream.stable = stable
+        self._news(tree, term)
+        return True
+
+    def finished(self, tree: Tree, terms: Iterable[Term]) -> list[tuple[Term, int]]:
+        """The streams that are over here: the root knows where they ended, and all that is owed of them was taken."""
+        return [
+            (term, state.end)
+            for term, state in ((term, tree.sources.states[term]) for term in terms)
+            if state.end is not None and self._is_over(tree, term, state, state.end)
+        ]
+
+    def _is_over(self, tree: Tree, term: Term, state: SourceState, end: int) -> bool:
+        if not tree.flow.keeps:
+            return tree.root is not None or (state.above is not None and state.above.end is not None)
+        told = tree.root is not None or (
+            state.above is not None and state.above.end is not None and state.above.stable >= state.above.end
+        )
+        taken = min([tree.flow.front(term) or 0, *(each.frontier(term) for each in tree.subscriptions)])
+        return told and tree.flow.others[term].stable >= end and taken >= end
+
+    def handed_over(self, tree: Tree) -> bool:
+        """Does the parent have what this peer's ended streams held, and know their ends? Then this peer may leave."""
+        known = [term for term in tree.sources.mine if self._parent_has(tree.sources.states[term])]
+        for term in known:
+            del tree.sources.mine[term]
+        return bool(known)
+
+    def _parent_has(self, state: SourceState) -> bool:
+        above = state.above
+        return state.closed and above is not None and above.closed and above.frontier >= (state.end or 0)
+
+    def conclude(self, tree: Tree, term: Term, end: int) -> None:
+        """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
+        state = tree.sources.states.pop(term)
+        tree.sources.mine.pop(term, None)
+        tree.sources.over += end
+        tree.flow.conclude(term, end)
+        for subscription in tree.subscriptions:
+            subscription.forget(lambda other: other != term)
+        key = stream_key(tree.topic, term)
+        if tree.parent is not None and tree.root is None:
+            self.streams.drop(tree.parent, key)
+        for child in tree.children.values():
+            if forget_report(child, term):
+                self.streams.put(child.contact, key, encode(_over(end, closed=state.closed)))
+            else:
+                self.streams.drop(child.contact, key)
+        self.host.trace(Mark("stream_over"))
+
+    def answer(self, tree: Tree, child: Contact, term: Term) -> None:
+        """A child speaks of a stream that is over here."""
+        end = tree.flow.forgotten[term]
+        self.streams.put(child, stream_key(tree.topic, term), encode(_over(end, closed=False)))
+
+
+def known_end(tree: Tree, term: Term) -> int:
+    """How far a stream is known to have gone."""
+    state = tree.sources.states[term]
+    above = state.above.reach if state.above is not None else 0
+    return max(_reach(tree, term), state.end or 0, state.heard_end, above)
+
+
+def _over(end: int, *, closed: bool) -> StreamDown:
+    return StreamDown(end, end, end, end, closed)
+
+
+def forget_report(child: Child, term: Term) -> bool:
+    """Forget what a child reported of a stream; did it report anything?"""
+    if term not in child.streams or not isinstance(child, SourcesChild):
+        return False
+    child.streams = {other: report for other, report in child.streams.items() if other != term}
+    return True
+
+
+def _reach(tree: Tree, term: Term) -> int:
+    """One past the last event that somebody here or below has."""
+    reports = (child.streams.get(term) for child in tree.children.values())
+    return max([tree.flow.others[term].seen.end, *(report.reach for report in reports if report is not None)])
+
+
+def _is_of(key: bytes, topic: bytes) -> bool:
+    """Is this the key of a stream in a topic?"""
+    return not is_topic(key) and key.startswith(topic)

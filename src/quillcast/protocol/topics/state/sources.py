@@ -1,0 +1,82 @@
+"""What a peer knows of the sources of one topic, beside what it has of their streams (`forwarding.Flow.others`)."""
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Term
+from quillcast.core.interning import EMPTY
+from quillcast.protocol.forwarding.channels import Channel, Filter
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.topics.state.link_reports import StreamDown
+from quillcast.protocol.topics.state.source import Source
+
+
+class SourceState:
+    """What is known of a stream that goes on, or has ended and is not over yet."""
+
+    __slots__ = ("above", "closed", "end", "gone_since", "heard_end")
+
+    def __init__(self) -> None:
+        self.above: StreamDown | None = None  # what the parent reported last
+        self.end: int | None = None
+        self.closed = False  # the source said so itself
+        self.heard_end = 0  # where others took it for ended, beyond a partition
+        self.gone_since: float | None = None  # when a root missed the source
+
+    def close(self, end: int) -> None:
+        """The source said where its stream ends."""
+        self.end, self.closed = end, True
+
+
+class Sources:
+    """The streams of a topic whose events are numbered by their sources."""
+
+    __slots__ = ("changed", "mine", "over", "own", "partitioned", "served", "states", "up")
+
+    def __init__(self) -> None:
+        self.states: dict[Term, SourceState] = {}
+        self.changed: dict[Term, None] = {}  # to be told to the neighbours
+        self.own: Source | None = None  # the stream of this peer's publishers
+        self.mine: dict[Term, None] = {}  # that one, and those it had before that are not over
+        self.over = 0  # events of streams that are over
+        self.up: Channel | None = None  # the channel to the parent
+        self.partitioned = False  # as the root says
+        self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
+
+    def restless(self, flow: Flow) -> bool:
+        """Will time change anything: is something not stable, has a stream ended, or is a source gone?"""
+        return any(
+            state.end is not None
+            or state.gone_since is not None
+            or stream.stable < max(stream.seen.end, state.above.reach if state.above is not None else 0)
+            for state, stream in ((state, flow.others[term]) for term, state in self.states.items())
+        )
+
+    def touch(self) -> None:
+        """All streams may have news."""
+        self.changed |= dict.fromkeys(self.states)
+
+    def filter_to(self, node: bytes, flow: Flow, inner: Filter | None = None) -> Filter:
+        """A filter for the channel to a neighbour: nothing goes back to where its stream comes from."""
+
+        def enters(bundle: Bundle) -> Bundle | None:
+            stream = flow.others.get(bundle.envelope.term)
+            if stream is not None and stream.via == node:
+                return None
+            return bundle if inner is None else inner(bundle)
+
+        return enters
+
+
+class NoSources(Sources):
+    """For topics whose root numbers the events: shared, and never written to."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states = self.changed = self.mine = EMPTY
+
+    def touch(self) -> None:
+        """There are no streams."""
+
+
+NO_SOURCES = NoSources()

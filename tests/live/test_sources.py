@@ -1,0 +1,71 @@
+"""Topics whose events are numbered by their sources, with real processes' nodes."""
+
+from pathlib import Path
+
+import pytest
+
+from quillcast import Config, LiveConfig, Node, NotAdmitted, NotStable
+from quillcast.protocol.topics.config import TopicConfig
+from tests.live.test_node import run, take
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_three_nodes_publish_to_each_other_and_hear_what_became_of_it() -> None:
+    async def scenario() -> None:
+        async with Node() as alice, Node() as bob, Node() as carol:
+            nodes = (alice, bob, carol)
+            created = await alice.create("prices", admission="source")
+            assert created.settings.admission == "source"
+            subscriptions = [node.subscribe("prices") for node in nodes]
+            for subscription in subscriptions:
+                await subscription.started()
+            for number, node in enumerate(nodes):
+                publisher = node.publisher("prices")
+                await publisher.publish(b"%d" % number, wait="root")
+                await publisher.publish(b"%d again" % number, wait="stable")
+            for subscription in subscriptions:
+                events = await take(subscription, 6)
+                assert sorted(event.payload for event in events) == [
+                    b"0", b"0 again", b"1", b"1 again", b"2", b"2 again",
+                ]  # fmt: skip
+            tree = await bob.tree("prices")
+            assert [(peer.source, peer.streams) for peer in tree.peers] == [(True, 3)] * 3
+            assert all(lag.behind_events <= 1 for peer in tree.peers for lag in peer.lags), (
+                "the one that is being handled"
+            )
+
+    run(scenario())
+
+
+def test_who_holds_up_what_a_source_published_is_named() -> None:
+    async def scenario() -> None:
+        async with Node() as alice, Node(live=LiveConfig(subscription_bytes=10_000)) as bob:
+            await alice.create("prices", admission="source", slow="wait")
+            await bob.subscribe("prices").started()
+            publisher = alice.publisher("prices")
+            for _ in range(30):
+                await publisher.publish(bytes(1000), wait="root", timeout_s=2.0)
+            with pytest.raises(NotStable) as error:
+                await publisher.publish(b"last", wait="stable", timeout_s=1.0)
+            assert error.value.peers == (bob.contact.node_id.hex(),)
+
+    run(scenario())
+
+
+def test_a_source_that_is_one_too_many_is_told_so() -> None:
+    async def scenario() -> None:
+        config = Config(topics=TopicConfig(streams_max=1))
+        async with Node(config=config) as alice, Node(config=config) as bob:
+            await alice.create("prices", admission="source")
+            await bob.subscribe("prices").started()
+            await alice.publisher("prices").publish(b"first", wait="stable")
+            with pytest.raises(NotAdmitted, match="as many sources as it may have"):
+                await bob.publisher("prices").publish(b"second", wait="root", timeout_s=1.0)
+
+    run(scenario())
