@@ -51,7 +51,6 @@ def spark_session(
         "spark.app.name": "quillcast",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.unix.domain.socket.enabled": "true",  # a TCP port may be dialled by whoever used it before
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
