@@ -193,7 +193,8 @@ def test_topics_are_created_shown_and_listed(quillcast: Commands) -> None:
     code, out, _ = quillcast.run("topic", "create", "chat/room", "--slow", "wait", "--event-bytes-max", "1000")
     assert (code, out) == (
         0,
-        "chat/room: delivery = reliable, order = publisher, slow = wait, event_bytes_max = 1000, partition = go_on\n",
+        "chat/room: delivery = reliable, order = publisher, slow = wait, event_bytes_max = 1000, partition = go_on, "
+        "admission = root\n",
     )
     subscriber = quillcast.subscribed("chat/room")
     shown = quillcast.json("topic", "show", "chat/room")
@@ -212,7 +213,7 @@ def test_settings_of_a_topic_in_use_change_after_their_costs_are_shown(quillcast
     subscriber = quillcast.subscribed("chat/room", "--count", "1")
     code, out, err = quillcast.run("topic", "set", "chat/room", "--slow", "wait", "--event-bytes-max", "10")
     told = "delivery = reliable, order = publisher, slow = wait, event_bytes_max = 10, partition = go_on"
-    assert (code, out) == (0, f"chat/room: {told}\n")
+    assert (code, out) == (0, f"chat/room: {told}, admission = root\n")
     assert err.startswith("slow = wait: publishers go no faster than the slowest subscriber")
     assert err.count("\n") == 1
     assert quillcast.json("topic", "show", "chat/room")["settings"]["slow"] == "wait"
