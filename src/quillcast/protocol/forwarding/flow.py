@@ -126,7 +126,7 @@ class Flow:
         self.release(max(end, stream.seen.end), term=term)
         del self.others[term]
         self.others = self.others or EMPTY
-        self._note_forgotten(term, end)
+        self.note_over(term, end)
 
     def end(self, term: Term, until: float, known_end: int = 0) -> None:
         """A live term ends, which went up to `known_end`. What is kept of it stays until `until`."""
@@ -190,9 +190,10 @@ class Flow:
     def forget(self, term: Term) -> None:
         """Discard an ended term for good."""
         self.discard_past(term)
-        self._note_forgotten(term, self.past.pop(term).end)
+        self.note_over(term, self.past.pop(term).end)
 
-    def _note_forgotten(self, term: Term, end: int) -> None:
+    def note_over(self, term: Term, end: int) -> None:
+        """A term is over, and went up to `end`: nothing of it is kept, and its end is remembered for a while."""
         self.forgotten = self.forgotten or {}
         self.forgotten[term] = end
         if len(self.forgotten) > FORGOTTEN_MAX:

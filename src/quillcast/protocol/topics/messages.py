@@ -315,7 +315,7 @@ class Branch(Message, frozen=True, tag=60):
 class StreamsEnded(Message, frozen=True, tag=56):
     """To all neighbours in the tree, after a partition: these streams of sources went further than they had known.
 
-    Whoever is owed what lies beyond has lost it. Pass on what is news.
+    Peers that are owed what lies beyond have lost it. They pass on what is news to them.
     """
 
     topic: WireId

@@ -1,4 +1,4 @@
-"""Whoever numbers a topic's events: admits publishers' events in sequence, and gives them positions in a stream.
+"""The numbering of a topic's events: publishers' events are admitted in sequence, and get positions in a stream.
 
 For one kind of topic that is its root (`root.py`), for the other every source (`source.py`).
 """

@@ -19,12 +19,11 @@ def source_term(host: Host, number: int) -> Term:
 class Source(Admitter):
     """The stream of this peer's publishers in one topic."""
 
-    __slots__ = ("closed", "held")
+    __slots__ = ("held",)
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
         super().__init__(host, config, descriptor, term)
         self.held = 0  # another peer has everything below
-        self.closed = False  # nothing more follows
 
     def held_to(self, index: int) -> bool:
         """Another peer has everything below an index. True if publishers are owed that word."""

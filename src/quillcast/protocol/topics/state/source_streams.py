@@ -133,7 +133,7 @@ class SourceStreams:
 
     def _lose_beyond(self, tree: Tree, term: Term, end: int, *, owed: bool) -> None:
         known = tree.flow.forgotten.get(term, 0)
-        tree.flow.forgotten = {**tree.flow.forgotten, term: end}
+        tree.flow.note_over(term, end)
         for subscription in tree.subscriptions if owed else ():
             subscription.begin(term, known)
             subscription.skip(term, [(known, end)], "unavailable")

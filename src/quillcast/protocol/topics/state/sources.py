@@ -41,7 +41,7 @@ class Sources:
         self.partitioned = False  # as the root says
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
 
-    def restless(self, flow: Flow) -> bool:
+    def is_due(self, flow: Flow) -> bool:
         """Will time change anything: is something not stable, has a stream ended, or is a source gone?"""
         return any(
             state.end is not None

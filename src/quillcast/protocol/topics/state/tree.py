@@ -297,7 +297,7 @@ class Tree:
         held = any(subscription.holes for subscription in self.subscriptions)
         named = any(child.named_until for child in self.children.values())
         ending = self.orphaned_leases or self.ended or self.flow.past or self.keeping_until is not None
-        return bool(held or named or ending or self.sources.restless(self.flow))
+        return bool(held or named or ending or self.sources.is_due(self.flow))
 
     @property
     def arrived_below(self) -> int:
