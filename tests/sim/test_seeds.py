@@ -116,6 +116,13 @@ def test_events_of_a_stream_that_had_ended_below_them_are_passed_on() -> None:
     Simulation(drawn(601, 20).by_sources(), 601).run()
 
 
+@pytest.mark.parametrize("sources", [False, True])
+@pytest.mark.parametrize("seed", [820_045, 820_047, 820_053, 820_077])
+def test_peers_outside_the_ring_are_promised_the_same(seed: int, *, sources: bool) -> None:
+    scenario = hard(seed).with_outsiders()
+    Simulation(scenario.by_sources() if sources else scenario, seed).run()
+
+
 @pytest.mark.parametrize("seed", HARD_SEEDS)
 def test_what_failed_once_in_a_hard_history_holds(seed: int) -> None:
     Simulation(hard(seed), seed).run()
