@@ -4,43 +4,75 @@ X is the campus, P, Q and R are departments, A to E laptops. The topic t is root
 subscribe.
 """
 
-from quillcast.protocol.scopes.labels import ChannelLabel
-from quillcast.protocol.scopes.records import Record, forwarded, matches, originated
+from quillcast.protocol.scopes.labels import Path
+from quillcast.protocol.scopes.records import Record, decode
+from tests.protocol.scopes.network import Network, Tree, peer, scope, topic
 from tests.transcripts.transcript import compare
 
-NAMES = {1: {1: "P", 2: "Q", 3: "R"}, 2: {10: "A", 11: "B", 20: "C", 21: "D", 30: "E"}}
-"""By depth: the labels of departments in X, and of laptops in departments."""
-P, Q, R, A, B, C, D, E = (label for names in NAMES.values() for label in names)
-Channel = tuple[ChannelLabel, int, int]
-"""A channel, the depth of its ends, and the origin of the bundles that it is for."""
+T = topic("t")
+DEPARTMENTS = {"P": "BA", "Q": "CD", "R": "E"}
 
 
-def name(path: tuple[int, ...], depth: int) -> str:
-    return ":".join(NAMES[depth + at][label] for at, label in enumerate(path))
+class Campus(Network):
+    """Figure 15; the laptops register in the order in which they are named."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        chain = {"policy": lambda topic: Tree(1)}
+        self.add_scope("X", **chain)
+        for department, laptops in DEPARTMENTS.items():
+            self.add_scope(department, ["X"], **chain)
+            self.settle()
+            for laptop in laptops:
+                self.add_peer(laptop, [department])
+                self.role(laptop, T, "X", publishes=laptop == "A", subscribes=laptop != "A")
+                self.settle()
 
-def shown(record: Record) -> str:
-    levels = enumerate(record.pairs, record.top)
-    return ", ".join(f"{name((pair.origin,), depth)}-{name((pair.current,), depth)}" for depth, pair in levels)
+    def name(self, at: str, path: Path, depth: int) -> str:
+        """A path in letters: labels mean something in the scope that gave them only."""
+        names = list[str]()
+        for label in path:
+            owner = "X" if depth + len(names) == 1 else names[-1] if names else self.department(at)
+            names.append(self.managers[scope(owner).id].state.members[label].party.name)
+        return ":".join(names)
 
+    def department(self, laptop: str) -> str:
+        return next(department for department, laptops in DEPARTMENTS.items() if laptop in laptops)
 
-def travel(channels: list[Channel], at: int, record: Record) -> list[str]:
-    """What happens to a bundle from a laptop on: figure 19 as lines."""
-    lines = [f"{name((at,), 2)}  t,k,({shown(record)})"]
-    for channel, depth, origin in channels:
-        if channel.source[-1] == at and matches(record, channel, depth, origin):
-            label = f"{name(channel.source, depth)}-{name(channel.target, depth)}, t:{name((origin,), depth)}"
-            lines.append(f"   channel {label}")
-            lines += travel(channels, channel.target[-1], forwarded(record, channel, depth))
-    return lines
+    def shown(self, at: str, record: Record) -> str:
+        levels = enumerate(record.pairs, record.top)
+        return ", ".join("-".join(self.name(at, (label,), depth) for label in pair) for depth, pair in levels)
+
+    def travel(self, at: str, record: bytes) -> list[str]:
+        """What happens to a bundle from a laptop on: figure 19 as lines."""
+        lines = [f"{at}  t,k,({self.shown(at, decode(record))})"]
+        for channel, changed in self.peers[peer(at).id].arrived(T, record):
+            (_, depth, origin), to = channel.constraints[0], channel.spec.peer.node_id[:1].decode()
+            ends = f"{self.name(at, channel.label.source, depth)}-{self.name(to, channel.label.target, depth)}"
+            lines.append(f"   channel {ends}, t:{self.name(at, (origin,), depth)}")
+            lines += self.travel(to, changed)
+        return lines
+
+    def publish_at_a(self) -> list[str]:
+        return self.travel("A", self.peers[peer("A").id].record(T))
 
 
 def test_figure_19_the_records_of_a_bundle_before_and_after_d_leaves() -> None:
-    to_b: Channel = (ChannelLabel((A,), (B,)), 2, A)
-    p_to_q: Channel = (ChannelLabel((P, B), (Q, C)), 1, P)
-    to_d: Channel = (ChannelLabel((C,), (D,)), 2, C)
-    before = [to_b, p_to_q, to_d, (ChannelLabel((Q, D), (R, E)), 1, P)]
-    after = [to_b, p_to_q, (ChannelLabel((Q, C), (R, E)), 1, P)]
-    lines = ["# A publishes", *travel(before, A, originated(2, A)), ""]
-    lines += ["# D leaves, and A publishes again", *travel(after, A, originated(2, A))]
+    campus = Campus()
+    lines = ["# A publishes", *campus.publish_at_a(), ""]
+    campus.leave("D")
+    campus.settle()
+    lines += ["# D leaves, and A publishes again", *campus.publish_at_a()]
     compare("figure-19.txt", "\n".join(lines) + "\n")
+
+
+def test_figure_18_what_each_laptop_keeps() -> None:
+    campus = Campus()
+    assert {controller.me.name: len(controller.channels) for controller in campus.peers.values()} == {
+        "A": 1,
+        "B": 1,
+        "C": 1,
+        "D": 1,
+        "E": 0,
+    }
+    assert campus.publish("A", T) == {"B": 1, "C": 1, "D": 1, "E": 1}

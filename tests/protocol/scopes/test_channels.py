@@ -20,7 +20,7 @@ from quillcast.protocol.scopes.channels import (
 )
 from quillcast.protocol.scopes.filters import Every, Modulo
 from quillcast.protocol.scopes.labels import ChannelLabel
-from quillcast.protocol.scopes.records import Pair, Record, originated
+from quillcast.protocol.scopes.records import NO_RECORD, Pair, Record, originated
 
 T, U = b"t" * 16, b"u" * 16
 LIBRARY = Party(b"L" * 16, Contact(b"m" * 16, "manager:1"), managed=True, name="library")
@@ -76,7 +76,7 @@ def test_a_specification_is_resolved_down_to_addresses() -> None:
     assert second == channel(Ask(LIBRARY), target=(2, 8), filter_=Every((EVEN, ODD)))
 
     inside = Subchannels((Subchannel(9, Address(BOB.contact)),))
-    _, resolved = leaves(channel(tree), lambda scope, topic: inside if scope == LIBRARY.id else None)
+    _, resolved = leaves(channel(tree), lambda scope, topic: inside if scope == LIBRARY else None)
     assert resolved == channel(Address(BOB.contact), target=(2, 8, 9), filter_=ODD)
 
 
@@ -101,6 +101,14 @@ def test_a_bundle_takes_a_channel_once_whatever_the_number_of_its_constraints() 
     assert order.route(T, Record(1, (Pair(1, 3),))) is None
     assert order.misroutes(T, Record(1, (Pair(1, 3),)))
     assert not order.misroutes(T, Record(1, (Pair(3, 1),)))
+
+
+def test_bundles_go_to_clients_and_come_from_them_without_a_record() -> None:
+    for source, target in (((1, 2), ()), ((), (3,))):
+        order = channel(Address(ALICE.contact), source=source, target=target)
+        assert order.route(T, originated(2, 2)) == NO_RECORD
+        assert order.route(U, originated(2, 2)) is None
+        assert not order.misroutes(T, originated(1, 9))
 
 
 def test_filters_are_passed_one_after_the_other() -> None:

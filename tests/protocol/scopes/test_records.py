@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX, ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.records import (
+    NO_RECORD,
     Pair,
     Record,
     decode,
@@ -67,6 +68,11 @@ def test_forwarding_extends_the_record_and_replaces_what_is_inside() -> None:
     assert forwarded(deep, ChannelLabel((2, 6, 7), (3, 8)), depth=1) == Record(1, (Pair(1, 3), Pair(8, 8)))
 
 
+def test_a_bundle_in_no_scope_has_an_empty_record() -> None:
+    assert decode(encode(NO_RECORD)) == NO_RECORD
+    assert encode(NO_RECORD) == b""
+
+
 @FUZZ
 @given(records())
 def test_a_record_survives_its_bytes(record: Record) -> None:
@@ -85,7 +91,7 @@ def test_bytes_are_a_record_in_its_only_form_or_malformed(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "0 bytes are not a routing record"),
+        (b"\0", "1 bytes are not a routing record"),
         (b"\1\1\1\1", "of format 0"),
         (b"\0\1", "has 0 pairs"),
         (b"\0\0\1\1", "begins at depth 0"),

@@ -16,7 +16,7 @@ import msgspec
 from quillcast.core.messages import Contact, Number, WireId
 from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.records import Record, forwarded, matches, misroutes
+from quillcast.protocol.scopes.records import NO_RECORD, Record, forwarded, matches, misroutes
 
 
 class Party(msgspec.Struct, frozen=True, array_like=True):
@@ -65,7 +65,7 @@ class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Spec: TypeAlias = Address | Multicast | Ask | Subchannels
-Answers: TypeAlias = Callable[[bytes, bytes], Spec | None]
+Answers: TypeAlias = Callable[[Party, bytes], Spec | None]
 """What the manager of a scope answered for a topic; None: nothing yet."""
 
 
@@ -90,7 +90,8 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
     """Keep a channel: what a scope orders of the member at its source.
 
     `label` is complete as far as it has been delegated and specified. Graphs of several topics are superimposed: there
-    is one channel for all topics that have label, specification and filter in common (figure 10).
+    is one channel for all topics that have label, specification and filter in common (figure 10). A channel from or to
+    a client has no source or no target in its label, for a client is in no scope. Bundles cross it without a record.
     """
 
     label: ChannelLabel
@@ -98,15 +99,24 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
     constraints: tuple[Constraint, ...]
     filter: Filter | None = None
 
+    @property
+    def of_client(self) -> bool:
+        """Does it lead from or to a client?"""
+        return not (self.label.source and self.label.target)
+
     def route(self, topic: bytes, record: Record) -> Record | None:
         """The record of a bundle that takes this channel; None: it is not for this channel."""
         for of, depth, origin in self.constraints:
+            if of == topic and self.of_client:
+                return NO_RECORD
             if of == topic and matches(record, self.label, depth, origin):
                 return forwarded(record, self.label, depth)
         return None
 
     def misroutes(self, topic: bytes, record: Record) -> bool:
         """Is a bundle that should be at this channel's source elsewhere, according to its record?"""
+        if self.of_client:
+            return False
         return any(of == topic and misroutes(record, self.label, depth) for of, depth, _ in self.constraints)
 
 
@@ -152,20 +162,21 @@ def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
     topic = order.constraints[0].topic
     match order.spec:
         case Ask(scope) if len(order.label.target) < DEPTH_MAX:
-            spec = answers(scope.id, topic)
+            spec = answers(scope, topic)
             if spec is None or isinstance(spec, Ask):
                 yield order
             else:
                 yield from leaves(msgspec.structs.replace(order, spec=spec), answers)
         case Subchannels(parts):
             for part in parts:
-                yield from leaves(_entered(order, part), answers)
+                yield from leaves(entered(order, part), answers)
         case Address() | Multicast():
             yield order
         case _:
             return  # deeper than a record goes
 
 
-def _entered(order: ChannelOrder, part: Subchannel) -> ChannelOrder:
+def entered(order: ChannelOrder, part: Subchannel) -> ChannelOrder:
+    """One of the subchannels of a channel."""
     label = ChannelLabel(order.label.source, (*order.label.target, part.label))
     return ChannelOrder(label, part.spec, order.constraints, both(order.filter, part.filter))

@@ -46,6 +46,10 @@ class Record(NamedTuple):
         return ",".join(f"{origin}-{current}" for origin, current in self.pairs)
 
 
+NO_RECORD = Record(0, ())
+"""Of a bundle that is in no scope: it locally originates where it enters one."""
+
+
 def originated(depth: int, label: int) -> Record:
     """The record of a bundle that was created at, or entered the scope at, a member at this depth."""
     return Record(depth, (Pair(label, label),))
@@ -83,7 +87,9 @@ def forwarded(record: Record, channel: ChannelLabel, depth: int) -> Record:
 
 
 def encode(record: Record) -> bytes:
-    """The record as it travels in an envelope: format, depth of the first pair, and two labels per pair."""
+    """The record as it travels in an envelope: format, depth of the first pair, two labels per pair; empty for none."""
+    if not record.pairs:
+        return b""
     out = bytearray((FORMAT, record.top))
     for origin, current in record.pairs:
         encode_label(origin, out)
@@ -93,6 +99,8 @@ def encode(record: Record) -> bytes:
 
 def decode(data: bytes) -> Record:
     """The record of an envelope. Raises `MalformedRecord`."""
+    if not data:
+        return NO_RECORD
     if len(data) < 2 or data[0] != FORMAT:
         raise MalformedRecord(f"{len(data)} bytes are not a routing record of format {FORMAT}: {data[:8].hex()}")
     at, pairs = 2, list[Pair]()
