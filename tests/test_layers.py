@@ -22,7 +22,6 @@ LINES = """
     quillcast.protocol.peer
     quillcast.protocol.config
     quillcast.protocol.wire
-    quillcast.protocol.scopes
     quillcast.protocol.topics.scribe
     quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
     quillcast.protocol.topics.publishing
@@ -31,7 +30,7 @@ LINES = """
     quillcast.protocol.topics.state
     quillcast.protocol.topics
     quillcast.protocol.overlay
-    quillcast.protocol.reliability
+    quillcast.protocol.reliability quillcast.protocol.scopes
     quillcast.protocol.forwarding
     quillcast.protocol.neighbours
     quillcast.protocol.consensus
