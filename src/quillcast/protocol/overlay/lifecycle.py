@@ -21,6 +21,10 @@ class Lifecycle:
         """The peer has entry points: it takes part without a place in the ring."""
         self.active = self.outside = True
 
+    def come_in(self) -> None:
+        """The peer is to have a place in the ring after all: it is not active until it has joined."""
+        self.active = self.outside = False
+
     def leave(self) -> None:
         """The peer sends nothing any more."""
         self.active, self.left = False, True

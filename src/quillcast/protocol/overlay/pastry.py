@@ -117,8 +117,9 @@ class Pastry:
         self.maintenance = Maintenance(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
         self.joining = OverlayJoin(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
-        self.hops: Hops = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
-        self.router = Router(host, config, codec, lifecycle, self.hops, distances, repair, links, self.join_help)
+        self._tables = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
+        self.hops: Hops = self._tables
+        self.router = Router(host, config, codec, lifecycle, self._tables, distances, repair, links, self.join_help)
 
     @property
     def active(self) -> bool:
@@ -144,8 +145,11 @@ class Pastry:
     def join(self, contacts: Sequence[Contact]) -> None:
         """Join the ring through the nearest of these peers. Without contacts, become its first peer.
 
-        After a restart, pass what `remembered` returned before.
+        After a restart, pass what `remembered` returned before. A peer outside the ring gets a place in it by this.
         """
+        if self.outside:
+            self.lifecycle.come_in()
+            self.hops = self.router.next_hop = self._tables
         self._carry_out(self.joining.start(contacts))
 
     def enter(self, contacts: Sequence[Contact]) -> None:

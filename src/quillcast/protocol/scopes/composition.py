@@ -29,9 +29,8 @@ from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.labels import ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.policy import Group, WantedChannel
-from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState, Topic
+from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 
-ENTRIES_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
 BETTER = 0.8  # who is chosen stays so until another is nearer by a fifth; a guess that outlasts noise
 
 
@@ -66,6 +65,8 @@ class Composition:
         taking = [each for each in state.members.values() if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
         self.members = {each.label: each for each in taking if each.relation == "member"}
+        if around.is_top:  # its entry point is one that the overlay reaches, even if nobody subscribes there
+            self.members |= {label: state.members[label] for label in state.ring}
         if self.clients and not self.members:  # somebody has to serve them
             self.members = {label: each for label, each in state.members.items() if each.relation == "member"}
 
@@ -90,10 +91,11 @@ class Composition:
 
     def _choose(self) -> None:
         """Choose entry points and delegates, and ask the policy for channels."""
-        able = self._labels("subscribes") or list(self.members)
+        able = self.state.ring if self.around.is_top else ()
+        able = able or tuple(self._labels("subscribes") or self.members)
         askers = [sender.party.id for sender in self.senders]
         acting = self.kept.entries[: self.config.entry_points]
-        self.kept.entries = tuple(self._nearest(able, askers, acting)[: max(ENTRIES_MAX, self.config.entry_points)])
+        self.kept.entries = tuple(self._nearest(able, askers, acting)[: max(RING_MAX, self.config.entry_points)])
         targets = [id_ for order in self.around.outgoing if (id_ := _target(order)) is not None]
         others = sorted(able, key=lambda label: label in self.kept.entries[:1])
         chosen = self._nearest(others, targets, self.kept.delegates)[: self.config.replicas]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from quillcast.core.errors import LocalError
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, Party
 from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
@@ -105,6 +106,10 @@ class ScopeManager:
         standings = map(self.standing, self.state.topics)
         return {standing.topic: standing.why for standing in standings if standing.depth is None}
 
+    def ring(self) -> tuple[Contact, ...]:
+        """Those with a place in the overlay's ring: those of the scopes above, or else members of this one."""
+        return self.membership.ring() or tuple(self.state.members[label].party.contact for label in self.state.ring)
+
     # ---- messages
 
     def _take(self, message: ControlMessage, now: float) -> Iterable[Effect]:
@@ -138,12 +143,12 @@ class ScopeManager:
     # ---- with owners
 
     def _heed(self, message: Orders | Refused, now: float) -> None:
-        above = self.membership.above()
+        above = self.membership.above(), self.membership.ring()
         if isinstance(message, Orders):
             self._mark(self.membership.ordered(message, now))
         else:
             self._mark(self.membership.refused(message, now))
-        if self.membership.above() != above:
+        if (self.membership.above(), self.membership.ring()) != above:
             self.orders.owe(self.state.members)
             self.changed = True
 
@@ -166,6 +171,7 @@ class ScopeManager:
             yield Send(message.member, Refused(self.state.scope.id, self.state.epoch, str(refusal)))
             return
         self.orders.owe([member.label])
+        self._choose_ring()
         self._roles_changed(topics)
 
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
@@ -196,7 +202,15 @@ class ScopeManager:
         if member is not None:
             self.round_trips.forget_member(member.label)
             served = self.orders.remove(member.label)
+            self._choose_ring()
             self._roles_changed(dict.fromkeys([*member.roles, *served]))
+
+    def _choose_ring(self) -> None:
+        """Members came or went: do others have a place in the overlay's ring now?"""
+        if self.state.choose_ring():
+            self.orders.owe(self.state.members)
+            self._mark(self.state.topics)
+            self.changed = True
 
     # ---- with senders
 
@@ -253,7 +267,7 @@ class ScopeManager:
         yield from self.requests.want(self._scopes_to_ask())
         yield from self.requests.settle()
         yield from self.membership.settle()
-        yield from self.orders.settle(tuple(self.membership.above()))
+        yield from self.orders.settle(tuple(self.membership.above()), self.ring())
         yield from self.receiver.settle(topics, lambda topic: self._composition(topic).specification())
 
     def _compose(self, topic: bytes) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import ChannelOrder, Party, for_topic
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.hierarchy import OVERLAY, NoWayToRoot, ScopeCycle
@@ -121,6 +122,11 @@ class Membership:
                 found[owner.party.id] = None
                 found |= dict.fromkeys(owner.orders.above if owner.orders is not None else ())
         return found
+
+    def ring(self) -> tuple[Contact, ...]:
+        """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
+        obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
+        return next((orders.ring for orders in obeyed if orders.ring), ())
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""

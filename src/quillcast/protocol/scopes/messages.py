@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from quillcast.core.messages import Message, Number, WireId
+from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.scopes.channels import ChannelOrder, Party, Spec
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 
@@ -87,6 +87,8 @@ class Orders(Message, frozen=True, tag=93):
     """The scopes that the owner lies below."""
     standings: tuple[Standing, ...] = ()
     channels: tuple[ChannelOrder, ...] = ()
+    ring: tuple[Contact, ...] = ()
+    """The members with a place in the overlay's ring, through which the others reach it."""
 
 
 class Heard(Message, frozen=True, tag=94):

@@ -5,6 +5,7 @@ from itertools import count
 
 import msgspec
 
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import superimposed
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.effects import Send
@@ -45,10 +46,10 @@ class OrderBook:
                 del self.parts[label][topic]
         return bool(changed)
 
-    def settle(self, above: tuple[bytes, ...]) -> Iterator[Send]:
+    def settle(self, above: tuple[bytes, ...], ring: tuple[Contact, ...]) -> Iterator[Send]:
         """Tell the members that are to be told."""
         owed, self.owed = self.owed, {}
-        return (self._tell(label, above) for label in owed)
+        return (self._tell(label, above, ring) for label in owed)
 
     def repeat(self, label: int, held: tuple[int, int]) -> Iterator[Send]:
         """A member has the orders of this epoch and number: tell it those that it was told, if they are others."""
@@ -56,13 +57,13 @@ class OrderBook:
         if held != (told.epoch, told.number):
             yield Send(self.state.members[label].party, told)
 
-    def _tell(self, label: int, above: tuple[bytes, ...]) -> Send:
+    def _tell(self, label: int, above: tuple[bytes, ...], ring: tuple[Contact, ...]) -> Send:
         member, told, parts = self.state.members[label], self.told.get(label), self.parts[label].values()
         channels = superimposed(channel for part in parts for channel in part.channels)
         standings = tuple(part.standing for part in parts)
         number = told.number if told is not None else 0
         scope, epoch = self.state.scope, self.state.epoch
-        orders = Orders(scope, epoch, number, member.serial, label, above, standings, channels)
+        orders = Orders(scope, epoch, number, member.serial, label, above, standings, channels, ring)
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))
         return Send(member.party, orders)

@@ -13,6 +13,8 @@ from quillcast.protocol.scopes.messages import Relation, Role
 from quillcast.protocol.scopes.policy import ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
+RING_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
+
 
 class LabelsExhausted(LocalError):
     """A scope gave out all labels of its epoch."""
@@ -74,6 +76,8 @@ class ScopeState(msgspec.Struct):
     epoch: int = 1
     next_label: int = 1
     members: dict[int, Member] = {}
+    ring: tuple[int, ...] = ()
+    """The members with a place in the overlay's ring."""
     topics: dict[bytes, Topic] = {}
     senders: dict[bytes, Sender] = {}
     asked: dict[bytes, Asked] = {}
@@ -87,6 +91,14 @@ class ScopeState(msgspec.Struct):
             )
         self.next_label += 1
         return self.next_label - 1
+
+    def choose_ring(self) -> bool:
+        """See that three peers have a place in the ring: who has one keeps it. Does that change anything?"""
+        peers = [each.label for each in self.members.values() if each.relation == "member" and not each.party.managed]
+        kept = [label for label in self.ring if label in peers]
+        chosen = (*kept, *(label for label in peers if label not in kept))[:RING_MAX]
+        changed, self.ring = chosen != self.ring, chosen
+        return changed
 
     def begin_epoch(self) -> None:
         """Be the manager again: labels of members that are gone may be given out again."""
