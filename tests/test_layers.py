@@ -20,6 +20,7 @@ LINES = """
     quillcast.pipeline quillcast.data
     quillcast.live quillcast.sim
     quillcast.protocol.peer
+    quillcast.protocol.scoping
     quillcast.protocol.config
     quillcast.protocol.wire
     quillcast.protocol.topics.scribe

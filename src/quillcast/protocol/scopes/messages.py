@@ -11,7 +11,7 @@ client-host    Registration (`client`), Alive         Orders, Heard, Refused
 sender-receiver ChannelRequest                        ChannelAnswer
 ============== ====================================== =========================================
 
-The tags are reserved in `core/messages.py`. The messages are not part of `protocol/wire.py` yet.
+Between peers they travel inside `Control`, which names the party that they are for.
 """
 
 from typing import Annotated, Literal
@@ -159,3 +159,14 @@ ControlMessage = (
     | MeasureRoundTrips
     | Measured
 )
+
+
+class Control(Message, frozen=True, tag=100):
+    """A message of the control interface, to a party at the receiver: the peer itself, or a scope that it manages."""
+
+    to: WireId
+    message: ControlMessage
+
+
+MESSAGES: tuple[type[Message], ...] = (Control,)
+"""What travels between peers. The others are inside, and have tags of their own."""
