@@ -7,7 +7,7 @@ import pytest
 from quillcast.protocol.scopes.hierarchy import Hierarchy, NamedScope, NoWayToRoot
 from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
 
-SEEDS = 40
+SEEDS = 30
 
 
 class Composition:
@@ -25,12 +25,15 @@ class Composition:
             for owner in above:
                 self.hierarchy.join(scope(name).id, scope(owner).id)
             self.network.add_scope(name, above, **self._config())
-        self.names = [f"p{at}" for at in range(self.random.randint(2, 14))]
-        for name in self.names:
-            self.join(name)
         self.topics = {topic(f"t{at}"): self.random.choice(self.scopes) for at in range(3)}
         for topic_, root in self.topics.items():
             self.hierarchy.set_root(topic_, scope(root).id)
+        self.hosts = [name for name in self.scopes if self.random.random() < 0.3]
+        for name in self.hosts:
+            self.add_host(name)
+        self.names = [f"p{at}" for at in range(self.random.randint(2, 14))]
+        for name in self.names:
+            self.join(name)
 
     def _config(self) -> dict[str, object]:
         fan_out = self.random.choice((1, 2, 8))
@@ -41,11 +44,22 @@ class Composition:
             "split": self.random.random() < 0.3,
         }
 
+    def add_host(self, scope_: str) -> None:
+        """A member that serves clients: it subscribes to what it can, and never leaves."""
+        name = f"host of {scope_}"
+        self.hierarchy.join(peer(name).id, scope(scope_).id)
+        self.network.add_peer(name, [scope_])
+        for topic_, root in self.topics.items():
+            if self.reaches(name, topic_):
+                self.roles[name, topic_] = False, True
+                self.network.role(name, topic_, root, subscribes=True)
+
     def join(self, name: str) -> None:
         owners = self.random.sample(self.scopes, min(len(self.scopes), self.random.choice((1, 1, 2))))
+        relation = self.random.choice(("member", "client")) if set(owners) <= {*self.hosts} else "member"
         for owner in owners:
             self.hierarchy.join(peer(name).id, scope(owner).id)
-        self.network.add_peer(name, owners)
+        self.network.add_peer(name, owners, relation)
 
     def change_roles(self) -> None:
         for name in self.names:
@@ -70,16 +84,26 @@ class Composition:
         """Each publisher's bundles reach each other subscriber once, and nobody who has no part in the topic."""
         self.network.check()
         published = 0
-        for (name, topic_), (publishes, _) in self.roles.items():
-            for serial in range(6) if publishes else ():
-                got = self.network.publish(name, topic_, serial)
-                wanted = {each for (each, of), role in self.roles.items() if of == topic_ and role[1]} - {name}
-                assert {each: got[each] for each in wanted} == dict.fromkeys(wanted, 1), (name, topic_, serial)
-                outside = {each for each in got if not any(self.roles.get((each, topic_), (False, False)))}
-                assert not outside, (name, topic_, outside)
-                assert set(got.values()) <= {1}, got
-                published += 1
+        for topic_ in self.topics:
+            roles = {name: role for (name, of), role in self.roles.items() if of == topic_ and any(role)}
+            for name in [name for name, (publishes, _) in roles.items() if publishes]:
+                wanted = {each for each, (_, subscribes) in roles.items() if subscribes} - {name}
+                for serial in range(6):
+                    got = self.network.publish(name, topic_, serial)
+                    assert {each: got[each] for each in wanted} == dict.fromkeys(wanted, 1), (name, topic_, serial)
+                    assert set(got) <= roles.keys(), (name, topic_, set(got) - roles.keys())
+                    assert set(got.values()) <= {1}, got
+                    published += 1
         return published
+
+    def lose_manager(self) -> None:
+        """A manager crashes amidst changes, and comes back from its disk; some of its messages are lost."""
+        name = self.random.choice(self.scopes)
+        self.change_roles()
+        self.network.settle(self.random.randint(0, 30))
+        self.network.crash_manager(name)
+        self.network.settle()
+        self.network.restore_manager(name)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -96,3 +120,28 @@ def test_a_bundle_reaches_each_subscriber_once_through_any_composition(seed: int
     composition.change_roles()
     composition.network.settle()
     composition.check()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_so_it_does_after_managers_crashed_and_messages_were_lost(seed: int) -> None:
+    composition = Composition(seed)
+    for _ in range(3):
+        composition.network.loss = 0.1
+        composition.lose_manager()
+        composition.network.settle()
+        composition.network.loss = 0.0
+        composition.network.passed(3 * LEASE_S)
+        composition.check()
+
+
+def test_compositions_are_deep_and_have_several_publishers() -> None:
+    """What the oracle is asked about is not trivial."""
+    checked, depths = 0, set[int]()
+    for seed in range(SEEDS):
+        composition = Composition(seed)
+        composition.change_roles()
+        composition.network.settle()
+        checked += composition.check()
+        depths |= {len([*composition.hierarchy.path(peer(name).id, of)]) for name, of in composition.roles}
+    assert checked > 500
+    assert depths >= {1, 2, 3, 4}

@@ -66,8 +66,6 @@ class Composition:
         taking = [each for each in state.members.values() if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
         self.members = {each.label: each for each in taking if each.relation == "member"}
-        if self.clients and not self.members:  # somebody has to serve them
-            self.members = {label: each for label, each in state.members.items() if each.relation == "member"}
 
     def _takes_part(self, member: Member) -> bool:
         role = member.roles.get(self.topic)
@@ -137,8 +135,11 @@ class Composition:
 
     def _parts(self) -> dict[int, Part]:
         """By label: what each member and client is ordered to do."""
-        if self.around.standing.depth is None:
-            why = self.around.standing.why
+        if self.around.standing.depth is None or not self.members:
+            why = (
+                self.around.standing.why
+                or f"no member of scope {self.state.scope.name} takes part, who could serve its clients"
+            )
             return {label: Part(Standing(self.topic, why=why)) for label in [*self.members, *self._client_labels()]}
         depth = self.around.standing.depth + 1
         channels = dict[int, list[ChannelOrder]]()
