@@ -1,6 +1,7 @@
 """One run of a scenario under one seed: machines, peers, programs and faults in one world."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from quillcast.core.errors import QuillcastError
@@ -208,14 +209,14 @@ class Simulation(Observed):
         contacts = self.random.sample(known, min(len(known), CONTACT_COUNT))
         scopes = [plan for plan in self.scenario.scopes if number in plan.members]
         if scopes:
-            host.act(lambda: self._join_scopes(host, scopes))
+            host.act(partial(self._join_scopes, host, scopes))
         elif number in self.scenario.outside:
             self._enter((host, []))
         else:
             host.hand_in(peer_of(host).join, list(dict.fromkeys([*remembered, *contacts])))
-        for plan in self.scenario.scopes:
-            if plan.manager == number:
-                host.act(lambda plan=plan: self._manage(host, plan))
+        for managed in self.scenario.scopes:
+            if managed.manager == number:
+                host.act(partial(self._manage, host, managed))
         for plan in self.scenario.topics:
             if machine.number == 0 and machine.starts == 1:
                 self._create(host, plan)

@@ -1,5 +1,7 @@
 """The scope manager: the three relations of figure 7, epochs, silence, and what survives a crash."""
 
+import msgspec
+
 from quillcast.protocol.scopes.channels import Address, Ask, Party
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
@@ -347,11 +349,15 @@ def test_clients_publish_and_subscribe_and_never_forward() -> None:
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
 
 
-def test_a_scope_of_clients_has_a_member_serve_them() -> None:
+def test_clients_without_a_member_that_takes_part_wait() -> None:
     network = campus()
     network.add_peer("L", ["R"], "client")
-    network.role("E", T, "X")
     network.role("L", T, "X", subscribes=True)
+    network.role("E", T, "X")
+    network.settle()
+    assert standing(network, "L").why == "no member of scope R takes part, who could serve its clients"
+    assert T not in manager(network, "R").membership.roles
+    network.role("E", T, "X", publishes=True)
     network.settle()
     assert network.publish("A", T) == dict.fromkeys("BCDEL", 1)
 
@@ -434,6 +440,29 @@ def test_a_registration_that_has_no_answer_yet_says_whom_it_waits_for() -> None:
     assert standing(network, "A").why == "the registration waits for an answer of scope X"
     network.passed(2 * LEASE_S)
     assert standing(network, "A").why == "scope X is silent; the registration waits for its manager"
+
+
+def test_orders_and_answers_of_an_old_epoch_change_nothing() -> None:
+    network = campus()
+    network.restore_manager("Q")
+    network.settle()
+    sender, member = network.peers[peer("B").id], network.peers[peer("C").id]
+    answer = msgspec.structs.replace(sender.requests.asked[scope("Q").id].answer, epoch=1, number=99, specs=())
+    orders = msgspec.structs.replace(member.membership.owners[scope("Q").id].orders, epoch=1, number=99, channels=())
+    assert sender.received(answer, 0.0) == member.received(orders, 0.0) == []
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_lost_orders_are_told_again() -> None:
+    network = campus()
+    network.cut = {peer("B").id}
+    for name in "CD":
+        network.role(name, T, "X")
+    network.settle()
+    network.cut = set()
+    assert network.publish("A", T) == {"B": 1, "C": 1}  # B still sends to Q, where nobody forwards
+    network.passed(LEASE_S / 3)
+    assert network.publish("A", T) == {"B": 1, "E": 1}
 
 
 def test_lost_messages_are_made_up_for() -> None:

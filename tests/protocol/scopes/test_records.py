@@ -56,6 +56,10 @@ def test_a_bundle_that_is_elsewhere_is_misrouted_and_matches_nothing() -> None:
     assert not matches(record, channel, depth=1, origin=None)
 
 
+def test_a_bundle_never_returns_to_where_it_originated() -> None:
+    assert not matches(Record(1, (Pair(1, 2),)), ChannelLabel((2,), (1,)), depth=1, origin=None)
+
+
 def test_a_record_that_ends_above_a_channels_level_does_not_match_it() -> None:
     """An external multicast mechanism reached all members at once: there is nothing to do inside."""
     assert not matches(Record(1, (Pair(1, 2),)), ChannelLabel((5,), (6,)), depth=2, origin=None)

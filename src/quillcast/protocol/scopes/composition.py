@@ -67,8 +67,6 @@ class Composition:
         self.members = {each.label: each for each in taking if each.relation == "member"}
         if around.is_top:  # its entry point is one that the overlay reaches, even if nobody subscribes there
             self.members |= {label: state.members[label] for label in state.ring}
-        if self.clients and not self.members:  # somebody has to serve them
-            self.members = {label: each for label, each in state.members.items() if each.relation == "member"}
 
     def _takes_part(self, member: Member) -> bool:
         role = member.roles.get(self.topic)
@@ -139,8 +137,11 @@ class Composition:
 
     def _parts(self) -> dict[int, Part]:
         """By label: what each member and client is ordered to do."""
-        if self.around.standing.depth is None:
-            why = self.around.standing.why
+        if self.around.standing.depth is None or not self.members:
+            why = (
+                self.around.standing.why
+                or f"no member of scope {self.state.scope.name} takes part, who could serve its clients"
+            )
             return {label: Part(Standing(self.topic, why=why)) for label in [*self.members, *self._client_labels()]}
         depth = self.around.standing.depth + 1
         channels = dict[int, list[ChannelOrder]]()

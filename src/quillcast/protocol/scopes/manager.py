@@ -155,7 +155,7 @@ class ScopeManager:
     def _cascade(self, topic: bytes) -> None:
         """Register with a superscope for what the members want, unless this is the topic's root scope."""
         kept = self.state.topics.get(topic)
-        if kept is None or kept.root == self.state.scope.id:
+        if kept is None or kept.root == self.state.scope.id or not self.members.can_carry(topic):
             self.membership.set_role(topic, None)
             return
         roles = [role for role in self.members.roles(topic) if role.root == kept.root]
@@ -201,9 +201,9 @@ class ScopeManager:
         member = self.members.remove(id_)
         if member is not None:
             self.round_trips.forget_member(member.label)
-            served = self.orders.remove(member.label)
+            self.orders.remove(member.label)
             self._choose_ring()
-            self._roles_changed(dict.fromkeys([*member.roles, *served]))
+            self._roles_changed(member.roles)
 
     def _choose_ring(self) -> None:
         """Members came or went: do others have a place in the overlay's ring now?"""

@@ -75,6 +75,10 @@ class Members:
         """The members' roles in a topic."""
         return [role for each in self.state.members.values() if (role := each.roles.get(topic)) is not None]
 
+    def can_carry(self, topic: bytes) -> bool:
+        """Does any member take part in the topic? Clients alone cannot carry it."""
+        return any(each.relation == "member" and topic in each.roles for each in self.state.members.values())
+
     def at_other_root(self, topic: bytes, root: bytes) -> list[Member]:
         """Members that take another scope for the topic's root scope."""
         return [

@@ -40,6 +40,11 @@ class Owner(msgspec.Struct):
         """The epoch and number of its orders."""
         return (self.orders.epoch, self.orders.number) if self.orders is not None else (0, 0)
 
+    def standing(self, topic: bytes) -> Standing | None:
+        """What it said of its member's standing in a topic, unless it waits itself and does not know for what."""
+        standings = self.orders.standings if self.orders is not None else ()
+        return next((each for each in standings if each.topic == topic and (each.depth is not None or each.why)), None)
+
     def leads_to(self, root: bytes) -> bool:
         """Is it the root scope, or below it?"""
         return root in (self.party.id, OVERLAY) or (self.orders is not None and root in self.orders.above)
@@ -78,6 +83,7 @@ class Membership:
                 self.unregistered[id_] = None
 
     def _owner(self, topic: bytes) -> Owner | None:
+        """The owner with which it registers for a topic."""
         role = self.roles.get(topic)
         leading = (owner for owner in self.owners.values() if role is not None and owner.leads_to(role.root))
         return next((owner for owner in leading if not owner.refused), None)
@@ -92,11 +98,8 @@ class Membership:
         if self.is_top(topic):
             return Standing(topic, depth=1, ring=0)
         owner = self._owner(topic)
-        if owner is not None and owner.orders is not None:
-            for standing in owner.orders.standings:
-                if standing.topic == topic and (standing.depth is not None or standing.why):
-                    return standing
-        return Standing(topic, why=self._why(topic, owner))
+        standing = owner.standing(topic) if owner is not None else None
+        return standing or Standing(topic, why=self._why(topic, owner))
 
     def _why(self, topic: bytes, chosen: Owner | None) -> str:
         for owner in [chosen] if chosen is not None else self.owners.values():

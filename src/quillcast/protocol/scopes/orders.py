@@ -29,11 +29,10 @@ class OrderBook:
             self.parts.setdefault(label, {})
             self.owed[label] = None
 
-    def remove(self, label: int) -> tuple[bytes, ...]:
-        """A member is gone: the topics in which it had something to do."""
-        self.told.pop(label, None)
-        self.owed.pop(label, None)
-        return tuple(self.parts.pop(label, ()))
+    def remove(self, label: int) -> None:
+        """A member is gone."""
+        for held in (self.told, self.owed, self.parts):
+            held.pop(label, None)
 
     def update(self, topic: bytes, parts: Mapping[int, Part]) -> bool:
         """These are all parts in a topic from now on: did that change anything?"""

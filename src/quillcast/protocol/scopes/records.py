@@ -65,12 +65,15 @@ def matches(record: Record, channel: ChannelLabel, depth: int, origin: int | Non
     """Does a channel between members at this depth, for bundles of this origin (None: any), take the bundle?
 
     K >= L and X_L = R, or K < L and P_L = R: if the record has nothing for this level, the bundle originated at the
-    channel's own source.
+    channel's own source. Beyond the paper, whose policies are trees: a bundle never returns to where it originated,
+    which has it already. There it would seem to originate at the entry point, and cross another tree than before.
     """
     if depth < record.top:
         return origin is None or origin == channel.source[0]
     pair = record.at(depth)
-    return pair is not None and pair.current == channel.source[0] and (origin is None or origin == pair.origin)
+    if pair is None or pair.current != channel.source[0] or pair.origin == channel.target[0]:
+        return False
+    return origin is None or origin == pair.origin
 
 
 def forwarded(record: Record, channel: ChannelLabel, depth: int) -> Record:
