@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
-from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts
+from quillcast.protocol.topics.state.source_streams import HALF_BYTES, SourceStreams, Starts, shown_by_source
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -82,9 +82,9 @@ class ChildrenTables:
                 self.carry_out(FindParent(tree))
 
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
-        """Does the topic's list let this child subscribe? Else it is told by which rule not."""
+        """Does the topic's list let this child subscribe, if it wants to? Else it is told by which rule not."""
         rule = denied(descriptor, join.child.node_id, join.warrant)
-        if rule is None or self._took_over_from(join):
+        if rule is None or join.sends_only or self._took_over_from(join):
             return True
         self.host.trace(Mark("join_denied"))
         self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
@@ -164,8 +164,10 @@ class ChildrenTables:
         """From where on the child is owed the streams of sources; those that it names are known from now on."""
         if not tree.descriptor.settings.by_source:
             return ()
+        shown = shown_by_source(join.warrants)
         for term, _, stable in join.streams:
-            self.source_streams.learn(tree, term, 0 if tree.subscriptions else stable)
+            start, warrant = 0 if tree.subscriptions else stable, shown.get(term.node[:HALF_BYTES])
+            self.source_streams.learn(tree, term, start, warrant)
         has, new = {term: frontier for term, frontier, _ in join.streams}, join.have is None
         starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest and new)
         return [start for start in starts if start[0] in has] if join.sends_only else starts
@@ -178,7 +180,7 @@ class ChildrenTables:
         past = tree.flow.past_ends()
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            join.sends_only, self.source_streams.ended(tree),
+            join.sends_only, self.source_streams.ended(tree), self.source_streams.warrants(tree),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -124,7 +124,7 @@ class TreeRepair:
 
     def _refused(self, sender: Contact, message: Refused) -> None:
         tree = self.trees.by_topic.get(message.topic)
-        if tree is None or tree.attached:
+        if tree is None or (tree.attached and (tree.served or message.why != "denied")):
             return
         match message.why:
             case "full" if message.instead:

@@ -256,7 +256,7 @@ class Publishing:
     def _number_here(self, publisher: Publisher) -> None:
         """The topic's events are numbered by their sources: this peer is one, with a place in the tree."""
         tree = self.open_trees.open(publisher.descriptor)
-        source = self.source_streams.open(tree)
+        source = self.source_streams.open(tree, publisher.warrant)
         if source is None:
             return  # it waits for one of the topic's streams to end
         self._watch(publisher.topic, self.host.contact)
@@ -276,7 +276,7 @@ class Publishing:
         publisher.listener.failed(error)
 
     def _refused(self, descriptor: Descriptor) -> None:
-        """The root admitted nothing: who may not publish is told; who may shows its warrant again, after a while."""
+        """Nothing was admitted: who may not publish is told; who may shows its warrant again, after a while."""
         topic = descriptor.topic
         self.known.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
@@ -350,8 +350,16 @@ class Publishing:
         self._look_again(topic)
 
     def _told_denied(self, sender: Contact, message: Denied) -> None:
-        if self.roots.get(message.descriptor.topic) == sender:
+        topic = message.descriptor.topic
+        if self.roots.get(topic) == sender or self._is_beside(topic, sender):
             self._refused(message.descriptor)
+
+    def _is_beside(self, topic: bytes, other: Contact) -> bool:
+        """Is this a neighbour in the tree of a topic, in which this peer numbers its own events?"""
+        tree = self.trees.get(topic)
+        if tree is None or tree.sources.own is None:
+            return False
+        return any(contact.node_id == other.node_id for contact in tree.neighbours())
 
     def _created(self, sender: Contact, message: Created) -> None:
         descriptor = message.descriptor

@@ -312,7 +312,7 @@ class Tree:
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
-        if self.flow.begun and self.served:
+        if self.flow.begun and (self.served or not self.receives):
             return Have(self.term, self.frontier)
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
@@ -397,13 +397,16 @@ class Tree:
         if holder.cut is not None and holder.cut.is_over(self.reached(holder.needed_from), self.total, now):
             holder.cut = None
 
-    def trim(self, now: float) -> int:
-        """Let go of what nobody needs any more; how many bytes that was. The one rule for a peer within its budget.
+    def trim(self, now: float, some: Iterable[Term] | None = None) -> int:
+        """Let go of what nobody needs of all or some live terms; how many bytes that was.
+
+        The one rule for a peer within its budget.
 
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
         local subscribers and leases of those that departed, cut or not.
         """
-        return sum([self._trim(stream, now) for stream in self.flow.live_streams()])
+        streams = self.flow.live_streams() if some is None else [self.flow.others[term] for term in some]
+        return sum([self._trim(stream, now) for stream in streams])
 
     def _trim(self, stream: Stream, now: float) -> int:
         term = stream.term
