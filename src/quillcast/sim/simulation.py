@@ -26,6 +26,7 @@ from quillcast.sim.world import World, derived
 CONTACT_COUNT = 3  # running peers that a joining peer is told of
 SAVE_S = 5.0  # how often a process saves its known peers for its next start; a guess
 PROGRAM_S = 0.5  # from the start of a process to the start of its programs
+ENTER_LOOK_S = 1.0  # how often the entry points of peers outside the ring are checked; a guess
 LEAVE_LOOK_S = 0.1  # how often a program checks whether its peer has left
 WEIGH_EVERY = 16  # of the steps after which a peer is checked, every 16th also checks how much it keeps
 BLOCKED_RUNS_MAX = 100  # a run is extended at most this many times by 5 s while publishers are blocked; a guess
@@ -185,7 +186,7 @@ class Simulation(Observed):
         return Peer(host, self.scenario.config, policy=self._policy)
 
     def _start(self, machine: Machine) -> None:
-        known = [other.contact for other, _ in self.running()]
+        known = [other.contact for other, _ in self.members()]
         host = self.world.start(machine)
         self._changed()
         if self._watch is not None:
@@ -193,11 +194,27 @@ class Simulation(Observed):
         number = machine.number
         self._stale_contacts[number] = remembered = self._contacts.get(number, [])
         contacts = self.random.sample(known, min(len(known), CONTACT_COUNT))
-        host.hand_in(peer_of(host).join, list(dict.fromkeys([*remembered, *contacts])))
+        if number in self.scenario.outside:
+            self._enter((host, []))
+        else:
+            host.hand_in(peer_of(host).join, list(dict.fromkeys([*remembered, *contacts])))
         for plan in self.scenario.topics:
             if machine.number == 0 and machine.starts == 1:
                 self._create(host, plan)
             self._begin_programs(host, plan)
+
+    def _enter(self, order: tuple[SimHost, list[Machine]]) -> None:
+        """Give a peer outside the ring entry points, and others when it is cut off from all of them."""
+        host, entries = order
+        if not host.alive:
+            return
+        me = host.machine.number
+        if not any(self.reach.now_with(me, machine.number) for machine in entries):
+            there = [machine for machine, _ in self.members() if self.reach.now_with(me, machine.number)]
+            entries = self.random.sample(there, min(len(there), CONTACT_COUNT)) or entries
+            if there:
+                host.hand_in(peer_of(host).enter, [machine.contact for machine in entries])
+        self.world.after(ENTER_LOOK_S, self._enter, (host, entries))
 
     def _restart(self, order: tuple[int, str]) -> None:
         number, disk = order
