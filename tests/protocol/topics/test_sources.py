@@ -13,6 +13,7 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.security.access import AccessDenied, Warrant, entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from tests.protocol.topics.village import Reader, Village, Writer
 
@@ -384,6 +385,30 @@ def test_a_source_that_ends_its_subscription_is_sent_no_more_events() -> None:
     assert readers[source].payloads == [b"one"]
     for number in set(range(8)) - {source}:
         assert len(readers[number].payloads) == 5
+
+
+def test_an_old_join_of_a_source_that_subscribes_by_now_costs_nothing() -> None:
+    village, readers = a_village(8, *range(8), config=NARROW)
+    source = a_leaf(village)
+    (publisher,) = publishers(village, source)
+    child, me = village.tree(source, "news"), village.world.machines[source].contact
+    assert child is not None
+    assert child.parent is not None
+    above = child.parent.node_id
+    parent = next(number for number in range(8) if village.world.machines[number].node_id == above)
+    tree = village.tree(parent, "news")
+    assert tree is not None
+    village.act(parent, lambda peer: peer.scribe.children.adopt(Join(TOPIC, me, sends_only=True)))
+    assert me.node_id in tree.orphaned_leases, "its lease goes on"
+    village.publish(source, publisher, b"an event")
+    village.run(0.005)
+    have = child.have()
+    assert have is not None
+    village.run(2)
+    assert not tree.orphaned_leases
+    assert not tree.children[me.node_id].sends_only
+    assert all(reader.payloads == [b"an event"] for reader in readers)
+    assert publisher.stable == 1
 
 
 def test_a_subscriber_to_the_earliest_events_learns_which_of_each_stream_are_gone() -> None:

@@ -55,8 +55,11 @@ class ChildrenTables:
 
     # ---- taking in
 
-    def adopt(self, join: Join) -> None:
-        """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management)."""
+    def adopt(self, join: Join, *, direct: bool = False) -> None:
+        """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management).
+
+        `direct`: the Join came straight from the child, and so in order. One over the overlay may be an old one.
+        """
         descriptor = join.descriptor or self.known.descriptors.get(join.topic)
         if descriptor is None:
             self.host.send(join.child, Refused(join.topic, "describe"))
@@ -74,6 +77,9 @@ class ChildrenTables:
             return
         if join.have is not None:
             self.terms.heard_of(tree, join.have.term)
+        former = tree.children.get(child)
+        if former is not None and join.sends_only and not (direct or former.sends_only):
+            self.remove(tree, child, "moved", lease=True)
         if tree.attached and (tree.served or join.sends_only):
             self._accept(tree, join)
         else:
@@ -200,7 +206,7 @@ class ChildrenTables:
             child = Child(self.host, contact, cursor, tree.term, start)
         self.source_streams.joined(tree, child, starts, [term for term, *_ in join.streams] if join is not None else ())
         former = tree.children.get(node)  # its Join may come twice
-        lease = tree.came_back(node) or former
+        lease = (None if child.sends_only else tree.came_back(node)) or former
         tree.enter(child)
         self.placement.install(tree)
         if lease is not None and lease.acknowledged_term == tree.term:
@@ -225,6 +231,8 @@ class ChildrenTables:
 
     def heard_from(self, tree: Tree, child: Child) -> None:
         """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
+        if child.sends_only:
+            return
         nodes = tuple(node for node in child.speaks_for if node not in child.outdated)
         if nodes:
             ended = tree.heard_from(nodes)

@@ -183,7 +183,7 @@ class TreeMembership:
             self.known.learn(message.descriptor)
         if parent.node_id in tree.children:
             self.children.remove(tree, parent.node_id, "moved", lease=False)
-        whole = tree.flow.begun and tree.served
+        whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)

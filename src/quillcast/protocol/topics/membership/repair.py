@@ -113,7 +113,7 @@ class TreeRepair:
             if tree is None or not tree.attached:
                 self._adopt_orphan(join)
             else:
-                self.children.adopt(join)
+                self.children.adopt(join, direct=True)
 
     def _adopt_orphan(self, join: Join) -> None:
         """The next root is asked before it knows that it is root."""
