@@ -128,6 +128,11 @@ class Edge(Sink):
             return []
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
+    def end(self, term: Term) -> None:
+        """A source's stream is over, and nothing of it is owed any more."""
+        if self.older.pop(term, None) is None and self.latest is not None and self.latest.term == term:
+            self.latest = self.older.popitem()[1] if self.older else None
+
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Forget the cursors of terms that nobody keeps any more."""
         kept = [term_cursor for term_cursor in self.term_cursors() if keep(term_cursor.term)]

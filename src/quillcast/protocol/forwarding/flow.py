@@ -20,7 +20,7 @@ from quillcast.protocol.forwarding.log import Budget, Log
 from quillcast.protocol.forwarding.stream import EndedStream, Held, SourceStream, Stream
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
-FORGOTTEN_MAX = 256  # ended terms that were discarded for good; a guess: more than neighbours may report
+FORGOTTEN_MAX = 1024  # ended terms that were discarded for good: as many streams as a split may end in a topic at once
 HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
 _ALL = [(0, NUMBER_MAX)]
 

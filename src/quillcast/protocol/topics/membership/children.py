@@ -183,10 +183,11 @@ class ChildrenTables:
         path = tree.path_here(self.host.me)
         fallbacks = self.placement.stand_ins(tree)
         gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
-        past = tree.flow.past_ends()
+        past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
+        ended = () if join.have is None or join.sends_only else self.source_streams.ended(tree)  # it knows of none
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            join.sends_only, self.source_streams.ended(tree), self.source_streams.warrants(tree),
+            join.sends_only, ended, self.source_streams.warrants(tree),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -28,7 +28,6 @@ from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceS
 from quillcast.protocol.topics.state.tree import Tree
 
 HALF_BYTES = ID_BYTES // 2  # of a nodeId, in a term
-ENDS_TOLD_MAX = 64  # streams that are over and are told of when a peer joins; a guess: those of a partition
 Starts = Iterable[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 
@@ -166,8 +165,7 @@ class SourceStreams:
 
     def ended(self, tree: Tree) -> tuple[tuple[Term, int], ...]:
         """The streams that are over here and ended last."""
-        ends = [(term, end) for term, end in tree.flow.forgotten.items() if term.of_source]
-        return tuple(ends[-ENDS_TOLD_MAX:])
+        return tuple((term, end) for term, end in tree.flow.forgotten.items() if term.of_source)
 
     def learn_ends(self, tree: Tree, ends: Iterable[tuple[Term, int]], sender: Contact, *, owed: bool = True) -> None:
         """A neighbour says where streams ended that are over there: those that went further are passed on.
@@ -450,7 +448,7 @@ class SourceStreams:
         tree.sources.over += end
         tree.flow.conclude(term, end)
         for subscription in tree.subscriptions:
-            subscription.forget(lambda other: other != term)
+            subscription.end(term)
         key = stream_key(tree.topic, term)
         if tree.parent is not None and tree.root is None:
             self.streams.drop(tree.parent, key)
