@@ -242,6 +242,23 @@ def test_a_source_that_is_one_too_many_waits_until_another_ends() -> None:
     assert b"late" in reader.payloads
 
 
+def test_a_source_that_knows_of_no_other_is_told_that_it_is_one_too_many() -> None:
+    village, (reader,) = a_village(6, 0, config=Config(topics=TopicConfig(streams_max=2)))
+    first, second, third = [number for number in range(1, 6) if not rooted(village, number)][:3]
+    opened = publishers(village, first, second)
+    (late,) = publishers(village, third)
+    village.publish(third, late, b"late")
+    village.run(5)
+    assert TOPIC in village.peers[third].scribe.publishing.crowded
+    assert not reader.payloads
+    village.act(first, lambda peer: peer.close_publisher(opened[0]))
+    village.run(10)
+    assert reader.payloads == [b"late"]
+    assert not reader.losses
+    assert late.stable == 1
+    assert TOPIC not in village.peers[third].scribe.publishing.crowded
+
+
 def a_listed_village(count: int, *readers: int, entries: tuple[str, ...], **world: Any) -> tuple[Village, list[Reader]]:
     """A village with a topic whose list says who publishes or subscribes."""
     village = Village(count, **world)

@@ -104,10 +104,10 @@ class Inspector:
 
     def _waiting(self) -> Iterator[str]:
         """A line for each topic in which this peer may not be a source yet."""
-        for group in self._peer.scribe.publishing.publishers.values():
-            if any(is_one_too_many(self._peer, publisher) for publisher in group.values()):
-                name, most = next(iter(group.values())).descriptor.name, self._peer.config.topics.streams_max
-                yield f"topic {name!r} has as many sources as it may have ({most}): publishers here wait for one to end"
+        for topic, descriptor in self._peer.scribe.descriptors.items():
+            if is_one_too_many(self._peer, topic):
+                name = topicstatus.full_name(descriptor)
+                yield f"topic {name!r} has as many sources as it may have: publishers here wait for one to end"
 
     def _take_rates(self) -> None:
         """Events per second since the last call, but over at least `RATE_S_MIN`."""

@@ -347,6 +347,8 @@ class Denied(Message, frozen=True, tag=61):
     """
 
     descriptor: Descriptor
+    full: bool = False
+    """Not by the list: the topic has as many sources as it may have. Come again later."""
 
 
 class TopicEntry(msgspec.Struct, frozen=True, array_like=True):

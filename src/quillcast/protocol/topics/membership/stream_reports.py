@@ -105,7 +105,7 @@ class StreamReporting:
         if term in tree.sources.states:
             return tree.sources.states[term]
         if not self.source_streams.may_publish(tree, term, report.warrant):
-            self._deny(tree, sender, term, report)
+            self._deny(tree, sender, term, report, full=False)
             return None
         if term in tree.flow.forgotten:
             self.source_streams.resume(tree, term, report.warrant)
@@ -113,13 +113,16 @@ class StreamReporting:
             self.source_streams.learn(tree, term, 0, report.warrant)
         if term in tree.sources.states:
             self.source_streams.show_warrant(tree, term)
+        else:
+            self._deny(tree, sender, term, report, full=True)
         return tree.sources.states.get(term)
 
-    def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport) -> None:
+    def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport, *, full: bool) -> None:
         """A stream is not taken, nor passed on. Its source is told so, if it is the neighbour that speaks of it."""
-        self.host.trace(Mark("stream_denied"))
+        if not full:
+            self.host.trace(Mark("stream_denied"))
         if report.end is None and is_source(sender.node_id, term):
-            self.host.send(sender, Denied(tree.descriptor))
+            self.host.send(sender, Denied(tree.descriptor, full))
 
     def _parent_says(self, tree: Tree, parent: Contact, term: Term, report: StreamDown) -> None:
         known_end = tree.flow.forgotten.get(term)

@@ -71,6 +71,14 @@ class SourceStreams:
             self.show_warrant(tree, sources.own.term)
         return sources.own
 
+    def withdraw(self, tree: Tree) -> bool:
+        """A neighbour has no room for this peer's stream: it never was, unless another peer has some of it."""
+        own = tree.sources.own
+        if own is None or own.held or own.stable:
+            return False
+        self._dismiss(tree, own.term)
+        return True
+
     def close(self, tree: Tree) -> None:
         """This peer publishes no more in a topic: its stream ends here."""
         own = tree.sources.own
@@ -159,7 +167,8 @@ class SourceStreams:
         for subscription in tree.subscriptions:
             if (front := subscription.frontier(term)) < end:
                 subscription.skip(term, [(front, end)], "unavailable", tree.flow.runs(term, [(front, end)]))
-        self.conclude(tree, term, end)
+        tree.flow.drop(term)
+        self._forget(tree, term, end)
 
     # ---- ends that the other side of a partition knows
 
@@ -443,10 +452,14 @@ class SourceStreams:
 
     def conclude(self, tree: Tree, term: Term, end: int) -> None:
         """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
+        tree.flow.conclude(term, end)
+        self._forget(tree, term, end)
+        self.host.trace(Mark("stream_over"))
+
+    def _forget(self, tree: Tree, term: Term, end: int) -> None:
         state = tree.sources.states.pop(term)
         tree.sources.mine.pop(term, None)
         tree.sources.over += end
-        tree.flow.conclude(term, end)
         for subscription in tree.subscriptions:
             subscription.end(term)
         key = stream_key(tree.topic, term)
@@ -457,7 +470,6 @@ class SourceStreams:
                 self.streams.put(child.contact, key, encode(_over(end, closed=state.closed)))
             else:
                 self.streams.drop(child.contact, key)
-        self.host.trace(Mark("stream_over"))
 
     def answer(self, tree: Tree, child: Contact, term: Term) -> None:
         """A child speaks of a stream that is over here."""
