@@ -362,6 +362,15 @@ MUTANTS = (
         "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
     ),
     Mutant(
+        "strangers-streams-taken",
+        "Where a list says who publishes, no peer takes the stream of a source that has not shown a warrant on it.",
+        "protocol/topics/state/source_streams.py",
+        '        return descriptor.refusal("publish", bearer(warrant.warrant, warrant.node, tree.topic)) is None\n',
+        "        return True\n",
+        "protocol/topics/test_sources.py"
+        "::test_neighbours_take_nothing_from_a_source_that_does_not_look_at_the_list_itself",
+    ),
+    Mutant(
         "neighbours-speak-for-the-source",
         "What neighbours discarded is lost only when the source itself has discarded it.",
         "protocol/reliability/recovery.py",

@@ -103,9 +103,7 @@ class Peer:
         `own` adds an owner and an access list to the descriptor, and signs it.
         """
         descriptor = described(name, settings)
-        descriptor = own(descriptor) if own is not None else descriptor
-        descriptor.check()
-        self.scribe.publishing.create(descriptor, done)
+        self.scribe.publishing.create(own(descriptor) if own is not None else descriptor, done)
 
     def holders(self, name: str) -> int:
         """The number of peers that held the state of a topic when this peer had created it; 0 if it did not."""

@@ -153,8 +153,8 @@ class Scenario(Part, frozen=True):
     """Marks that must appear, otherwise the scenario did not test its purpose."""
 
     def by_sources(self) -> "Scenario":
-        """The same with topics whose events are numbered by their sources, which nobody is excluded from."""
-        topics = [msgspec.structs.replace(plan, admission="source", publishers=[]) for plan in self.topics]
+        """The same with topics whose events are numbered by their sources."""
+        topics = [msgspec.structs.replace(plan, admission="source") for plan in self.topics]
         return msgspec.structs.replace(self, name=f"{self.name}, numbered by sources", topics=topics, marks=[])
 
     def with_outsiders(self) -> "Scenario":
