@@ -20,7 +20,7 @@ from quillcast.protocol.scopes.messages import (
     Measured,
     MeasureRoundTrips,
     Orders,
-    Refused,
+    RegistrationRefused,
     Relation,
     Role,
     Standing,
@@ -69,7 +69,7 @@ class LocalController:
                 self.membership.ordered(message, now)
             case Heard():
                 self.membership.heard(message, now)
-            case Refused():
+            case RegistrationRefused():
                 self.membership.refused(message, now)
             case ChannelAnswer():
                 self.requests.answered(message)

@@ -25,13 +25,13 @@ from quillcast.protocol.scopes.messages import (
     ChannelAnswer,
     ChannelRequest,
     ControlMessage,
+    Deregistration,
     Heard,
-    Leaving,
     Measured,
     MeasureRoundTrips,
     Orders,
-    Refused,
     Registration,
+    RegistrationRefused,
     Role,
     Standing,
 )
@@ -118,7 +118,7 @@ class ScopeManager:
                 return self._register(message, now)
             case Alive():
                 return self._alive(message, now)
-            case Leaving(member=member):
+            case Deregistration(member=member):
                 self._remove(member)
             case ChannelRequest():
                 return self._asked(message, now)
@@ -126,7 +126,7 @@ class ScopeManager:
                 self._measured(message)
             case ChannelAnswer():
                 self._mark(dict(message.specs) if self.requests.answered(message) else ())
-            case Orders() | Refused():
+            case Orders() | RegistrationRefused():
                 self._heed(message, now)
             case Heard():
                 self.membership.heard(message, now)
@@ -142,7 +142,7 @@ class ScopeManager:
 
     # ---- with owners
 
-    def _heed(self, message: Orders | Refused, now: float) -> None:
+    def _heed(self, message: Orders | RegistrationRefused, now: float) -> None:
         above = self.membership.above(), self.membership.ring()
         if isinstance(message, Orders):
             self._mark(self.membership.ordered(message, now))
@@ -168,7 +168,7 @@ class ScopeManager:
         try:
             member, topics = self.members.enter(message, self.membership.above(), now)
         except LocalError as refusal:
-            yield Send(message.member, Refused(self.state.scope.id, self.state.epoch, str(refusal)))
+            yield Send(message.member, RegistrationRefused(self.state.scope.id, self.state.epoch, str(refusal)))
             return
         self.orders.owe([member.label])
         self._choose_ring()

@@ -15,11 +15,11 @@ from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.hierarchy import OVERLAY, NoWayToRoot, ScopeCycle
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Deregistration,
     Heard,
-    Leaving,
     Orders,
-    Refused,
     Registration,
+    RegistrationRefused,
     Relation,
     Role,
     Standing,
@@ -162,7 +162,7 @@ class Membership:
             if message.serial != owner.serial:
                 self.unregistered[message.owner] = None
 
-    def refused(self, message: Refused, now: float) -> tuple[bytes, ...]:
+    def refused(self, message: RegistrationRefused, now: float) -> tuple[bytes, ...]:
         """An owner does not take this party: the topics in which it stands differently now."""
         owner = self.owners.get(message.owner)
         if owner is None or message.epoch < owner.stamp[0]:
@@ -204,7 +204,7 @@ class Membership:
 
     def leave(self) -> Iterator[Send]:
         """Leave all owners."""
-        return (Send(owner.party, Leaving(id_, self.me.id)) for id_, owner in self.owners.items())
+        return (Send(owner.party, Deregistration(id_, self.me.id)) for id_, owner in self.owners.items())
 
 
 def _without(roles: dict[bytes, Role], topic: bytes) -> dict[bytes, Role]:

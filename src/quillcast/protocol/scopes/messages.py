@@ -6,8 +6,8 @@ may be lost or repeated: who hears a number that it does not have the state of i
 ============== ====================================== =========================================
 relation       towards the owner, receiver, host      back
 ============== ====================================== =========================================
-member-owner   Registration, Alive, Leaving, Measured Orders, Heard, Refused, MeasureRoundTrips
-client-host    Registration (`client`), Alive         Orders, Heard, Refused
+member-owner   Registration, Alive, Deregistration, Measured Orders, Heard, RegistrationRefused, MeasureRoundTrips
+client-host    Registration (`client`), Alive         Orders, Heard, RegistrationRefused
 sender-receiver ChannelRequest                        ChannelAnswer
 ============== ====================================== =========================================
 
@@ -35,7 +35,7 @@ class Role(Message, frozen=True):
 
 
 class Registration(Message, frozen=True, tag=90):
-    """Enter the party as a member or client, with these roles and no others; answer with `Orders` or `Refused`."""
+    """Enter the party as a member or client, with these roles and no others; answer with `Orders`, or why not."""
 
     owner: WireId
     member: Party
@@ -54,7 +54,7 @@ class Alive(Message, frozen=True, tag=91):
     number: Number
 
 
-class Leaving(Message, frozen=True, tag=92):
+class Deregistration(Message, frozen=True, tag=92):
     """Remove the member."""
 
     owner: WireId
@@ -99,7 +99,7 @@ class Heard(Message, frozen=True, tag=94):
     serial: Number
 
 
-class Refused(Message, frozen=True, tag=95):
+class RegistrationRefused(Message, frozen=True, tag=95):
     """The registration cannot be accepted; `why` is a sentence for people."""
 
     owner: WireId
@@ -150,10 +150,10 @@ class Measured(Message, frozen=True, tag=99):
 ControlMessage = (
     Registration
     | Alive
-    | Leaving
+    | Deregistration
     | Orders
     | Heard
-    | Refused
+    | RegistrationRefused
     | ChannelRequest
     | ChannelAnswer
     | MeasureRoundTrips
