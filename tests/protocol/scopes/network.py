@@ -190,6 +190,8 @@ class Network:
                 raise AssertionError(channel)
 
     def check(self) -> None:
+        for manager in self.managers.values():
+            manager.check()
         for id_, controller in self.peers.items():
             by_label = {(each.label, each.spec, each.filter): each for each in self.installed[id_]}
             assert by_label == {(each.label, each.spec, each.filter): each for each in controller.channels}

@@ -26,7 +26,7 @@ from quillcast.protocol.scopes.channels import (
     to_party,
 )
 from quillcast.protocol.scopes.filters import Modulo
-from quillcast.protocol.scopes.labels import ChannelLabel
+from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.policy import Group, WantedChannel
 from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState, Topic
@@ -135,13 +135,10 @@ class Composition:
 
     def _parts(self) -> dict[int, Part]:
         """By label: what each member and client is ordered to do."""
-        if self.around.standing.depth is None or not self.members:
-            why = (
-                self.around.standing.why
-                or f"no member of scope {self.state.scope.name} takes part, who could serve its clients"
-            )
+        why = self._obstacle()
+        if why is not None:
             return {label: Part(Standing(self.topic, why=why)) for label in [*self.members, *self._client_labels()]}
-        depth = self.around.standing.depth + 1
+        depth = (self.around.standing.depth or 0) + 1
         channels = dict[int, list[ChannelOrder]]()
         for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
             channels.setdefault(label, []).append(order)
@@ -149,6 +146,17 @@ class Composition:
         for label in self._client_labels():
             parts[label] = Part(Standing(self.topic, depth), tuple(channels.get(label, ())))
         return parts
+
+    def _obstacle(self) -> str | None:
+        """Why the scope cannot carry the topic; empty if even its superscope does not know."""
+        standing, name = self.around.standing, self.state.scope.name
+        if standing.depth is None:
+            return standing.why
+        if standing.depth >= DEPTH_MAX:
+            return (
+                f"scope {name} lies {standing.depth} levels below the topic's root scope; its members would be too deep"
+            )
+        return None if self.members else f"no member of scope {name} takes part, who could serve its clients"
 
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]

@@ -283,3 +283,16 @@ class ScopeManager:
             if isinstance(order.spec, Ask):
                 wanted.setdefault(order.spec.scope, {}).update({of: None for of, _, _ in order.constraints})
         return wanted
+
+    # ---- consistency
+
+    def check(self) -> None:
+        """Raise AssertionError unless the parts of the manager agree."""
+        state = self.state
+        assert self.members.labels == {member.party.id: label for label, member in state.members.items()}
+        assert all(label < state.next_label for label in state.members)
+        assert self.orders.parts.keys() == state.members.keys()
+        for topic, kept in state.topics.items():
+            assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
+            ends = {end for channel in kept.channels for end in (channel.source, channel.target)}
+            assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()
