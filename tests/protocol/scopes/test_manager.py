@@ -6,7 +6,7 @@ from quillcast.protocol.scopes.channels import Address, Ask, Party
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
-from quillcast.protocol.scopes.labels import LABEL_MAX
+from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import ChannelRequest, Measured, Registration, Role
 from quillcast.protocol.scopes.policy import WantedChannel
@@ -169,6 +169,19 @@ def test_two_managers_of_one_name_are_not_members_of_one_scope() -> None:
     (answer,) = manager(network, "X").received(stranger, network.now)
     assert "scope 'R' has a manager" in answer.message.why
     assert "stop that one, or rename its scope" in answer.message.why
+
+
+def test_members_that_would_lie_too_deep_are_told_so() -> None:
+    network = Network()
+    names = [f"s{depth}" for depth in range(DEPTH_MAX + 1)]
+    for at, name in enumerate(names):
+        network.add_scope(name, names[at - 1 : at] if at else [])
+        network.add_peer(f"p{at}", [name])
+        network.role(f"p{at}", T, "s0", publishes=at == 0, subscribes=at > 0)
+        network.settle()
+    assert standing(network, f"p{DEPTH_MAX - 1}").depth == DEPTH_MAX
+    assert "lies 15 levels below the topic's root scope" in standing(network, f"p{DEPTH_MAX}").why
+    assert network.publish("p0", T) == {f"p{at}": 1 for at in range(1, DEPTH_MAX)}
 
 
 # ---- sender and receiver
@@ -476,6 +489,24 @@ def test_lost_messages_are_made_up_for() -> None:
     network.passed(LEASE_S)
     assert network.publish("C", U) == {"D": 1}
     assert network.publish("A", T) == dict.fromkeys("BCE", 1)
+
+
+def test_a_member_that_comes_or_goes_causes_no_message_outside_its_scope() -> None:
+    network = campus()
+    for name in "FG":
+        network.add_peer(name, ["Q"])
+        network.role(name, T, "X", subscribes=True)
+        network.settle()
+    inside = {scope("Q").id, *(peer(name).id for name in "CDFGH")}
+    network.sent.clear()
+    network.add_peer("H", ["Q"])
+    network.role("H", T, "X", subscribes=True)
+    network.settle()
+    network.leave("G")
+    network.settle()
+    assert network.sent
+    assert {party for link in network.sent for party in link} <= inside
+    assert network.publish("A", T) == dict.fromkeys("BCDEFH", 1)
 
 
 def test_same_inputs_same_effects() -> None:

@@ -1,8 +1,8 @@
 """What a scope orders of its members for one topic: the channels of its policy, and those passed on to it.
 
 A function of the scope's state. It chooses entry points and delegates, asks the policy, and makes an order of each
-channel. Entry points are near the senders, delegates near the receiver, and rather not entry points: those have work
-enough. Without measurements the first members that came are chosen.
+channel. Candidates are the members that came first. The entry point is the nearest of three to the senders; delegates
+are rather others, for it has work enough.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,6 @@ from math import inf
 from typing import NamedTuple
 
 from quillcast.protocol.scopes.channels import (
-    Address,
     Answers,
     Ask,
     ChannelOrder,
@@ -80,8 +79,10 @@ class Composition:
 
     def composed(self) -> dict[int, Part]:
         """Choose anew who does what, and order it."""
-        if self.around.standing.depth is not None:
+        if self._obstacle() is None:
             self._choose()
+        else:
+            self.kept.entries = self.kept.delegates = self.kept.channels = ()
         return self._parts()
 
     # ---- who does what
@@ -92,10 +93,8 @@ class Composition:
         askers = [sender.party.id for sender in self.senders]
         acting = self.kept.entries[: self.config.entry_points]
         self.kept.entries = tuple(self._nearest(able, askers, acting)[: max(ENTRIES_MAX, self.config.entry_points)])
-        targets = [id_ for order in self.around.outgoing if (id_ := _target(order)) is not None]
-        others = sorted(able, key=lambda label: label in self.kept.entries[:1])
-        chosen = self._nearest(others, targets, self.kept.delegates)[: self.config.replicas]
-        self.kept.delegates = tuple(sorted(chosen)) if self.around.outgoing else ()
+        others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
+        self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
         policy, standing = self.config.policy(self.topic), self._between_members(self.kept.channels)
         self.kept.channels = self._between_members(policy.channels(self._group(), standing, self._round_trip))
 
@@ -150,13 +149,15 @@ class Composition:
     def _obstacle(self) -> str | None:
         """Why the scope cannot carry the topic; empty if even its superscope does not know."""
         standing, name = self.around.standing, self.state.scope.name
+        if not self.members:
+            return f"no member of scope {name} takes part, who could serve its clients"
         if standing.depth is None:
             return standing.why
         if standing.depth >= DEPTH_MAX:
             return (
                 f"scope {name} lies {standing.depth} levels below the topic's root scope; its members would be too deep"
             )
-        return None if self.members else f"no member of scope {name} takes part, who could serve its clients"
+        return None
 
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]
@@ -217,13 +218,3 @@ class Composition:
                 for k, label in enumerate(entries)
             )
         )
-
-
-def _target(order: ChannelOrder) -> bytes | None:
-    match order.spec:
-        case Ask(scope):
-            return scope.id
-        case Address(peer):
-            return peer.node_id
-        case _:
-            return None

@@ -40,7 +40,6 @@ from quillcast.protocol.scopes.requests import Requests
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import ScopeConfig, ScopeState, Topic
 
-CANDIDATES_MAX = 16  # members that measure the way to a sender; a guess
 _decoder = msgspec.msgpack.Decoder(ScopeState)
 
 
@@ -216,11 +215,11 @@ class ScopeManager:
             self._mark(member.roles)
 
     def _measure(self, topic: bytes) -> Iterator[Effect]:
-        """The members that could be entry points measure the way to the senders."""
+        """The entry point and its stand-bys measure the way to the senders; no other member does anything outside."""
         senders = {sender.party.id: sender.party for sender in self.receiver.of(topic)}
-        able = [each for each in self.state.members.values() if topic in each.roles and not each.party.managed]
-        for member in able[:CANDIDATES_MAX] if senders else ():
-            if unmeasured := self.round_trips.unmeasured(member.label, senders):
+        ranked = self.state.topics[topic].entries if senders and topic in self.state.topics else ()
+        for member in [self.state.members[label] for label in ranked]:
+            if not member.party.managed and (unmeasured := self.round_trips.unmeasured(member.label, senders)):
                 parties = tuple(senders[id_] for id_ in unmeasured)
                 yield Send(member.party, MeasureRoundTrips(self.state.scope.id, parties))
 
