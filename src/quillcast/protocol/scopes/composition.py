@@ -99,11 +99,16 @@ class Composition:
         self.kept.channels = self._between_members(policy.channels(self._group(), standing, self._round_trip))
 
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
-        """The members nearest to any of these parties; who was chosen before stays unless another is much nearer."""
+        """The members nearest to any of these parties.
+
+        Who was chosen before stays until another is much nearer, and until it has been measured itself.
+        """
 
         def key(label: int) -> tuple[float, bool]:
             trips = [trip for id_ in to if (trip := self.around.round_trip(label, id_)) is not None]
-            return min(trips, default=inf) * (BETTER if label in chosen else 1), label not in chosen
+            if label in chosen:
+                return min(trips, default=0.0) * BETTER, False
+            return min(trips, default=inf), True
 
         return sorted(labels, key=key)
 
