@@ -265,6 +265,19 @@ def test_several_entry_points_share_the_bundles() -> None:
         assert network.publish("A", T, serial) == {"C": 1, "D": 1}
 
 
+def test_who_passes_a_channel_on_receives_what_all_members_publish() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("P", ["X"])
+    network.add_peer("E", ["X"])
+    network.role("E", T, "X", subscribes=True)
+    for name in "ABC":
+        network.add_peer(name, ["P"])
+        network.role(name, T, "X", publishes=True)
+        network.settle()
+    assert [network.publish(name, T)["E"] for name in "ABC"] == [1, 1, 1]
+
+
 def test_replicas_halve_what_leaves_a_scope_through_each() -> None:
     network = campus(replicas=2)
     network.role("A", T, "X", publishes=True, subscribes=True)
