@@ -135,6 +135,10 @@ def test_a_second_root_scope_for_a_topic_is_refused_to_who_names_it() -> None:
     assert standing(network, "A", U).depth is None
     assert "is named as another: correct the topic's descriptor" in standing(network, "A", U).why
     assert standing(network, "B", U).depth == 1
+    network.role("B", U, "P")
+    network.settle()
+    assert standing(network, "A", U).depth == 2
+    manager(network, "P").check()
 
 
 def test_a_topic_that_no_superscope_leads_to_says_so() -> None:

@@ -168,13 +168,13 @@ class ScopeManager:
         self._roles_changed(topics)
 
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
-        """Members' roles in these topics changed. A topic has the root scope that its first member names."""
+        """Members' roles in these topics changed. A topic has the root scope that the first of its members names."""
         for topic in topics:
-            roles = self.members.roles(topic)
-            if roles:
-                self.state.topics.setdefault(topic, Topic(roles[0].root))
-            else:
+            roots, kept = [role.root for role in self.members.roles(topic)], self.state.topics.get(topic)
+            if not roots:
                 self.state.topics.pop(topic, None)
+            elif kept is None or kept.root not in roots:
+                self.state.topics[topic] = Topic(roots[0])
             self._cascade(topic)
         self._mark(topics)
         self.changed = True
