@@ -39,7 +39,9 @@ LINES = """
     quillcast.core
 """
 RANKS = {entry: rank for rank, line in enumerate(LINES.strip().splitlines()) for entry in line.split()}
-LIVE_FOLDERS = [{"node"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime"}]  # likewise
+LIVE_FOLDERS = [  # likewise
+    {"node"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime", "scopes"}
+]  # fmt: skip
 PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules that are no layer
 
 OUTSIDE_WORLD = {"asyncio", "datetime", "io", "logging", "os", "pathlib", "secrets", "selectors", "shutil", "signal"}

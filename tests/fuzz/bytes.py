@@ -1,6 +1,7 @@
 """What the fuzzers throw at decoders: any bytes, and damaged valid ones; and for how long."""
 
 import enum
+import functools
 import os
 import types
 import typing
@@ -87,6 +88,8 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
     match typing.get_origin(hint):
         case typing.Annotated:
             return _bounded(parts[0], parts[1])
+        case typing.Literal:
+            return st.sampled_from(parts)
         case typing.Union | types.UnionType:
             return st.one_of([values(part) for part in parts])
         case origin if origin is list:
@@ -99,9 +102,20 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
             return st.tuples(*map(values, parts))
     if issubclass(hint, enum.Enum):
         return st.sampled_from(hint)
-    hints = typing.get_type_hints(hint, include_extras=True)
-    names = [field.name for field in msgspec.structs.fields(hint)] if issubclass(hint, msgspec.Struct) else hints
-    return st.builds(hint, **{name: values(hints[name]) for name in names})
+    return _built(hint)
+
+
+PARTICULAR: dict[type, st.SearchStrategy[Any]] = {}
+"""Values of classes whose fields do not vary freely."""
+
+
+@functools.cache  # a class may contain itself
+def _built(kind: type) -> st.SearchStrategy[Any]:
+    if kind in PARTICULAR:
+        return PARTICULAR[kind]
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = [field.name for field in msgspec.structs.fields(kind)] if issubclass(kind, msgspec.Struct) else hints
+    return st.deferred(lambda: st.builds(kind, **{name: values(hints[name]) for name in names}))
 
 
 def _bounded(hint: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
@@ -109,4 +123,6 @@ def _bounded(hint: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
         return st.binary(min_size=meta.min_length or 0, max_size=meta.max_length)
     if hint is float:
         return st.floats(meta.ge, meta.le, allow_nan=False)
-    return st.integers(meta.ge, meta.le) | st.integers(0, 100)
+    if hint is not int:
+        return values(hint)
+    return st.integers(meta.ge, meta.le) | st.integers(meta.ge, 100 if meta.le is None else min(100, meta.le))

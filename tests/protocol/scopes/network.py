@@ -64,6 +64,7 @@ class Network:
         self.managers: dict[bytes, ScopeManager] = {}
         self.peers: dict[bytes, LocalController] = {}
         self.links: dict[tuple[bytes, bytes], deque[bytes]] = {}
+        self.sent: list[tuple[bytes, bytes]] = []
         self.disks: dict[bytes, bytes] = {}
         self.configs: dict[bytes, ScopeConfig] = {}
         self.installed: dict[bytes, list[ChannelOrder]] = {}
@@ -118,6 +119,7 @@ class Network:
                 case Save():
                     self.disks[me] = self.managers[me].saved()
                 case Send(to, message):
+                    self.sent.append((me, to.id))
                     if me not in self.cut and to.id not in self.cut and self.random.random() >= self.loss:
                         self.links.setdefault((me, to.id), deque()).append(msgspec.msgpack.encode(message))
                 case Install(channel):
@@ -190,6 +192,8 @@ class Network:
                 raise AssertionError(channel)
 
     def check(self) -> None:
+        for manager in self.managers.values():
+            manager.check()
         for id_, controller in self.peers.items():
             by_label = {(each.label, each.spec, each.filter): each for each in self.installed[id_]}
             assert by_label == {(each.label, each.spec, each.filter): each for each in controller.channels}

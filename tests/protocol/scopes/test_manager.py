@@ -6,7 +6,7 @@ from quillcast.protocol.scopes.channels import Address, Ask, Party
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
-from quillcast.protocol.scopes.labels import LABEL_MAX
+from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import ChannelRequest, Measured, Registration, Role
 from quillcast.protocol.scopes.policy import WantedChannel
@@ -135,6 +135,10 @@ def test_a_second_root_scope_for_a_topic_is_refused_to_who_names_it() -> None:
     assert standing(network, "A", U).depth is None
     assert "is named as another: correct the topic's descriptor" in standing(network, "A", U).why
     assert standing(network, "B", U).depth == 1
+    network.role("B", U, "P")
+    network.settle()
+    assert standing(network, "A", U).depth == 2
+    manager(network, "P").check()
 
 
 def test_a_topic_that_no_superscope_leads_to_says_so() -> None:
@@ -169,6 +173,19 @@ def test_two_managers_of_one_name_are_not_members_of_one_scope() -> None:
     (answer,) = manager(network, "X").received(stranger, network.now)
     assert "scope 'R' has a manager" in answer.message.why
     assert "stop that one, or rename its scope" in answer.message.why
+
+
+def test_members_that_would_lie_too_deep_are_told_so() -> None:
+    network = Network()
+    names = [f"s{depth}" for depth in range(DEPTH_MAX + 1)]
+    for at, name in enumerate(names):
+        network.add_scope(name, names[at - 1 : at] if at else [])
+        network.add_peer(f"p{at}", [name])
+        network.role(f"p{at}", T, "s0", publishes=at == 0, subscribes=at > 0)
+        network.settle()
+    assert standing(network, f"p{DEPTH_MAX - 1}").depth == DEPTH_MAX
+    assert "lies 15 levels below the topic's root scope" in standing(network, f"p{DEPTH_MAX}").why
+    assert network.publish("p0", T) == {f"p{at}": 1 for at in range(1, DEPTH_MAX)}
 
 
 # ---- sender and receiver
@@ -250,6 +267,19 @@ def test_several_entry_points_share_the_bundles() -> None:
     assert list(ways.values()) == [Modulo(2, (0,)), Modulo(2, (1,))]
     for serial in range(4):
         assert network.publish("A", T, serial) == {"C": 1, "D": 1}
+
+
+def test_who_passes_a_channel_on_receives_what_all_members_publish() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("P", ["X"])
+    network.add_peer("E", ["X"])
+    network.role("E", T, "X", subscribes=True)
+    for name in "ABC":
+        network.add_peer(name, ["P"])
+        network.role(name, T, "X", publishes=True)
+        network.settle()
+    assert [network.publish(name, T)["E"] for name in "ABC"] == [1, 1, 1]
 
 
 def test_replicas_halve_what_leaves_a_scope_through_each() -> None:
@@ -476,6 +506,24 @@ def test_lost_messages_are_made_up_for() -> None:
     network.passed(LEASE_S)
     assert network.publish("C", U) == {"D": 1}
     assert network.publish("A", T) == dict.fromkeys("BCE", 1)
+
+
+def test_a_member_that_comes_or_goes_causes_no_message_outside_its_scope() -> None:
+    network = campus()
+    for name in "FG":
+        network.add_peer(name, ["Q"])
+        network.role(name, T, "X", subscribes=True)
+        network.settle()
+    inside = {scope("Q").id, *(peer(name).id for name in "CDFGH")}
+    network.sent.clear()
+    network.add_peer("H", ["Q"])
+    network.role("H", T, "X", subscribes=True)
+    network.settle()
+    network.leave("G")
+    network.settle()
+    assert network.sent
+    assert {party for link in network.sent for party in link} <= inside
+    assert network.publish("A", T) == dict.fromkeys("BCDEFH", 1)
 
 
 def test_same_inputs_same_effects() -> None:

@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from quillcast.core.messages import Contact, Number, WireId
+from quillcast.core.messages import Contact, WireId
 from quillcast.protocol.scopes.filters import Every, Filter, Modulo
-from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
+from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
 from quillcast.protocol.scopes.records import NO_RECORD, Record, forwarded, matches, misroutes
 
 
@@ -53,7 +53,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class Subchannel(msgspec.Struct, frozen=True, array_like=True):
     """One of several ways into a scope: the member that it enters through, and which bundles take it."""
 
-    label: Number
+    label: Label
     spec: "Spec"
     filter: Filter | None = None
 
@@ -81,8 +81,8 @@ class Constraint(NamedTuple):
     """For which bundles a channel is (T:R in the paper), and at which depth its two ends are in that topic."""
 
     topic: WireId
-    depth: Number
-    origin: Number | None
+    depth: Depth
+    origin: Label | None
     """The member at which the bundle locally originated; None: any."""
 
 
@@ -159,9 +159,11 @@ def replicated(order: ChannelOrder, members: Sequence[int]) -> Iterator[tuple[in
 
 def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
     """The subchannels of a channel for one topic as far as they are known, down to addresses or scopes to be asked."""
-    topic = order.constraints[0].topic
+    topic, depth, _ = order.constraints[0]
+    if depth + len(order.label.target) - 1 > DEPTH_MAX:
+        return  # deeper than a record goes
     match order.spec:
-        case Ask(scope) if len(order.label.target) < DEPTH_MAX:
+        case Ask(scope):
             spec = answers(scope, topic)
             if spec is None or isinstance(spec, Ask):
                 yield order
@@ -172,8 +174,6 @@ def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
                 yield from leaves(entered(order, part), answers)
         case Address() | Multicast():
             yield order
-        case _:
-            return  # deeper than a record goes
 
 
 def entered(order: ChannelOrder, part: Subchannel) -> ChannelOrder:

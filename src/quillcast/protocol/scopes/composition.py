@@ -1,8 +1,8 @@
 """What a scope orders of its members for one topic: the channels of its policy, and those passed on to it.
 
 A function of the scope's state. It chooses entry points and delegates, asks the policy, and makes an order of each
-channel. Entry points are near the senders, delegates near the receiver, and rather not entry points: those have work
-enough. Without measurements the first members that came are chosen.
+channel. Candidates are the members that came first. The entry point is the nearest of three to the senders; delegates
+are rather others, for it has work enough.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,6 @@ from math import inf
 from typing import NamedTuple
 
 from quillcast.protocol.scopes.channels import (
-    Address,
     Answers,
     Ask,
     ChannelOrder,
@@ -26,7 +25,7 @@ from quillcast.protocol.scopes.channels import (
     to_party,
 )
 from quillcast.protocol.scopes.filters import Modulo
-from quillcast.protocol.scopes.labels import ChannelLabel
+from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.policy import Group, WantedChannel
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
@@ -81,8 +80,10 @@ class Composition:
 
     def composed(self) -> dict[int, Part]:
         """Choose anew who does what, and order it."""
-        if self.around.standing.depth is not None:
+        if self._obstacle() is None:
             self._choose()
+        else:
+            self.kept.entries = self.kept.delegates = self.kept.channels = ()
         return self._parts()
 
     # ---- who does what
@@ -94,19 +95,22 @@ class Composition:
         askers = [sender.party.id for sender in self.senders]
         acting = self.kept.entries[: self.config.entry_points]
         self.kept.entries = tuple(self._nearest(able, askers, acting)[: max(RING_MAX, self.config.entry_points)])
-        targets = [id_ for order in self.around.outgoing if (id_ := _target(order)) is not None]
-        others = sorted(able, key=lambda label: label in self.kept.entries[:1])
-        chosen = self._nearest(others, targets, self.kept.delegates)[: self.config.replicas]
-        self.kept.delegates = tuple(sorted(chosen)) if self.around.outgoing else ()
+        others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
+        self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
         policy, standing = self.config.policy(self.topic), self._between_members(self.kept.channels)
         self.kept.channels = self._between_members(policy.channels(self._group(), standing, self._round_trip))
 
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
-        """The members nearest to any of these parties; who was chosen before stays unless another is much nearer."""
+        """The members nearest to any of these parties.
+
+        Who was chosen before stays until another is much nearer, and until it has been measured itself.
+        """
 
         def key(label: int) -> tuple[float, bool]:
             trips = [trip for id_ in to if (trip := self.around.round_trip(label, id_)) is not None]
-            return min(trips, default=inf) * (BETTER if label in chosen else 1), label not in chosen
+            if label in chosen:
+                return min(trips, default=0.0) * BETTER, False
+            return min(trips, default=inf), True
 
         return sorted(labels, key=key)
 
@@ -137,13 +141,10 @@ class Composition:
 
     def _parts(self) -> dict[int, Part]:
         """By label: what each member and client is ordered to do."""
-        if self.around.standing.depth is None or not self.members:
-            why = (
-                self.around.standing.why
-                or f"no member of scope {self.state.scope.name} takes part, who could serve its clients"
-            )
+        why = self._obstacle()
+        if why is not None:
             return {label: Part(Standing(self.topic, why=why)) for label in [*self.members, *self._client_labels()]}
-        depth = self.around.standing.depth + 1
+        depth = (self.around.standing.depth or 0) + 1
         channels = dict[int, list[ChannelOrder]]()
         for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
             channels.setdefault(label, []).append(order)
@@ -151,6 +152,19 @@ class Composition:
         for label in self._client_labels():
             parts[label] = Part(Standing(self.topic, depth), tuple(channels.get(label, ())))
         return parts
+
+    def _obstacle(self) -> str | None:
+        """Why the scope cannot carry the topic; empty if even its superscope does not know."""
+        standing, name = self.around.standing, self.state.scope.name
+        if not self.members:
+            return f"no member of scope {name} takes part, who could serve its clients"
+        if standing.depth is None:
+            return standing.why
+        if standing.depth >= DEPTH_MAX:
+            return (
+                f"scope {name} lies {standing.depth} levels below the topic's root scope; its members would be too deep"
+            )
+        return None
 
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]
@@ -211,13 +225,3 @@ class Composition:
                 for k, label in enumerate(entries)
             )
         )
-
-
-def _target(order: ChannelOrder) -> bytes | None:
-    match order.spec:
-        case Ask(scope):
-            return scope.id
-        case Address(peer):
-            return peer.node_id
-        case _:
-            return None

@@ -25,7 +25,7 @@ from quillcast.protocol.scopes.messages import (
     Role,
     Standing,
 )
-from quillcast.protocol.scopes.records import NO_RECORD, Record, decode, encode, originated
+from quillcast.protocol.scopes.records import Record, decode, encode, originated
 from quillcast.protocol.scopes.requests import Requests
 
 LEAVES_MAX = 1024  # addresses that one ordered channel leads to; a guess that bounds what a faulty manager costs
@@ -140,14 +140,20 @@ class LocalController:
 
     def arrived(self, topic: bytes, data: bytes) -> list[Departure]:
         """A bundle arrived with this record. A client never forwards."""
-        if self.membership.relation == "client":
+        if self.membership.relation == "client" or not self.admits(topic, data):
             return []
+        return self._departures(topic, decode(data) if data else decode(self.record(topic)))
+
+    def admits(self, topic: bytes, data: bytes) -> bool:
+        """Is it the record of a bundle that should be here? If not, the bundle is to be dropped, and is counted."""
         try:
             record = decode(data)
         except MalformedRecord:
             self.malformed += 1
-            return []
-        return self._departures(topic, record) if record != NO_RECORD else self.published(topic)
+            return False
+        is_misrouted = any(channel.misroutes(topic, record) for channel in self.channels)
+        self.misrouted += is_misrouted
+        return not is_misrouted
 
     def record(self, topic: bytes) -> bytes:
         """The record of a bundle that locally originates here; empty at a client, or without a part in the topic."""
@@ -157,11 +163,7 @@ class LocalController:
         return encode(originated(standing.depth, label))
 
     def _departures(self, topic: bytes, record: Record) -> list[Departure]:
-        concerned = [each for each in self.channels if any(of == topic for of, _, _ in each.constraints)]
-        if any(channel.misroutes(topic, record) for channel in concerned):
-            self.misrouted += 1
-            return []
-        taken = [(channel, channel.route(topic, record)) for channel in concerned]
+        taken = [(channel, channel.route(topic, record)) for channel in self.channels]
         return [Departure(channel, encode(changed)) for channel, changed in taken if changed is not None]
 
 

@@ -4,16 +4,21 @@ A label means something only to one scope. A *path* is the labels from a member 
 paper's notation P:B, the peer B in the scope P.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from quillcast.core.errors import Malformed
-
-Path = tuple[int, ...]
-"""Labels from the outermost level down, one per level."""
 
 LABEL_BYTES_MAX = 3  # two labels per level of a record: at most 6 bytes
 LABEL_MAX = (1 << 7 * LABEL_BYTES_MAX) - 1
 DEPTH_MAX = 15  # levels of scopes below a topic's root scope; a guess: three or four are in use anywhere
+
+Label = Annotated[int, Meta(ge=1, le=LABEL_MAX)]
+Depth = Annotated[int, Meta(ge=1, le=DEPTH_MAX)]
+"""How far a member lies below a topic's root scope. Members of the root scope have depth 1."""
+Path = Annotated[tuple[Label, ...], Meta(max_length=DEPTH_MAX)]
+"""Labels from the outermost level down, one per level."""
 
 
 class MalformedRecord(Malformed):

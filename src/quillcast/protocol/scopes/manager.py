@@ -41,7 +41,6 @@ from quillcast.protocol.scopes.requests import Requests
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import ScopeConfig, ScopeState, Topic
 
-CANDIDATES_MAX = 16  # members that measure the way to a sender; a guess
 _decoder = msgspec.msgpack.Decoder(ScopeState)
 
 
@@ -175,13 +174,13 @@ class ScopeManager:
         self._roles_changed(topics)
 
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
-        """Members' roles in these topics changed. A topic has the root scope that its first member names."""
+        """Members' roles in these topics changed. A topic has the root scope that the first of its members names."""
         for topic in topics:
-            roles = self.members.roles(topic)
-            if roles:
-                self.state.topics.setdefault(topic, Topic(roles[0].root))
-            else:
+            roots, kept = [role.root for role in self.members.roles(topic)], self.state.topics.get(topic)
+            if not roots:
                 self.state.topics.pop(topic, None)
+            elif kept is None or kept.root not in roots:
+                self.state.topics[topic] = Topic(roots[0])
             self._cascade(topic)
         self._mark(topics)
         self.changed = True
@@ -230,11 +229,11 @@ class ScopeManager:
             self._mark(member.roles)
 
     def _measure(self, topic: bytes) -> Iterator[Effect]:
-        """The members that could be entry points measure the way to the senders."""
+        """The entry point and its stand-bys measure the way to the senders; no other member does anything outside."""
         senders = {sender.party.id: sender.party for sender in self.receiver.of(topic)}
-        able = [each for each in self.state.members.values() if topic in each.roles and not each.party.managed]
-        for member in able[:CANDIDATES_MAX] if senders else ():
-            if unmeasured := self.round_trips.unmeasured(member.label, senders):
+        ranked = self.state.topics[topic].entries if senders and topic in self.state.topics else ()
+        for member in [self.state.members[label] for label in ranked]:
+            if not member.party.managed and (unmeasured := self.round_trips.unmeasured(member.label, senders)):
                 parties = tuple(senders[id_] for id_ in unmeasured)
                 yield Send(member.party, MeasureRoundTrips(self.state.scope.id, parties))
 
@@ -297,3 +296,16 @@ class ScopeManager:
             if isinstance(order.spec, Ask):
                 wanted.setdefault(order.spec.scope, {}).update({of: None for of, _, _ in order.constraints})
         return wanted
+
+    # ---- consistency
+
+    def check(self) -> None:
+        """Raise AssertionError unless the parts of the manager agree."""
+        state = self.state
+        assert self.members.labels == {member.party.id: label for label, member in state.members.items()}
+        assert all(label < state.next_label for label in state.members)
+        assert self.orders.parts.keys() == state.members.keys()
+        for topic, kept in state.topics.items():
+            assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
+            ends = {end for channel in kept.channels for end in (channel.source, channel.target)}
+            assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()

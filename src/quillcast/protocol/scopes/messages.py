@@ -21,6 +21,7 @@ from msgspec import Meta
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.scopes.channels import ChannelOrder, Party, Spec
 from quillcast.protocol.scopes.hierarchy import OVERLAY
+from quillcast.protocol.scopes.labels import Depth, Label
 
 Relation = Literal["member", "client"]
 
@@ -65,7 +66,7 @@ class Standing(Message, frozen=True):
     """How a member stands in a topic."""
 
     topic: WireId
-    depth: Number | None = None
+    depth: Depth | None = None
     """The member's distance from the root scope; None: it has no part yet, and `why` says what it waits for."""
     rank: Number | None = None
     """0: it is the scope's entry point for the topic; from 1: a stand-by of the entry point."""
@@ -82,7 +83,7 @@ class Orders(Message, frozen=True, tag=93):
     number: Number
     serial: Number
     """The registration that this answers."""
-    label: Number
+    label: Label
     above: tuple[WireId, ...] = ()
     """The scopes that the owner lies below."""
     standings: tuple[Standing, ...] = ()

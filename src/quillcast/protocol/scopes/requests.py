@@ -36,14 +36,16 @@ class Requests:
 
     def want(self, wanted: Mapping[Party, dict[bytes, None]]) -> Iterator[Send]:
         """Ask these scopes for channels for these topics, and forget the others."""
+        scopes = dict[bytes, tuple[Party, dict[bytes, None]]]()  # orders may name a scope under an old address, too
         for party, topics in wanted.items():
-            asked = self.asked.setdefault(party.id, Asked(party, {}))
+            scopes[party.id] = party, scopes[party.id][1] | topics if party.id in scopes else topics
+        for id_, (party, topics) in scopes.items():
+            asked = self.asked.setdefault(id_, Asked(party, {}))
+            asked.party = party
             if asked.topics != topics:
                 asked.topics, asked.serial = topics, asked.serial + 1
-                self.unasked[party.id] = None
-            asked.party = party
-        kept = {party.id for party in wanted}
-        for id_ in [id_ for id_ in self.asked if id_ not in kept]:
+                self.unasked[id_] = None
+        for id_ in [id_ for id_ in self.asked if id_ not in scopes]:
             forgotten = self.asked.pop(id_)
             self.unasked.pop(id_, None)
             yield Send(forgotten.party, ChannelRequest(id_, self.me, forgotten.serial + 1))
