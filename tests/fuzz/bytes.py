@@ -12,6 +12,8 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from quillcast.protocol.scopes.filters import Filter, Modulo
+
 EXAMPLES = "QUILLCAST_FUZZ_EXAMPLES"
 """Environment variable: examples per property, for a long run; fifty, within seconds, if it is not set."""
 
@@ -105,8 +107,9 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
     return _built(hint)
 
 
-PARTICULAR: dict[type, st.SearchStrategy[Any]] = {}
-"""Values of classes whose fields do not vary freely."""
+_MODULO = st.integers(1, 8).map(lambda n: Modulo(n, (n - 1,)))
+PARTICULAR: dict[type, st.SearchStrategy[Any]] = dict.fromkeys(typing.get_args(Filter), _MODULO)
+"""Values of classes whose fields do not vary freely. Tests of filters know the others."""
 
 
 @functools.cache  # a class may contain itself

@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Message, decoded
-from quillcast.protocol.scopes.filters import Filter, Modulo
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import ControlMessage
-from tests.fuzz.bytes import FUZZ, PARTICULAR, damaged, values
+from tests.fuzz.bytes import FUZZ, damaged, values
 from tests.fuzz.test_peer import ODD, Knowing
 from tests.protocol.scopes.test_manager import T, U, campus
 
-MODULO = st.integers(1, 8).map(lambda n: Modulo(n, (n - 1,)))
-PARTICULAR |= dict.fromkeys(typing.get_args(Filter), MODULO)  # tests of filters know the others
 MESSAGES = typing.get_args(ControlMessage)
 ANY_MESSAGE = st.one_of([values(kind) for kind in MESSAGES])
 DECODER = msgspec.msgpack.Decoder(ControlMessage)
