@@ -28,6 +28,10 @@ from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.protocol.topics.state.tree import Tree
 
 
+class TurnOver(Timer, frozen=True):
+    """What came in this turn goes on before anything is concluded from it."""
+
+
 class ConcludeTurn(Timer, frozen=True):
     """Tell sources next to this peer that it has what they sent in this turn, and look how far children came."""
 
@@ -45,6 +49,7 @@ class StreamReporting:
         self.progress, self.carry_out = progress, carry_out
         self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came straight from their sources
         self.unjudged: dict[tuple[bytes, bytes], None] = EMPTY  # topics, and children that reported on streams
+        dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
         dispatch.on_alarm(ConcludeTurn, self.conclude_turn)
         dispatch.on_message(StreamsEnded, self._ended)
 
@@ -165,7 +170,7 @@ class StreamReporting:
 
     def _await_turn(self) -> None:
         if self.unconfirmed is EMPTY:
-            self.host.set_timer(ConcludeTurn(), 0.0)
+            self.host.set_timer(TurnOver(), 0.0)
             self.unconfirmed, self.unjudged = {}, {}
 
     def conclude_turn(self) -> None:
