@@ -89,8 +89,9 @@ class StreamReporting:
             return
         elif self._known(tree, child.contact, term, report) is not None:
             child.note_stream(term, report)
-            self._await_turn()
-            self.unjudged[tree.topic, child.contact.node_id] = None
+            if not child.sends_only:
+                self._await_turn()
+                self.unjudged[tree.topic, child.contact.node_id] = None
             if report.end is not None:
                 tree.sources.states[term].close(report.end)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
@@ -184,5 +185,5 @@ class StreamReporting:
         for (topic, term), sender in unconfirmed.items():
             tree = self.trees.get(topic)
             if tree is not None and term in tree.sources.states:
-                self.source_streams.tell_one(tree, term)
+                self.source_streams.tell_one(tree, term, only=sender)
                 self.streams.hurry(sender)
