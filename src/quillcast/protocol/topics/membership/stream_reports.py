@@ -28,6 +28,10 @@ from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.protocol.topics.state.tree import Tree
 
 
+class TurnOver(Timer, frozen=True):
+    """What came in this turn goes on before anything is concluded from it."""
+
+
 class ConcludeTurn(Timer, frozen=True):
     """Tell sources next to this peer that it has what they sent in this turn, and look how far children came."""
 
@@ -45,6 +49,7 @@ class StreamReporting:
         self.progress, self.carry_out = progress, carry_out
         self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came straight from their sources
         self.unjudged: dict[tuple[bytes, bytes], None] = EMPTY  # topics, and children that reported on streams
+        dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
         dispatch.on_alarm(ConcludeTurn, self.conclude_turn)
         dispatch.on_message(StreamsEnded, self._ended)
 
@@ -84,8 +89,9 @@ class StreamReporting:
             return
         elif self._known(tree, child.contact, term, report) is not None:
             child.note_stream(term, report)
-            self._await_turn()
-            self.unjudged[tree.topic, child.contact.node_id] = None
+            if not child.sends_only:
+                self._await_turn()
+                self.unjudged[tree.topic, child.contact.node_id] = None
             if report.end is not None:
                 tree.sources.states[term].close(report.end)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
@@ -165,7 +171,7 @@ class StreamReporting:
 
     def _await_turn(self) -> None:
         if self.unconfirmed is EMPTY:
-            self.host.set_timer(ConcludeTurn(), 0.0)
+            self.host.set_timer(TurnOver(), 0.0)
             self.unconfirmed, self.unjudged = {}, {}
 
     def conclude_turn(self) -> None:
@@ -179,5 +185,5 @@ class StreamReporting:
         for (topic, term), sender in unconfirmed.items():
             tree = self.trees.get(topic)
             if tree is not None and term in tree.sources.states:
-                self.source_streams.tell_one(tree, term)
+                self.source_streams.tell_one(tree, term, only=sender)
                 self.streams.hurry(sender)

@@ -333,12 +333,13 @@ class SourceStreams:
             if term in tree.sources.states:
                 self.tell_one(tree, term)
 
-    def tell_one(self, tree: Tree, term: Term) -> None:
-        """Report on one stream."""
+    def tell_one(self, tree: Tree, term: Term, only: bytes | None = None) -> None:
+        """Report on one stream, to all neighbours or to one."""
         key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
-        if tree.parent is not None:
+        if tree.parent is not None and only in (None, tree.parent.node_id):
             self.streams.put(tree.parent, key, encode(self._up(tree, stream, state)))
-        if not (tree.children and tree.attached):
+        children = tree.children if only is None else {only: tree.children[only]} if only in tree.children else {}
+        if not (children and tree.attached):
             return
         report = encode(
             StreamDown(
@@ -346,7 +347,7 @@ class SourceStreams:
                 tree.sources.partitioned, state.warrant,
             )
         )  # fmt: skip
-        for child in tree.children.values():
+        for child in children.values():
             if not child.sends_only or term in child.streams:
                 self.streams.put(child.contact, key, report)
 
