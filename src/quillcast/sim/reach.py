@@ -1,8 +1,8 @@
 """Which machines could reach each other, and when: what the network and the processes allowed.
 
 Two machines are **together** while both their processes run and data passes between them in both directions, directly
-or through others. A paused process is together with nobody, nor is one outside the ring that is cut off from those who are
-to route for it.
+or through others. A paused process is together with nobody. Nor is one outside the ring that is cut off from those who
+are to route for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
