@@ -20,9 +20,9 @@ LINES = """
     quillcast.pipeline quillcast.data
     quillcast.live quillcast.sim
     quillcast.protocol.peer
+    quillcast.protocol.scoping
     quillcast.protocol.config
     quillcast.protocol.wire
-    quillcast.protocol.scopes
     quillcast.protocol.topics.scribe
     quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
     quillcast.protocol.topics.publishing
@@ -31,7 +31,7 @@ LINES = """
     quillcast.protocol.topics.state
     quillcast.protocol.topics
     quillcast.protocol.overlay
-    quillcast.protocol.reliability
+    quillcast.protocol.reliability quillcast.protocol.scopes
     quillcast.protocol.forwarding
     quillcast.protocol.neighbours
     quillcast.protocol.consensus

@@ -25,6 +25,7 @@ from quillcast.protocol.overlay.effects import (
     SearchRing,
     Settled,
 )
+from quillcast.protocol.overlay.entry import EntryPoints
 from quillcast.protocol.overlay.idlelinks import IdleLinks
 from quillcast.protocol.overlay.joinhelp import JoinHelp
 from quillcast.protocol.overlay.joining import JoinLate, OverlayJoin, look_up
@@ -44,6 +45,7 @@ from quillcast.protocol.overlay.messages import (
     LeafSetReply,
     Leaving,
     MemberLost,
+    Relay,
     Routed,
     RoutedAck,
     Row,
@@ -52,7 +54,7 @@ from quillcast.protocol.overlay.messages import (
     StateRequest,
 )
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
-from quillcast.protocol.overlay.nexthop import NextHop
+from quillcast.protocol.overlay.nexthop import Hops, NextHop
 from quillcast.protocol.overlay.router import AckDue, Router
 from quillcast.protocol.overlay.routingtable import RoutingTable
 
@@ -101,6 +103,7 @@ class Pastry:
         """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
         self.lifecycle = lifecycle = Lifecycle()
+        self._suspected = neighbours.suspected
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
@@ -114,13 +117,19 @@ class Pastry:
         self.maintenance = Maintenance(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
         self.joining = OverlayJoin(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
-        self.hops = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
-        self.router = Router(host, config, codec, lifecycle, self.hops, distances, repair, links, self.join_help)
+        self._tables = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
+        self.hops: Hops = self._tables
+        self.router = Router(host, config, codec, lifecycle, self._tables, distances, repair, links, self.join_help)
 
     @property
     def active(self) -> bool:
-        """Is this peer part of the ring?"""
+        """Is this peer part of the ring, or has entry points to it, so that it can route?"""
         return self.lifecycle.active
+
+    @property
+    def outside(self) -> bool:
+        """Does this peer take part without a place in the ring?"""
+        return self.lifecycle.outside
 
     @property
     def application(self) -> Application:
@@ -136,9 +145,34 @@ class Pastry:
     def join(self, contacts: Sequence[Contact]) -> None:
         """Join the ring through the nearest of these peers. Without contacts, become its first peer.
 
-        After a restart, pass what `remembered` returned before.
+        After a restart, pass what `remembered` returned before. A peer outside the ring gets a place in it by this.
         """
+        if self.outside:
+            self.lifecycle.come_in()
+            self.hops = self.router.next_hop = self._tables
         self._carry_out(self.joining.start(contacts))
+
+    def stay_outside(self) -> None:
+        """Have no place in the ring, and wait for entry points: whoever takes this peer for a member hears so."""
+        self.lifecycle.stay_outside()
+
+    def enter(self, contacts: Sequence[Contact], *, had_place: bool = False) -> None:
+        """Take part through these members of the ring, without a place in it: the first, the others if it fails.
+
+        Call it again with other entry points. `had_place`: it may have had a place before it was restarted, and tells
+        those that would be its neighbours that this is over. Raises `ValueError` if there are no contacts, or if this
+        peer is in the ring.
+        """
+        if not contacts or (self.active and not self.outside):
+            raise ValueError(f"{len(contacts)} entry points for a peer {'in' if self.active else 'outside'} the ring")
+        self.hops = self.router.next_hop = EntryPoints(contacts, self._suspected)
+        if not self.active:
+            self.lifecycle.enter()
+            self.host.trace(Activated(0))
+            self.application.leaf_set_changed()
+            self.router.release_held()
+            if had_place:
+                self.router.route(look_up(self.host.contact), self.host.me)
 
     def leave(self) -> None:
         """Tell the leaf set that this peer leaves. It answers nobody from then on."""
@@ -149,7 +183,8 @@ class Pastry:
     def remembered(self) -> list[Contact]:
         """The peers to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
         # A peer that never became active keeps the contacts that it was given.
-        tables = (self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
+        entries = self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
+        tables = (entries, self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
         everybody = (*tables, self.acquaintances.values())
         known = {contact.node_id: contact for contact in chain.from_iterable(everybody)}
         return list(known.values())[: self.config.remembered_max]
@@ -167,7 +202,7 @@ class Pastry:
 
     def is_closest(self, key: bytes) -> bool:
         """Is this peer active, and is no live leaf-set member closer to the key?"""
-        return self.active and self.leaf_set.closest(number(key)) is None
+        return self.active and not self.outside and self.leaf_set.closest(number(key)) is None
 
     def is_joining(self, contact: Contact) -> bool:
         """Is this member of the leaf set still joining? Messages routed to it wait until it is active."""
@@ -190,7 +225,7 @@ class Pastry:
 
     def introduce(self, contact: Contact) -> None:
         """Probe a newly known peer if it belongs in the leaf set. It is added when it answers."""
-        if self.active:
+        if self.active and not self.outside:
             self.agreement.consider((contact,))
 
     def next_hop(self, key: bytes) -> Contact | None:
@@ -212,12 +247,26 @@ class Pastry:
         """A message of this layer arrived. A peer that has left answers nobody."""
         if self.lifecycle.left:
             return
+        if isinstance(message, Relay):
+            self.router.relay(sender, message)
+            return
+        if self.outside and not isinstance(message, RoutedAck | Direct):
+            self._decline(sender, message)
+            return
         self.links.visited(sender.node_id)
         self._meet(sender)
         handle = _HANDLERS.get(type(message))
         if handle is None:
             raise Malformed(f"a {type(message).__name__} must be routed")
         self._carry_out(handle(self)(sender, message))
+
+    def _decline(self, sender: Contact, message: Message) -> None:
+        """Others take this peer for a member of the ring, from before it was restarted: say that it is none."""
+        if isinstance(message, JoinReply):
+            for contact in message.leaf_set:
+                self.host.send(contact, Leaving(()))
+        elif not isinstance(message, Leaving):
+            self.host.send(sender, Leaving(()))
 
     def _meet(self, contact: Contact) -> None:
         """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
@@ -229,13 +278,13 @@ class Pastry:
             del self.acquaintances[next(iter(self.acquaintances))]
 
     def timer(self, timer: Any) -> None:
-        if self.lifecycle.left:
+        if self.lifecycle.stands_apart and not (self.outside and isinstance(timer, AckDue)):
             return
         self._carry_out(_TIMERS[type(timer)](self)(timer))
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """A measurement is done that this or another layer requested."""
-        if self.lifecycle.left:
+        if self.lifecycle.stands_apart:
             return
         if self.active or self.joining.replied:
             self.maintenance.measured(contact, proximity)
@@ -245,6 +294,9 @@ class Pastry:
         """A neighbour was lost (NeighbourListener)."""
         if self.lifecycle.left:
             return
+        if self.outside:
+            self.router.lost(contact.node_id)
+            return
         if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
             self.lost_peers.remember(contact, met=contact.node_id not in self.departed)
         self.maintenance.lost(contact)
@@ -253,7 +305,7 @@ class Pastry:
 
     def recovered(self, contact: Contact) -> None:
         """A lost peer spoke (NeighbourListener): a partition may have healed, so probe all peers beyond it."""
-        if self.lifecycle.left or not self.lost_peers.forget(contact.node_id):
+        if self.lifecycle.stands_apart or not self.lost_peers.forget(contact.node_id):
             return
         self.host.trace(Mark("ring_merge"))
         if self.leaf_set.fits(contact.node_id):

@@ -41,7 +41,7 @@ def standing_tree(nodes: Sequence[int], standing: Iterable[WantedChannel]) -> li
     for source, target, origin, _ in standing:
         by_origin.setdefault(origin, []).append((source, target))
     another = min((each for each in by_origin if each is not None), default=None)
-    return sorted(by_origin.get(nodes[0], []) or by_origin.get(another, []))
+    return sorted(by_origin.get(nodes[0]) or by_origin.get(another, []))
 
 
 def links_of(pairs: Iterable[Pair], among: Iterable[int]) -> Links:
