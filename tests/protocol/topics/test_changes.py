@@ -1,11 +1,13 @@
 """Settings that change while a topic stands: tree and publishers learn them, and no event is lost."""
 
+import msgspec
 import pytest
 
-from quillcast.core.errors import EventTooLarge, LocalError, UnknownTopic
+from quillcast.core.errors import EventTooLarge, LocalError, TopicExists, UnknownTopic
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import Created
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "market/prices"
@@ -84,3 +86,33 @@ def test_a_topic_that_nobody_created_cannot_be_changed() -> None:
     answer = change(village, 1, slow="wait")
     assert isinstance(answer, UnknownTopic)
     assert "quillcast topic create market/prices" in str(answer)
+
+
+def test_what_one_peer_asks_for_at_once_is_done_one_after_another_and_each_is_answered() -> None:
+    village = Village(6)
+    created: list[object] = []
+    changed: list[object] = []
+    for slow in ("cut", "wait", "cut"):
+        village.act(1, lambda peer, slow=slow: peer.create(NAME, Settings(slow=slow), created.append))
+    village.run(3)
+    assert [type(answer) for answer in created] == [Descriptor, TopicExists, Descriptor]
+    for wanted in ({"slow": "wait"}, {"order": "none"}, {"event_bytes_max": 10}):
+        village.act(1, lambda peer, wanted=wanted: peer.change(NAME, wanted, changed.append))
+    village.run(3)
+    assert [type(answer) for answer in changed] == [Descriptor, LocalError, Descriptor]
+    assert settings_at(village, village.root(NAME)) == Settings(slow="wait", event_bytes_max=10)
+
+
+def test_word_of_an_earlier_change_is_no_answer_to_a_later_one() -> None:
+    village = Village(6)
+    answers: list[object] = []
+    village.act(1, lambda peer: peer.create(NAME, Settings(), answers.append))
+    village.run(3)
+    theirs, mine = (
+        msgspec.structs.replace(answers[0], version=version, settings=Settings(event_bytes_max=size))  # type: ignore[type-var]
+        for version, size in ((2, 10), (3, 20))
+    )
+    village.act(1, lambda peer: peer.scribe.publishing.create(mine, answers.append))
+    village.act(1, lambda peer: peer.message(village.world.machines[3].contact, Created(theirs)))
+    village.run(3)
+    assert answers[1:] == [mine]

@@ -114,6 +114,8 @@ class Create(Message, frozen=True, tag=47):
     creator: Contact
     again: bool = False
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    number: Number = 0
+    """The creator's, for the answer."""
 
 
 class Created(Message, frozen=True, tag=48):
@@ -122,6 +124,8 @@ class Created(Message, frozen=True, tag=48):
     descriptor: Descriptor
     holders: Number = 0
     """How many peers hold the topic's state; to the creator only."""
+    number: Number = 0
+    """Of the `Create` that this answers; 0: it answers none."""
 
 
 class FindRoot(Message, frozen=True, tag=49):

@@ -152,7 +152,7 @@ class Rendezvous:
         if follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
             self.known.learn(descriptor)
         if tree.descriptor == tree.root.noted:
-            self.answers.tell(message.creator, Created(tree.descriptor, tree.root.holders), again=message.again)
+            self._tell_created(message, tree.root.holders, tree.descriptor)
         else:
             self.replication.note(tree.descriptor, tree.root.term, lambda round_: self._noted(tree, message, round_))
 
@@ -163,7 +163,10 @@ class Rendezvous:
             return
         tree.root.noted, tree.root.holders = tree.descriptor, round_.holders
         self.carry_out(SettingsEntered(tree))
-        self.answers.tell(message.creator, Created(tree.descriptor, round_.holders), again=message.again)
+        self._tell_created(message, round_.holders, tree.descriptor)
+
+    def _tell_created(self, message: Create, holders: int, descriptor: Descriptor) -> None:
+        self.answers.tell(message.creator, Created(descriptor, holders, message.number), again=message.again)
 
     def join(self, message: Join) -> None:
         """Take the child in."""
