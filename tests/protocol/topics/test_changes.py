@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import EventTooLarge, LocalError, TopicExists, UnknownTopic
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import Created
+from quillcast.protocol.topics.messages import Created, RecordState
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "market/prices"
@@ -116,3 +117,35 @@ def test_word_of_an_earlier_change_is_no_answer_to_a_later_one() -> None:
     village.act(1, lambda peer: peer.message(village.world.machines[3].contact, Created(theirs)))
     village.run(3)
     assert answers[1:] == [mine]
+
+
+def test_settings_that_a_root_learns_from_a_replica_reach_the_whole_tree_and_the_publishers() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    for peer in range(12):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    publisher = village.publisher(15, NAME)
+    village.run(1)
+    village.publish(15, publisher, b"one")
+    root, replica = village.root(NAME), village.world.machines[14].contact
+    known = change(village, 14, slow="wait")
+    assert isinstance(known, Descriptor)
+    later = msgspec.structs.replace(known, version=3, settings=Settings(event_bytes_max=5))
+    village.act(root, lambda peer: peer.message(replica, RecordState([(later, NO_TERM)])))
+    village.run(3)
+    assert {settings_at(village, peer) for peer in range(12)} == {later.settings}
+    assert publisher.descriptor == later
+
+
+def test_a_publisher_that_missed_the_word_of_a_change_learns_it_with_its_next_receipt() -> None:
+    village = Village(6)
+    village.subscribe(0, NAME, Reader())
+    publisher = village.publisher(1, NAME)
+    village.run(3)
+    standing = publisher.descriptor
+    changed = change(village, 2, event_bytes_max=5)
+    village.peers[1].scribe.descriptors[described(NAME).topic] = standing
+    publisher.adapt(standing)
+    village.publish(1, publisher, b"one")
+    village.run(1)
+    assert publisher.descriptor == changed

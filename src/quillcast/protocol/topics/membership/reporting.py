@@ -104,6 +104,7 @@ class Reporting:
             return
         self.host.trace(Mark("child_readopted"))
         start = report.acknowledged if report.term == tree.term else 0
+        tree.changed = True  # its Join said which settings it knew, and that was long ago
         child = self.children.enter(tree, sender, start)
         child.note_report(report)
         self.children.heard_from(tree, child)
@@ -128,6 +129,8 @@ class Reporting:
             self.membership.drop_parent(tree, "loop")
             self.membership.join(tree)
             return
+        if report.descriptor is not None and report.descriptor.topic == topic:
+            self.membership.known.learn(report.descriptor)
         term = interned(report.term)
         if report.path != tree.path:
             self.reports.touch(tree)

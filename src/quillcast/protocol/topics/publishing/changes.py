@@ -16,7 +16,7 @@ from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
 from quillcast.protocol.security.access import AccessDenied, principal
 from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described
-from quillcast.protocol.topics.messages import Created, FindRoot, RootIs
+from quillcast.protocol.topics.messages import FindRoot, RootIs
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.forgetting import Forgetting
@@ -117,23 +117,19 @@ class SettingsChanges:
                 self._find(topic)
 
     def entered(self, tree: Tree) -> None:
-        """This root entered a change: the tree and those who published are told."""
+        """This root entered a change: those who published are told."""
         if tree.root is None:
             return
         told = {admission.contact: None for admission in tree.root.admissions.values()}
         for contact in told:
             if contact.node_id != self.host.me:
                 self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
-        self.learned(tree.descriptor)
 
     def learned(self, descriptor: Descriptor) -> None:
-        """This peer learned a change: its publishers go by it, and its children are told."""
+        """This peer learned a change: its publishers go by it."""
         for publisher in self.publishers.get(descriptor.topic, {}).values():
             publisher.adapt(descriptor)
             publisher.listener.progressed()
-        tree = self.trees.get(descriptor.topic)
-        for child in tree.children.values() if tree is not None else ():
-            self.host.send(child.contact, Created(descriptor))
 
     def _find(self, topic: bytes) -> None:
         self.asked_at[topic] = self.host.now()

@@ -343,6 +343,9 @@ class Publishing:
             if publisher is not None:
                 publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
+        outdated = any(publisher.descriptor.version < message.version for publisher in publishers.values())
+        if outdated and message.topic not in self.asked_at:
+            self._find(message.topic)
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
@@ -363,14 +366,10 @@ class Publishing:
 
     def _created(self, sender: Contact, message: Created) -> None:
         descriptor = message.descriptor
-        known = self.known.descriptors.get(descriptor.topic)
         self.known.learn(descriptor)
-        adopted = self.known.descriptors[descriptor.topic]
-        if adopted != known:
-            self.changes.learned(adopted)
         waiting = self.creating.get(descriptor.topic)
         if not waiting or message.number != waiting[0][0].number:
-            return  # a change that somebody else made, or an answer that came twice
+            return  # an answer that came twice
         (create, done), *waiting = self.creating.pop(descriptor.topic)
         self.holders[descriptor.topic] = message.holders
         if waiting:
