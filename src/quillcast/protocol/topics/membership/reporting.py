@@ -10,6 +10,7 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import CutLeases, Orphaned
@@ -116,6 +117,8 @@ class Reporting:
         """Can a peer be this one's child again without saying more? A topic with sources needs its word on each."""
         if tree.descriptor.settings.by_source or not tree.attached:
             return False
+        if is_restricted(tree.descriptor.access, "subscribe"):
+            return False  # its Join has the warrant
         return sender.node_id not in tree.path and not self.children.refers(tree, sender)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
