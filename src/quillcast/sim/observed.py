@@ -41,7 +41,13 @@ class Observed:
 
     def members(self) -> Iterator[tuple[Machine, Peer]]:
         """Those of them that have a place in the ring, or are to have one."""
-        return (each for each in self.running() if each[0].number not in self.scenario.outside)
+        return (each for each in self.running() if self._has_place(*each))
+
+    def _has_place(self, machine: Machine, peer: Peer) -> bool:
+        if machine.number in self.scenario.outside:
+            return False
+        scoped = any(machine.number in plan.members for plan in self.scenario.scopes)
+        return peer.scoping.seeks_place or not scoped
 
     def trees(self, topic: str) -> dict[int, Tree]:
         """A topic's trees by machine, for every process that takes part in it."""

@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.security.access import SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -44,6 +44,8 @@ class Join(Message, frozen=True, tag=41):
     """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
     ended: tuple[tuple[Term, Number], ...] = ()
     """The streams that are over, as far as it remembers, and where they ended."""
+    warrants: tuple[SourceWarrant, ...] = ()
+    """Those of the sources of these streams, where a list says who may publish."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -52,6 +54,12 @@ class Rejoin(Message, frozen=True, tag=42):
     child: Contact
     lost: bytes
     joins: list[Join]
+
+
+class Invite(Message, frozen=True, tag=55):
+    """Who plans these topics' trees wants you to be my child: ask me with a `Rejoin`. Keep your parent until then."""
+
+    topics: list[WireId]
 
 
 class Accepted(Message, frozen=True, tag=43):
@@ -77,6 +85,8 @@ class Accepted(Message, frozen=True, tag=43):
     """You asked for no events: none will come."""
     ended: tuple[tuple[Term, Number], ...] = ()
     """The streams of sources that are over, and where they ended."""
+    warrants: tuple[SourceWarrant, ...] = ()
+    """Those of the sources of `streams`, where a list says who may publish."""
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -337,9 +347,14 @@ class CutLeases(Message, frozen=True, tag=68):
 
 
 class Denied(Message, frozen=True, tag=61):
-    """From the root: what you published was not admitted, by this descriptor's list. Show a warrant that it names."""
+    """What you published was not admitted, by this descriptor's list. Show a warrant that it names.
+
+    From the root, or from a neighbour of a source.
+    """
 
     descriptor: Descriptor
+    full: bool = False
+    """Not by the list: the topic has as many sources as it may have. Come again later."""
 
 
 class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -397,7 +412,7 @@ class Closed(Message, frozen=True, tag=66):
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, StreamsEnded, CutLeases,
-    Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
+    Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot,
+    Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, StreamsEnded,
+    CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
 )  # fmt: skip

@@ -380,7 +380,7 @@ class Scribe:
             return message, next_hop
         if message.sends_only and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # it needs a peer of the tree, and nobody need become one for it
-        if message.warrant is not None and (tree is None or not tree.attached):
+        if message.warrant is not None and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # where a list may say who subscribes, only those who do forward to others
         self.children.adopt(message)
         return None

@@ -19,7 +19,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
-from quillcast.protocol.topics.messages import Accepted, Join, Leave, Rejoin
+from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, Rejoin
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
@@ -61,8 +61,10 @@ class TreeMembership:
         self.handlers, self.carry_out = handlers, carry_out
         self.parents = TreeLinks(neighbours, "parent", config.tree_heartbeat_s)
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
+        self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one
         self.began_at = host.now()
         dispatch.on_message(Accepted, self.accepted)
+        dispatch.on_message(Invite, self.invited)
         dispatch.on_timer(JoinTimeout, self.timed_out)
 
     # ---- joining
@@ -70,12 +72,12 @@ class TreeMembership:
     def join(self, tree: Tree, *, fault: bool = False) -> None:
         """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6).
 
-        A parent that is known is asked to send the topic's events too, if this peer did not want them before.
+        A parent that is known is asked to send the topic's events too, or no more.
         """
         if (tree.attached and tree.served) or not tree.needed:
             return
         if tree.parent is not None:
-            self._ask_for_events(tree, tree.parent)
+            self._ask_parent(tree, tree.parent)
             return
         tree.joining = True
         tree.attempt += 1
@@ -88,7 +90,7 @@ class TreeMembership:
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
 
-    def _ask_for_events(self, tree: Tree, parent: Contact) -> None:
+    def _ask_parent(self, tree: Tree, parent: Contact) -> None:
         tree.joining = True
         tree.attempt += 1
         self.host.send(parent, Rejoin(self.host.contact, b"", [self.join_message(tree, fault=False, whole=False)]))
@@ -103,15 +105,19 @@ class TreeMembership:
             if not tree.attached and tree.needed and (not tree.joining or self.ring.is_closest(tree.topic)):
                 self.join(tree)
 
-    def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:
-        """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way."""
+    def join_message(self, tree: Tree, *, fault: bool, whole: bool = True, moved: bool = False) -> Join:
+        """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way.
+
+        `moved`: it comes from another parent.
+        """
         descriptor = tree.descriptor if whole else None
         earliest, warrant = wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
+            warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
+            warrants=self.source_streams.warrants(tree),
         )  # fmt: skip
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
@@ -137,8 +143,11 @@ class TreeMembership:
         """Somebody who is not this peer's parent takes it for a child, under this term.
 
         A lease goes on there if the other was its parent, or where the terms differ. Else there is none: a Join that is
-        sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
+        sent twice, as in a busy process, comes to two peers, and the other one's answer was late. Whose invitation this
+        peer has accepted is to be its parent, and has not said so yet.
         """
+        if self.invited_by.get(topic) == other.node_id:
+            return
         tree = self.trees.by_topic.get(topic)
         restarted = tree is None and self.host.now() - self.began_at < self.config.lease_s
         if restarted or (tree is not None and tree.root is not None):
@@ -173,16 +182,33 @@ class TreeMembership:
             self.host.trace(Mark("loop_refused"))
             self.host.send(parent, Leave(message.topic, moved=True))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
-            self.refuse(parent, message.topic, message.term)
+            if self.invited_by.get(tree.topic) == parent.node_id:
+                self.host.trace(Mark("invitation_followed"))
+                self.drop_parent(tree, "moved")
+                self._attach(tree, parent, message)
+            else:
+                self.refuse(parent, message.topic, message.term)
         else:
             self._attach(tree, parent, message)
+
+    def invited(self, sender: Contact, message: Invite) -> None:
+        """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late."""
+        trees = [self.trees.by_topic[topic] for topic in message.topics if topic in self.trees.by_topic]
+        follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != sender.node_id]
+        if not follow:
+            return
+        for tree in follow:
+            self.invited_by[tree.topic] = sender.node_id
+            self.note_former(tree.topic, sender.node_id)  # once it takes this peer in, a lease goes on there
+        joins = [self.join_message(tree, fault=False, whole=False, moved=True) for tree in follow]
+        self.host.send(sender, Rejoin(self.host.contact, b"", joins))
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
             self.known.learn(message.descriptor)
         if parent.node_id in tree.children:
             self.children.remove(tree, parent.node_id, "moved", lease=False)
-        whole = tree.flow.begun and tree.served
+        whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
@@ -197,7 +223,9 @@ class TreeMembership:
         for term, end in message.past:
             self.terms.recall(tree, term, end)
         self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)
-        self.source_streams.attached(tree, parent, message.streams, whole=whole, served=not message.sends_only)
+        self.source_streams.attached(
+            tree, parent, message.streams, message.warrants, whole=whole, served=not message.sends_only
+        )
         self.terms.heard_of(tree, interned(message.term))
         if new:
             self.parents.add(parent)
@@ -220,12 +248,14 @@ class TreeMembership:
         self.children.accept_waiting(tree, gone)
         self.subscribing.start_waiting(tree, gone)
         self.reports.touch(tree)
+        self._send_only(tree)
 
     def detach(self, tree: Tree, why: str) -> None:
         """There is no parent any more."""
         if tree.parent is None:
             return
         parent = tree.parent
+        self.invited_by.pop(tree.topic, None)
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
@@ -247,15 +277,39 @@ class TreeMembership:
     def leave_if_idle(self, tree: Tree, *, anyway: bool = False) -> None:
         """Nothing here wants the topic: leave the parent, recursively up the tree (Scribe, figure 3, lines 9 to 12).
 
-        Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed.
+        Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed. A peer that
+        still publishes stays, and asks for no events any more.
         """
         if tree.needed or tree.root is not None:
+            self._send_only(tree)
             return
         if not anyway and not self.trees.leaving and self._is_ahead(tree):
             self.terms.keep(tree)  # others may be owed what only this peer has
             return
         if tree.parent is not None or not tree.joining:
             self.close(tree)
+
+    def _send_only(self, tree: Tree) -> None:
+        """Does a source get events that nobody here or below wants, nor any lease that it speaks for? Ask for none."""
+        if not tree.sources.mine or not tree.served or tree.receives or tree.keeping_until is not None:
+            return
+        if not (tree.orphaned_leases or tree.ended or self._holds_more(tree)):
+            self.source_streams.cease(tree)
+            self.join(tree)
+
+    def _holds_more(self, tree: Tree) -> bool:
+        """Is there no parent, or may this peer have to send it what it has of other sources' streams?"""
+        parent = tree.parent
+        if parent is None:
+            return True
+        states = tree.sources.states
+        others = [stream for term, stream in tree.flow.others.items() if term not in tree.sources.mine]
+        above = {term: state.above.frontier for term, state in states.items() if state.above is not None}
+        return any(
+            stream.seen.end > max(stream.stable, above.get(stream.term, 0))
+            for stream in others
+            if stream.via != parent.node_id
+        )
 
     def _is_ahead(self, tree: Tree) -> bool:
         """Does this peer hold events of a later term than its parent knows, if it has one? It may be the last."""

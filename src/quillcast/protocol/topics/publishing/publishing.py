@@ -31,7 +31,7 @@ from quillcast.protocol.topics.publishing.changes import CreateDone, SettingsCha
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import CarryOut, FindParent
+from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.known import KnownTopics
@@ -66,6 +66,7 @@ class Publishing:
         self.creating: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
         self.creates = 0
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
+        self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
         self.count = 0
         self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
         forgetting.spare(self.publishers, self.creating)
@@ -146,6 +147,7 @@ class Publishing:
         self.publishers.get(topic, {}).pop(publisher.id, None)
         if not self.publishers.get(topic):
             self.publishers.pop(topic, None)
+            self.crowded.pop(topic, None)
             self._forget_root(topic)
             if topic in self.trees:
                 self.source_streams.close(self.trees[topic])
@@ -264,9 +266,10 @@ class Publishing:
     def _number_here(self, publisher: Publisher) -> None:
         """The topic's events are numbered by their sources: this peer is one, with a place in the tree."""
         tree = self.open_trees.open(publisher.descriptor)
-        source = self.source_streams.open(tree)
+        source = self.source_streams.open(tree, publisher.warrant)
         if source is None:
-            return  # it waits for one of the topic's streams to end
+            self.crowded[publisher.topic] = None  # it waits for one of the topic's streams to end
+            return
         self._watch(publisher.topic, self.host.contact)
         publisher.root_is(self.host.contact, source.term)
         if not tree.attached and not tree.joining:
@@ -284,7 +287,7 @@ class Publishing:
         publisher.listener.failed(error)
 
     def _refused(self, descriptor: Descriptor) -> None:
-        """The root admitted nothing: who may not publish is told; who may shows its warrant again, after a while."""
+        """Nothing was admitted: who may not publish is told; who may shows its warrant again, after a while."""
         topic = descriptor.topic
         self.known.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
@@ -338,6 +341,8 @@ class Publishing:
     def receipts(self, message: Receipts) -> None:
         """The root says how far it came."""
         publishers = self.publishers.get(message.topic, {})
+        if self.crowded and any(admitted for _, admitted, _, _ in message.marks):
+            self.crowded.pop(message.topic, None)
         for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
@@ -361,8 +366,31 @@ class Publishing:
         self._look_again(topic)
 
     def _told_denied(self, sender: Contact, message: Denied) -> None:
-        if self.roots.get(message.descriptor.topic) == sender:
+        topic = message.descriptor.topic
+        beside = self._is_beside(topic, sender)
+        if message.full and beside:
+            self._find_no_place(self.trees[topic])
+        elif not message.full and (beside or self.roots.get(topic) == sender):
             self._refused(message.descriptor)
+
+    def _find_no_place(self, tree: Tree) -> None:
+        """The topic has as many sources as it may have: this peer's publishers wait, and try again after a while."""
+        topic = tree.topic
+        if not self.source_streams.withdraw(tree):
+            return
+        self.crowded[topic] = None
+        for publisher in self.publishers.get(topic, {}).values():
+            publisher.root_lost()
+        self._forget_root(topic)
+        self.asked_at[topic] = self.host.now()
+        self.carry_out(LeaveIfIdle(tree))
+
+    def _is_beside(self, topic: bytes, other: Contact) -> bool:
+        """Is this a neighbour in the tree of a topic, in which this peer numbers its own events?"""
+        tree = self.trees.get(topic)
+        if tree is None or tree.sources.own is None:
+            return False
+        return any(contact.node_id == other.node_id for contact in tree.neighbours())
 
     def _created(self, sender: Contact, message: Created) -> None:
         descriptor = message.descriptor

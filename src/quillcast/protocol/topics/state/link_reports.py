@@ -8,6 +8,7 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
@@ -55,7 +56,8 @@ class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """A child to its parent on the stream of a source: I and all below me have everything of it below `acknowledged`.
 
     I have it below `frontier`, and somebody here or below has events up to `reach`. `alive`: its source is here or
-    below. `end`: the source said that this is where it ends.
+    below. `end`: the source said that this is where it ends. `warrant` is the source's, where a list says who may
+    publish.
     """
 
     acknowledged: Number
@@ -63,13 +65,14 @@ class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
     reach: Number
     alive: bool = False
     end: Number | None = None
+    warrant: SourceWarrant | None = None
 
 
 class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A parent to its child on the stream of a source: I have it below `frontier`, and know of events up to `reach`.
 
     It is `stable` below there, as the root declared it, which may be `partitioned` from most replicas. `end`: it ended,
-    as the root declared; `closed` if its source said so.
+    as the root declared; `closed` if its source said so. `warrant` is the source's.
     """
 
     frontier: Number
@@ -78,6 +81,7 @@ class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):
     end: Number | None = None
     closed: bool = False
     partitioned: bool = False
+    warrant: SourceWarrant | None = None
 
 
 LinkReport = ChildReport | ParentReport
