@@ -29,7 +29,8 @@ from quillcast.evaluation.policies.scribe import union_of_routes
 from quillcast.evaluation.routing.pastry import ID_BITS, Ms, Tables, Truth, Whole, delay, inner, shared_digits
 
 STRIPES = 16  # section 5.1: as many as a digit has values
-ANYCAST_FITS = 8  # a guess: how many members with room the search compares
+ANYCAST_NEAR = 1024  # a guess: how many nodes of the orphan's domain the search asks
+ANYCAST_FITS = 8  # a guess: how many members with room it compares elsewhere
 PUSH_DOWNS_MAX = 64  # a guess: an orphan then turns to the spare capacity group
 _FOREST = 33  # purpose of the random draw
 _OUTSIDE = -2  # the parent of a node that is not in a tree
@@ -64,8 +65,8 @@ class Stripes(PolicyKernel):
             local = np.searchsorted(nodes, peers)
             planned[number, local] = np.where(parent >= 0, local[parent], -1)
         joining = np.searchsorted(nodes, in_random_order(group, int(group.members[0]))).astype(np.int32)
-        by_domain = np.argsort(tables.domain[nodes], kind="stable").astype(np.int32)
-        forest = _build(tables, nodes, by_domain, planned, joining, keys, self.children_max, np.uint64(group.seed))
+        near = _domains(tables.domain[nodes])
+        forest = _build(tables, nodes, near, planned, joining, keys, self.children_max, np.uint64(group.seed))
         return [_stripe(nodes, forest, number, 1 / self.n) for number in range(self.n)]
 
 
@@ -94,6 +95,16 @@ def _stripe(nodes: Ints, forest: "Forest", number: int, weight: float) -> Tree:
     return tree_of(nodes[inside], up, forest.joined[inside], weight=weight, joins=forest.handled[number, inside])
 
 
+def _domains(domain: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The last four fields of `Forest`, from each node's domain."""
+    by_domain = np.argsort(domain, kind="stable").astype(np.int32)
+    rank = np.empty_like(by_domain)
+    rank[by_domain] = np.arange(len(domain), dtype=np.int32)
+    _, first, inverse, size = np.unique(domain[by_domain], return_index=True, return_inverse=True, return_counts=True)
+    own = inverse[rank]
+    return by_domain, rank, first[own].astype(np.int32), size[own].astype(np.int32)
+
+
 class Forest(NamedTuple):
     """The stripes' trees under construction.
 
@@ -108,8 +119,10 @@ class Forest(NamedTuple):
     member stays full, because it drops a child only for another one.
         spares: the size of that group, int64 [1].
         draws: the number of random draws so far, int64 [1].
-    by_domain: the nodes in the order of their domains, int32 [nodes].
-    begins: where the domain of each node begins in that order, int32 [nodes].
+        by_domain: the nodes in the order of their domains, int32 [nodes].
+        rank: each node's place in that order, int32 [nodes].
+        begin: where the domain of each node begins in that order, int32 [nodes].
+        size: the number of nodes in the domain of each node, int32 [nodes].
     """
 
     parent: Grid
@@ -122,14 +135,16 @@ class Forest(NamedTuple):
     spares: npt.NDArray[np.int64]
     draws: npt.NDArray[np.int64]
     by_domain: Ints
-    begins: Ints
+    rank: Ints
+    begin: Ints
+    size: Ints
 
 
 @njit(cache=True)
 def _build(
     tables: Tables,
     nodes: Ints,
-    by_domain: Ints,
+    near: tuple[Ints, Ints, Ints, Ints],
     planned: Grid,
     joining: Ints,
     keys: Ids,
@@ -141,7 +156,7 @@ def _build(
     Args:
         tables: ids and delays.
         nodes: the peers of all stripes, int32 [nodes].
-        by_domain: their indexes in the order of their domains, int32 [nodes].
+        near: the nodes by domain, as the fields of the forest.
         planned: each one's parent by Scribe's routes, int32 [stripes, nodes]; -1 for a root, -2 if it has none.
         joining: the members in order, int32 [members].
         keys: uint64 [stripes].
@@ -159,14 +174,8 @@ def _build(
         np.empty(len(joining), np.int32),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
-        by_domain,
-        np.empty(count, np.int32),
+        *near,
     )
-    begin = 0
-    for at in range(count):
-        if tables.domain[nodes[by_domain[at]]] != tables.domain[nodes[by_domain[begin]]]:
-            begin = at
-        forest.begins[by_domain[at]] = begin
     path = np.empty(count, np.int64)
     for member in joining:
         forest.joined[member] = True
@@ -293,11 +302,10 @@ def _finds_room(
     These nodes have room, receive the stripe, and are not below the orphan, which would be a loop.
     """
     best, best_ms, fits = np.int64(-1), np.float32(np.inf), 0
-    begin = np.int64(forest.begins[orphan])
-    at = begin
-    while at < len(nodes) and forest.begins[forest.by_domain[at]] == begin:
-        node = np.int64(forest.by_domain[at])
-        at += 1
+    begin, size = np.int64(forest.begin[orphan]), np.int64(forest.size[orphan])
+    asked: Whole = min(size, ANYCAST_NEAR)
+    for step in range(1, asked):
+        node = np.int64(forest.by_domain[begin + (forest.rank[orphan] - begin + step) % size])
         if forest.joined[node] and forest.children[node] < children_max and _receives(forest, stripe, node):
             best, best_ms = _nearer(tables, nodes, orphan, node, best, best_ms)
     left = forest.spares[0] if best < 0 else np.int64(0)
