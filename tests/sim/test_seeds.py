@@ -89,6 +89,7 @@ HARD_SEEDS = {
     607048: "what was in transit to full buffers kept out the repair that they waited for",
     607403: "a source from before a partition was considered silent as soon as it was asked again",
     700181: "a publisher's first event was delivered before those that a later term brought",
+    809231: "what a neighbour had got since it refused it was asked for again only seconds later, at every hop",
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }
@@ -113,6 +114,13 @@ def test_what_failed_once_where_sources_number_the_events_holds(seed: int) -> No
 def test_events_of_a_stream_that_had_ended_below_them_are_passed_on() -> None:
     """A peer that had more of a dead source's stream than the root knew was told that the stream was over."""
     Simulation(drawn(601, 20).by_sources(), 601).run()
+
+
+@pytest.mark.parametrize("sources", [False, True])
+@pytest.mark.parametrize("seed", [820_045, 820_047, 820_053, 820_077])
+def test_peers_outside_the_ring_are_promised_the_same(seed: int, *, sources: bool) -> None:
+    scenario = hard(seed).with_outsiders()
+    Simulation(scenario.by_sources() if sources else scenario, seed).run()
 
 
 @pytest.mark.parametrize("seed", HARD_SEEDS)

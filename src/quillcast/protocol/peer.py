@@ -89,6 +89,10 @@ class Peer:
         """Join the network of these contacts. Without contacts, be the first peer of a new network."""
         self.overlay.join(contacts)
 
+    def enter(self, contacts: Sequence[Contact]) -> None:
+        """Take part through these members of the ring, without a place in it (`Pastry.enter`)."""
+        self.overlay.enter(contacts)
+
     def create(
         self, name: str, settings: Settings, done: CreateDone, own: Callable[[Descriptor], Descriptor] | None = None
     ) -> None:

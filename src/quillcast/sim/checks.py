@@ -35,9 +35,9 @@ def check_all(run: Observed) -> None:
 
 def check_leaf_sets(run: Observed) -> None:
     """Every leaf set holds the l/2 closest running peers on each side."""
-    truth = sorted(machine.node_id for machine, _ in run.running())
+    truth = sorted(machine.node_id for machine, _ in run.members())
     at = {node: index for index, node in enumerate(truth)}
-    for machine, peer in run.running():
+    for machine, peer in run.members():
         half, here = peer.config.overlay.leaf_set_size // 2, at[machine.node_id]
         if len(truth) <= 2 * half + 1:
             wanted = set(truth)
@@ -59,7 +59,8 @@ def check_tree(run: Observed, topic: str) -> None:
     readers = {n for n, tree in trees.items() if tree.subscriptions or tree.unstarted}
     if readers:
         id_ = run.topics[topic]
-        closest = numbers[min(numbers, key=lambda node: (ring_distance(node, id_), node))]
+        members = [machine.node_id for machine, _ in run.members()]
+        closest = numbers[min(members, key=lambda node: (ring_distance(node, id_), node))]
         _holds(roots == [closest], f"{what}: its roots are {roots}, the peer closest to its id is {closest}")
     for number, tree in trees.items():
         me = run.world.machines[number].node_id

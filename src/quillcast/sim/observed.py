@@ -39,6 +39,10 @@ class Observed:
             if machine.host is not None:
                 yield machine, peer_of(machine.host)
 
+    def members(self) -> Iterator[tuple[Machine, Peer]]:
+        """Those of them that have a place in the ring, or are to have one."""
+        return (each for each in self.running() if each[0].number not in self.scenario.outside)
+
     def trees(self, topic: str) -> dict[int, Tree]:
         """A topic's trees by machine, for every process that takes part in it."""
         id_ = self.topics[topic]

@@ -48,6 +48,10 @@ class Reach:
         """Whether these two were together all the time from then until now."""
         return all(_side_by_side(groups, a, b) for groups in self._groups_since(since))
 
+    def now_with(self, a: int, b: int) -> bool:
+        """Whether these two are together now."""
+        return _side_by_side(self._groups[-1], a, b)
+
     def apart(self, a: int, b: int, join_s: float) -> Iterator[Span]:
         """When these two were apart although both were alive. Spans less than `join_s` apart are merged."""
         return self.cut_off(a, [b], join_s)

@@ -132,6 +132,8 @@ class Scenario(Part, frozen=True):
     config: Config = Config()
     topics: list[TopicPlan] = []
     faults: list[AnyFault] = []
+    outside: list[int] = []
+    """Machines whose peers have no place in the ring; they reach it through others. Not machine 0."""
     check_every: int = 1
     """Invariants of a peer are checked after this many of its steps."""
     marks: list[str] = []
@@ -142,10 +144,17 @@ class Scenario(Part, frozen=True):
         topics = [msgspec.structs.replace(plan, admission="source", publishers=[]) for plan in self.topics]
         return msgspec.structs.replace(self, name=f"{self.name}, numbered by sources", topics=topics, marks=[])
 
+    def with_outsiders(self) -> "Scenario":
+        """The same with every third machine outside the ring, and no marks."""
+        outside = [*range(2, self.peers, 3)]
+        return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
+
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""
         if self.peers < 1:
             raise LocalError(f"peers = {self.peers}; a scenario has at least one")
+        if not all(0 < number < self.peers for number in self.outside):
+            raise LocalError(f"outside = {self.outside}: these are machines 1 to {self.peers - 1}")
         for fault in self.faults:
             validate(fault, {plan.name: None for plan in self.topics})
         for plan in self.topics:

@@ -1,6 +1,7 @@
 """One run of a scenario under one seed: machines, peers, programs and faults in one world."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import NodeId
@@ -9,6 +10,7 @@ from quillcast.core.trace import Admitted, Delivered, Record
 from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
 from quillcast.sim.applications import Reader, Writer, peer_of
@@ -24,8 +26,10 @@ from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
 CONTACT_COUNT = 3  # running peers that a joining peer is told of
+PLAN_S = 2.0  # how often trees are planned where peers are outside the ring
 SAVE_S = 5.0  # how often a process saves its known peers for its next start; a guess
 PROGRAM_S = 0.5  # from the start of a process to the start of its programs
+ENTER_LOOK_S = 1.0  # how often the entry points of peers outside the ring are checked; a guess
 LEAVE_LOOK_S = 0.1  # how often a program checks whether its peer has left
 WEIGH_EVERY = 16  # of the steps after which a peer is checked, every 16th also checks how much it keeps
 BLOCKED_RUNS_MAX = 100  # a run is extended at most this many times by 5 s while publishers are blocked; a guess
@@ -173,6 +177,8 @@ class Simulation(Observed):
         for fault in self.scenario.faults:
             self.world.at(fault.at_s, self._arm if fault.when else self._strike, fault)
         self.world.after(SAVE_S, self._save, None)
+        if self.scenario.outside:
+            self.world.after(PLAN_S, self._plan, None)
         self._armed: list[faults.AnyFault] = []
         self.world.journal.listeners.append(self._listen)
 
@@ -185,7 +191,7 @@ class Simulation(Observed):
         return Peer(host, self.scenario.config, policy=self._policy)
 
     def _start(self, machine: Machine) -> None:
-        known = [other.contact for other, _ in self.running()]
+        known = [other.contact for other, _ in self.members()]
         host = self.world.start(machine)
         self._changed()
         if self._watch is not None:
@@ -193,11 +199,42 @@ class Simulation(Observed):
         number = machine.number
         self._stale_contacts[number] = remembered = self._contacts.get(number, [])
         contacts = self.random.sample(known, min(len(known), CONTACT_COUNT))
-        host.hand_in(peer_of(host).join, list(dict.fromkeys([*remembered, *contacts])))
+        if number in self.scenario.outside:
+            self._enter((host, []))
+        else:
+            host.hand_in(peer_of(host).join, list(dict.fromkeys([*remembered, *contacts])))
         for plan in self.scenario.topics:
             if machine.number == 0 and machine.starts == 1:
                 self._create(host, plan)
             self._begin_programs(host, plan)
+
+    def _enter(self, order: tuple[SimHost, list[Machine]]) -> None:
+        """Give a peer outside the ring entry points, and others when it is cut off from all of them."""
+        host, entries = order
+        if not host.alive:
+            return
+        me = host.machine.number
+        if not any(self.reach.now_with(me, machine.number) for machine in entries):
+            there = [machine for machine, _ in self.members() if self.reach.now_with(me, machine.number)]
+            entries = self.random.sample(there, min(len(there), CONTACT_COUNT)) or entries
+            if there:
+                host.hand_in(peer_of(host).enter, [machine.contact for machine in entries])
+        self.world.after(ENTER_LOOK_S, self._enter, (host, entries))
+
+    def _plan(self, _: None) -> None:
+        """Have those below each topic's root form a chain below one of its children: each invites the next."""
+        for topic, id_ in self.topics.items():
+            parents = {number: tree.parent for number, tree in self.trees(topic).items() if tree.parent is not None}
+            members = {self.world.machines[number].node_id for number in parents}
+            chain = sorted(parents, key=lambda number: (parents[number].node_id in members, number))
+            for above, below in pairwise(chain):
+                self._invite(id_, above, below, parents[below])
+        self.world.after(PLAN_S, self._plan, None)
+
+    def _invite(self, topic: bytes, above: int, below: int, parent: Contact) -> None:
+        host, contact = self.world.machines[above].host, self.world.machines[below].contact
+        if host is not None and parent != host.contact and self.reach.now_with(above, below):
+            host.act(lambda: host.send(contact, Invite([topic])))
 
     def _restart(self, order: tuple[int, str]) -> None:
         number, disk = order

@@ -39,11 +39,14 @@ class Plan(NamedTuple):
     hard: bool = False
     sources: bool = False
     """Do sources number the events of all topics?"""
+    outside: bool = False
+    """Has a third of the peers no place in the ring?"""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
         scenario = self._drawn(seed)
-        return scenario.by_sources() if self.sources else scenario
+        scenario = scenario.by_sources() if self.sources else scenario
+        return scenario.with_outsiders() if self.outside else scenario
 
     def _drawn(self, seed: int) -> Scenario:
         if self.file is not None:

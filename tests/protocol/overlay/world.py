@@ -198,16 +198,19 @@ class World:
     def alive(self) -> list[TestPeer]:
         return sorted((peer for peer in self.peers.values() if peer.alive), key=lambda peer: peer.me)
 
+    def members(self) -> list[TestPeer]:
+        return [peer for peer in self.alive() if not peer.overlay.outside]
+
     def closest(self, key: bytes) -> TestPeer:
-        best = self.alive()[0]
-        for peer in self.alive():
+        best = self.members()[0]
+        for peer in self.members():
             if closer(peer.me, best.me, key):
                 best = peer
         return best
 
     def wrong(self) -> list[str]:
         """Peers that are not active, or have a wrong leaf set."""
-        ring = self.alive()
+        ring = self.members()
         half, faults = self.config.leaf_set_size // 2, []
         for at, peer in enumerate(ring):
             others = [ring[(at + step) % len(ring)].me for step in range(1, len(ring))]

@@ -124,6 +124,16 @@ def test_a_source_that_reports_ranges_it_refused_has_them() -> None:
     assert gap.to_ask(SIBLING, [(0, 4)], 9.0) == [(0, 2)]
 
 
+def test_a_source_that_got_what_it_had_refused_is_asked_at_once_and_once_only() -> None:
+    gap = a_gap()
+    assert gap.to_ask(PARENT, [(0, 4)], 0.5) == [(0, 4)]
+    gap.refused(PARENT, [(0, 4)], [])
+    for reported, asked in ([(0, 2)], [(0, 2)]), ([(0, 2)], []), ([(0, 3)], [(2, 3)]):
+        gap.ask_among([PARENT, SIBLING])
+        gap.offered(PARENT, reported)
+        assert gap.to_ask(PARENT, reported, 0.6) == asked
+
+
 def test_intersection_and_difference_of_ranges() -> None:
     assert intersection([(0, 10)], [(2, 4), (8, 12)]) == [(2, 4), (8, 10)]
     assert difference([(0, 10)], RangeSet([(2, 4), (8, 12)])) == [(0, 2), (4, 8)]

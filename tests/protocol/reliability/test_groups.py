@@ -145,6 +145,17 @@ def test_a_peer_answers_with_what_it_holds_and_refuses_the_rest() -> None:
     assert world.host.sent == [(CAROL, Unavailable(WEATHER, FIRST, [(1, 2)]))]
 
 
+def test_a_due_repair_for_which_there_was_credit_does_not_count_as_one_without() -> None:
+    """It may be lost on its way, and by the time it is asked for again there may be no credit."""
+    world = World()
+    flow = world.circle.flow
+    flow.move(down(FIRST, 0, block(PAUL, 0)), flow.current)
+    for room in (10_000, -1):
+        world.host.rooms[CAROL.node_id] = room
+        world.dispatch.message(CAROL, Fetch(WEATHER, FIRST, [(0, 1)], due=True))
+    assert len(world.host.carried) == 2
+
+
 def test_a_peer_that_is_in_no_group_of_the_topic_has_nothing() -> None:
     world = World()
     world.dispatch.message(CAROL, Fetch(b"x" * 16, FIRST, [(0, 2)]))

@@ -664,7 +664,7 @@ def test_replicas_that_left_or_are_gone_for_longer_than_a_lease_do_not_count() -
 # ---- ways that are cut in one direction
 
 
-def test_a_repeated_query_is_answered_over_the_overlay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_query_is_answered_over_the_overlay_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that the root sends directly are lost; the peers between reach both."""
     village = Village(8)
     root, far = by_distance(village)[0], by_distance(village)[-1]
@@ -682,7 +682,7 @@ def test_a_repeated_query_is_answered_over_the_overlay(monkeypatch: pytest.Monke
         sent.clear()
         again = msgspec.structs.replace(request, again=True)
         village.act(root, lambda peer, r=again: peer.scribe.dispatch.routed(r))
-        assert sent.of(answer) == []
+        assert [to for _, to, _ in sent.of(answer)] == [far], "it may be outside the ring, which leads nowhere then"
         assert len(sent.of(Routed)) == 1
 
 

@@ -2,18 +2,24 @@
 
 
 class Lifecycle:
-    """A peer joins, is active, and leaves. Only `Pastry` changes this state."""
+    """A peer joins or enters, is active, and leaves. Only `Pastry` changes this state."""
 
-    __slots__ = ("active", "left")
+    __slots__ = ("active", "left", "outside")
 
     def __init__(self) -> None:
         self.active = False
-        """Does the peer deliver messages and answer for its keys?"""
+        """Does the peer route messages, and deliver them and answer for its keys if it has a place in the ring?"""
+        self.outside = False
+        """Has it no place in the ring, and reaches it through entry points?"""
         self.left = False
 
     def activate(self) -> None:
         """The leaf sets agree: the peer is part of the ring."""
         self.active = True
+
+    def enter(self) -> None:
+        """The peer has entry points: it takes part without a place in the ring."""
+        self.active = self.outside = True
 
     def leave(self) -> None:
         """The peer sends nothing any more."""

@@ -25,6 +25,16 @@ class Routed(Message, frozen=True, tag=20):
     """The encoded inner message. Only the upcalls decode it."""
 
 
+class Relay(Message, frozen=True, tag=36):
+    """Route the payload on: the sender has no place in the ring, and must not be taken for a member."""
+
+    key: Key
+    source: Contact
+    number: Number
+    hops: Number
+    payload: bytes
+
+
 class RoutedAck(Message, frozen=True, tag=21):
     """The sender accepted the routed message: forget it."""
 
@@ -135,4 +145,5 @@ class Joined(Message, frozen=True, tag=35):
 MESSAGES: tuple[type[Message], ...] = (
     Routed, RoutedAck, Direct, JoinRequest, JoinReply, LeafSetProbe, LeafSetReply, LeafSetDigest, MemberLost, Leaving,
     StateRequest, State, Announce, RowRequest, Row, Joined,
+    Relay,
 )  # fmt: skip

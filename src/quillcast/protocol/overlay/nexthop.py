@@ -2,12 +2,33 @@
 
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
+from typing import Protocol
 
 from quillcast.core.ids import number, ring_distance, shared_digits
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.routingtable import RoutingTable
+
+
+class Hops(Protocol):
+    """What decides where a message goes from here."""
+
+    def covers(self, key: bytes) -> bool:
+        """Is the peer closest to the key known here?"""
+        ...
+
+    def closest(self, key: bytes, count: int) -> list[Contact]:
+        """The peers closest to the key, among those that this peer answers for keys with."""
+        ...
+
+    def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
+        """The next hop, except for the peers in `but`; None if the message has arrived."""
+        ...
+
+    def around(self, key: bytes, silent: Collection[bytes]) -> Contact | None:
+        """A next hop that avoids the silent peers."""
+        ...
 
 
 class NextHop:

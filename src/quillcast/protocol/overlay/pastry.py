@@ -25,6 +25,7 @@ from quillcast.protocol.overlay.effects import (
     SearchRing,
     Settled,
 )
+from quillcast.protocol.overlay.entry import EntryPoints
 from quillcast.protocol.overlay.idlelinks import IdleLinks
 from quillcast.protocol.overlay.joinhelp import JoinHelp
 from quillcast.protocol.overlay.joining import JoinLate, OverlayJoin, look_up
@@ -44,6 +45,7 @@ from quillcast.protocol.overlay.messages import (
     LeafSetReply,
     Leaving,
     MemberLost,
+    Relay,
     Routed,
     RoutedAck,
     Row,
@@ -52,7 +54,7 @@ from quillcast.protocol.overlay.messages import (
     StateRequest,
 )
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
-from quillcast.protocol.overlay.nexthop import NextHop
+from quillcast.protocol.overlay.nexthop import Hops, NextHop
 from quillcast.protocol.overlay.router import AckDue, Router
 from quillcast.protocol.overlay.routingtable import RoutingTable
 
@@ -101,6 +103,7 @@ class Pastry:
         """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
         self.lifecycle = lifecycle = Lifecycle()
+        self._suspected = neighbours.suspected
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
@@ -114,13 +117,18 @@ class Pastry:
         self.maintenance = Maintenance(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
         self.joining = OverlayJoin(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
-        self.hops = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
+        self.hops: Hops = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
         self.router = Router(host, config, codec, lifecycle, self.hops, distances, repair, links, self.join_help)
 
     @property
     def active(self) -> bool:
-        """Is this peer part of the ring?"""
+        """Is this peer part of the ring, or has entry points to it, so that it can route?"""
         return self.lifecycle.active
+
+    @property
+    def outside(self) -> bool:
+        """Does this peer take part without a place in the ring?"""
+        return self.lifecycle.outside
 
     @property
     def application(self) -> Application:
@@ -140,6 +148,20 @@ class Pastry:
         """
         self._carry_out(self.joining.start(contacts))
 
+    def enter(self, contacts: Sequence[Contact]) -> None:
+        """Take part through these members of the ring, without a place in it: the first, the others if it fails.
+
+        Call it again with other entry points. Raises `ValueError` if there are none, or if this peer is in the ring.
+        """
+        if not contacts or (self.active and not self.outside):
+            raise ValueError(f"{len(contacts)} entry points for a peer {'in' if self.active else 'outside'} the ring")
+        self.hops = self.router.next_hop = EntryPoints(contacts, self._suspected)
+        if not self.active:
+            self.lifecycle.enter()
+            self.host.trace(Activated(0))
+            self.application.leaf_set_changed()
+            self.router.release_held()
+
     def leave(self) -> None:
         """Tell the leaf set that this peer leaves. It answers nobody from then on."""
         self.agreement.leave()
@@ -149,7 +171,8 @@ class Pastry:
     def remembered(self) -> list[Contact]:
         """The peers to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
         # A peer that never became active keeps the contacts that it was given.
-        tables = (self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
+        entries = self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
+        tables = (entries, self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
         everybody = (*tables, self.acquaintances.values())
         known = {contact.node_id: contact for contact in chain.from_iterable(everybody)}
         return list(known.values())[: self.config.remembered_max]
@@ -167,7 +190,7 @@ class Pastry:
 
     def is_closest(self, key: bytes) -> bool:
         """Is this peer active, and is no live leaf-set member closer to the key?"""
-        return self.active and self.leaf_set.closest(number(key)) is None
+        return self.active and not self.outside and self.leaf_set.closest(number(key)) is None
 
     def is_joining(self, contact: Contact) -> bool:
         """Is this member of the leaf set still joining? Messages routed to it wait until it is active."""
@@ -212,6 +235,11 @@ class Pastry:
         """A message of this layer arrived. A peer that has left answers nobody."""
         if self.lifecycle.left:
             return
+        if isinstance(message, Relay):
+            self.router.relay(sender, message)
+            return
+        if self.outside and not isinstance(message, RoutedAck | Direct):
+            return  # it is for a peer with a place in the ring
         self.links.visited(sender.node_id)
         self._meet(sender)
         handle = _HANDLERS.get(type(message))

@@ -15,8 +15,8 @@ from quillcast.protocol.overlay.idlelinks import IdleLinks
 from quillcast.protocol.overlay.joinhelp import JoinHelp
 from quillcast.protocol.overlay.lazyrepair import LazyRepair
 from quillcast.protocol.overlay.lifecycle import Lifecycle
-from quillcast.protocol.overlay.messages import Direct, JoinRequest, Routed, RoutedAck
-from quillcast.protocol.overlay.nexthop import NextHop
+from quillcast.protocol.overlay.messages import Direct, JoinRequest, Relay, Routed, RoutedAck
+from quillcast.protocol.overlay.nexthop import Hops
 
 Name = bytes
 """The peer that routed a message, and its number: one value, because tens of thousands are remembered."""
@@ -56,7 +56,7 @@ class Router:
         config: OverlayConfig,
         codec: Codec,
         lifecycle: Lifecycle,
-        next_hop: NextHop,
+        next_hop: Hops,
         distances: Distances,
         repair: LazyRepair,
         links: IdleLinks,
@@ -108,6 +108,10 @@ class Router:
             return  # a repeat, because the acknowledgement was lost or late
         self._note(name, routed.hops)
         self._step(routed, inner)
+
+    def relay(self, sender: Contact, relay: Relay) -> None:
+        """Route a message for a peer that has no place in the ring."""
+        self.accept(sender, Routed(relay.key, relay.source, relay.number, relay.hops, relay.payload))
 
     def acknowledged(self, sender: Contact, ack: RoutedAck) -> None:
         """The next hop accepted the message. The time that took adjusts the time-out."""
@@ -167,7 +171,7 @@ class Router:
     def _send_on(self, routed: Routed, hop: Contact, joiner: bytes | None) -> None:
         if len(self._pending) >= self.config.pending_max:
             self.host.trace(trace.Mark("pending_full"))
-            self.host.send(hop, routed)
+            self._send(hop, routed)
             return
         pending = Pending(routed, hop, joiner, self.host.now())
         self._pending[_name(routed.source.node_id, routed.number)] = pending
@@ -179,11 +183,18 @@ class Router:
         timeout_s = self.distances.timeout(hop.node_id) * backoff
         pending.tries += 1
         self.links.visited(hop.node_id)
-        self.host.send(hop, routed)
+        self._send(hop, routed)
         self.host.set_timer(
             AckDue(routed.source.node_id, routed.number, pending.tries),
             min(timeout_s, self.config.route_timeout_max_s),
         )
+
+    def _send(self, hop: Contact, routed: Routed) -> None:
+        if self.lifecycle.outside:
+            relay = Relay(routed.key, routed.source, routed.number, routed.hops, routed.payload)
+            self.host.send(hop, relay)
+        else:
+            self.host.send(hop, routed)
 
     def ack_due(self, timer: AckDue) -> None:
         """If this transmission was not acknowledged, probe the hop and try another way."""
@@ -233,7 +244,7 @@ class Router:
             key, but = pending.routed.key, (self.host.me, pending.hop.node_id, pending.joiner)
             others = [contact for contact in self.next_hop.closest(key, 1 + len(but)) if contact.node_id not in but]
             if others:
-                self.host.send(others[0], pending.routed)
+                self._send(others[0], pending.routed)
         self._pending.clear()
         self._held.clear()
 

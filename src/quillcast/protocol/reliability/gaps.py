@@ -17,12 +17,12 @@ WAIT_S_MAX = 4.0  # longest wait before the same ranges are requested again; a g
 class Source:
     """A peer that may have missing ranges: what it was asked for in this round, and its latest answers."""
 
-    __slots__ = ("answered", "asked", "offers", "refused", "released", "unanswered_since")
+    __slots__ = ("answered", "asked", "offered_before", "offers", "refused", "released", "unanswered_since")
 
     def __init__(self) -> None:
         self.asked, self.answered = RangeSet(), RangeSet()
         self.refused, self.released = RangeSet(), RangeSet()
-        self.offers = NO_RANGES  # what it reports to keep
+        self.offers = self.offered_before = NO_RANGES  # what it reports to keep, now and at the last check
         self.unanswered_since: float | None = None
 
     def in_transit(self, ranges: Iterable[Range]) -> list[Range]:
@@ -93,7 +93,7 @@ class Gap:
                 source.refused, source.unanswered_since = RangeSet(), None
         self.sources = {name: self.sources.get(name) or Source() for name in names}
         for source in self.sources.values():
-            source.offers = NO_RANGES
+            source.offered_before, source.offers = source.offers, NO_RANGES
 
     def to_ask(self, name: bytes, ranges: Iterable[Range], now: float) -> list[Range]:
         """The ranges to request from a source now, because nobody is about to send them. They count as requested."""
@@ -108,10 +108,16 @@ class Gap:
         return wanted
 
     def offered(self, name: bytes, ranges: list[Range]) -> None:
-        """A source reports that it keeps these ranges, whatever it said before."""
+        """A source reports that it keeps these ranges, whatever it said before.
+
+        What it has got since it refused it is requested at once, and not only in the next round.
+        """
         source = self.sources.get(name)
         if source is not None:
             source.offers = RangeSet(ranges)
+            for first, last in intersection(difference(ranges, source.offered_before), source.answered):
+                source.asked.discard(first, last)
+                source.answered.discard(first, last)
             for first, last in ranges:
                 source.refused.discard(first, last)
                 source.released.discard(first, last)

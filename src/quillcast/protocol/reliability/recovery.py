@@ -305,7 +305,10 @@ class Recovery:
 
     def _send_without_credit(self, to: Contact, bundle: Bundle) -> None:
         """Send a bundle even without credit, but only one at a time, until some credit has been returned."""
-        if self.host.room(to) > self.sent_without_credit.get(to.node_id, -sys.maxsize):
+        room = self.host.room(to)
+        if room > 0:
+            self.host.carry(to, bundle)
+        elif room > self.sent_without_credit.get(to.node_id, -sys.maxsize):
             self.host.carry(to, bundle)
             self.sent_without_credit[to.node_id] = self.host.room(to)
 

@@ -54,6 +54,12 @@ class Rejoin(Message, frozen=True, tag=42):
     joins: list[Join]
 
 
+class Invite(Message, frozen=True, tag=55):
+    """Who plans these topics' trees wants you to be my child: ask me with a `Rejoin`. Keep your parent until then."""
+
+    topics: list[WireId]
+
+
 class Accepted(Message, frozen=True, tag=43):
     """You are my child. Enter me as parent: events of `term` from `start` on will come from me.
 
@@ -391,7 +397,7 @@ class Closed(Message, frozen=True, tag=66):
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, StreamsEnded, CutLeases,
-    Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
+    Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot,
+    Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, StreamsEnded,
+    CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
 )  # fmt: skip

@@ -19,7 +19,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
-from quillcast.protocol.topics.messages import Accepted, Join, Leave, Rejoin
+from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, Rejoin
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
@@ -61,8 +61,10 @@ class TreeMembership:
         self.handlers, self.carry_out = handlers, carry_out
         self.parents = TreeLinks(neighbours, "parent", config.tree_heartbeat_s)
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
+        self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one
         self.began_at = host.now()
         dispatch.on_message(Accepted, self.accepted)
+        dispatch.on_message(Invite, self.invited)
         dispatch.on_timer(JoinTimeout, self.timed_out)
 
     # ---- joining
@@ -103,14 +105,17 @@ class TreeMembership:
             if not tree.attached and tree.needed and (not tree.joining or self.ring.is_closest(tree.topic)):
                 self.join(tree)
 
-    def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:
-        """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way."""
+    def join_message(self, tree: Tree, *, fault: bool, whole: bool = True, moved: bool = False) -> Join:
+        """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way.
+
+        `moved`: it comes from another parent.
+        """
         descriptor = tree.descriptor if whole else None
         earliest, warrant = wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
+            warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
         )  # fmt: skip
         handlers = self.handlers.get(tree.topic)
@@ -137,8 +142,11 @@ class TreeMembership:
         """Somebody who is not this peer's parent takes it for a child, under this term.
 
         A lease goes on there if the other was its parent, or where the terms differ. Else there is none: a Join that is
-        sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
+        sent twice, as in a busy process, comes to two peers, and the other one's answer was late. Whose invitation this
+        peer has accepted is to be its parent, and has not said so yet.
         """
+        if self.invited_by.get(topic) == other.node_id:
+            return
         tree = self.trees.by_topic.get(topic)
         restarted = tree is None and self.host.now() - self.began_at < self.config.lease_s
         if restarted or (tree is not None and tree.root is not None):
@@ -173,9 +181,26 @@ class TreeMembership:
             self.host.trace(Mark("loop_refused"))
             self.host.send(parent, Leave(message.topic, moved=True))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
-            self.refuse(parent, message.topic, message.term)
+            if self.invited_by.get(tree.topic) == parent.node_id:
+                self.host.trace(Mark("invitation_followed"))
+                self.drop_parent(tree, "moved")
+                self._attach(tree, parent, message)
+            else:
+                self.refuse(parent, message.topic, message.term)
         else:
             self._attach(tree, parent, message)
+
+    def invited(self, sender: Contact, message: Invite) -> None:
+        """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late."""
+        trees = [self.trees.by_topic[topic] for topic in message.topics if topic in self.trees.by_topic]
+        follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != sender.node_id]
+        if not follow:
+            return
+        for tree in follow:
+            self.invited_by[tree.topic] = sender.node_id
+            self.note_former(tree.topic, sender.node_id)  # once it takes this peer in, a lease goes on there
+        joins = [self.join_message(tree, fault=False, whole=False, moved=True) for tree in follow]
+        self.host.send(sender, Rejoin(self.host.contact, b"", joins))
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
@@ -226,6 +251,7 @@ class TreeMembership:
         if tree.parent is None:
             return
         parent = tree.parent
+        self.invited_by.pop(tree.topic, None)
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""

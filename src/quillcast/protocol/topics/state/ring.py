@@ -35,10 +35,13 @@ class Answers:
         self.host, self.ring, self.dispatch = host, ring, dispatch
 
     def tell(self, to: Contact, message: Message, *, again: bool) -> None:
-        """Answer a peer; over the overlay if it asks `again`, because a direct answer did not reach it."""
+        """Answer a peer; also over the overlay if it asks `again`, because a direct answer may not have reached it.
+
+        That is the only way to a peer that this one cannot reach, and no way to one without a place in the ring.
+        """
         if to.node_id == self.host.me:
             self.dispatch.message(to, message)
-        elif again and self.ring.active:
+            return
+        if again and self.ring.active:
             self.ring.route(message, to.node_id)
-        else:
-            self.host.send(to, message)
+        self.host.send(to, message)
