@@ -1,13 +1,17 @@
 """Figures out of tables, and verdicts out of figures; no Spark here."""
 
+import io
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from quillcast.core.errors import LocalError
 from quillcast.evaluation import recommend
+from quillcast.evaluation.command import WIDTH
 from quillcast.evaluation.experiment import Published
 from quillcast.evaluation.recommend import (
     Wish,
@@ -186,6 +190,16 @@ def test_a_tree_for_each_publisher_is_recommended_with_its_entries_unless_they_a
         ("shared+source", ["15.8 entries per peer"]),
     ]
     assert "scoped+improve(8)+source" in candidates(8)
+
+
+def test_policies_are_shown_by_their_whole_names() -> None:
+    tried = {policy: figures(2.15, 1.8, 16, 2.0, 15.8) for policy in candidates(16)}
+    wish = Wish(peers=1000, groups=10, entries_max=10)
+    shown = io.StringIO()
+    recommend._show(judge(wish, tried), "why", "report", Console(file=shown, width=WIDTH))
+    for policy in tried:
+        assert re.search(rf"^{re.escape(policy)} ", shown.getvalue(), re.MULTILINE)
+    assert shown.getvalue().count("15.8 entries per peer") == len(tried)
 
 
 @pytest.mark.parametrize(("size", "more"), [(None, 1.17), (30, 2.0)])

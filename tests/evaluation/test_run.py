@@ -30,7 +30,7 @@ from quillcast.core.errors import LocalError
 from quillcast.evaluation import experiment, stages
 from quillcast.evaluation.compare import compare, write_page
 from quillcast.evaluation.progress import Lines
-from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.run import evaluate, reason
 from quillcast.evaluation.seeds import evaluate_seeds
 from quillcast.pipeline.java import java_home
 from quillcast.pipeline.session import SHORT_JOB_OPTIONS
@@ -365,6 +365,13 @@ def test_a_master_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path, maste
     assert told in err.splitlines()[-1]
     assert "Exception" not in err
     assert time.monotonic() - began_s < 60, "twenty on a machine that is not busy"
+
+
+def test_of_an_error_of_grpc_the_details_are_told() -> None:
+    assert (
+        reason('<_InactiveRpcError of RPC that ended with:\n\tstatus = 12\n\tdetails = "No method"\n>') == "No method"
+    )
+    assert reason("[NO_SESSION] There is none.\n\tat somewhere") == "[NO_SESSION] There is none."
 
 
 @pytest.mark.long

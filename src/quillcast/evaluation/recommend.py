@@ -29,10 +29,16 @@ NO_PROTOCOLS = {"delay_optimised": "a bound and not a protocol"}
 ENTRIES = "entries_per_peer"
 """All that a peer keeps of groups' membership on average, for as many memberships as it has in the deployment."""
 
-SHOWN = (
-    *("rad.median", "rad.max", "rmd.median", "messages_over_ip", "children_per_group_max", "core_link_max_over_ip"),
-    ENTRIES,
-)
+SHOWN = {
+    "rad.median": "RAD",
+    "rad.max": "worst",
+    "rmd.median": "RMD",
+    "messages_over_ip": "messages/IP",
+    "children_per_group_max": "children",
+    "core_link_max_over_ip": "core link/IP",
+    ENTRIES: "entries",
+}
+"""The figures that are shown, and their column titles."""
 
 
 class Wish(NamedTuple):
@@ -241,7 +247,7 @@ def _more(other: Verdict, best: Verdict, name: str) -> str:
 
 
 def _show(verdicts: list[Verdict], why: str, report: str, console: Console) -> None:
-    table = plain_table("policy", *SHOWN, "breaks", words={0, len(SHOWN) + 1})
+    table = plain_table("policy", *SHOWN.values(), "breaks", words={0, len(SHOWN) + 1})
     for verdict in verdicts:
         values = [number(figure(verdict.figures, name)) for name in SHOWN]
         table.add_row(verdict.policy, *values, f"[red]{', '.join(verdict.against)}[/]" if verdict.against else "")

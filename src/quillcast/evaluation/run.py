@@ -146,7 +146,7 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
                 spark.conf.set(name, value)
         except PySparkException as error:
             where = remote.partition(";")[0]  # without its token
-            raise LocalError(f"no Spark Connect server answers at {where}: {str(error).splitlines()[0]}") from error
+            raise LocalError(f"no Spark Connect server answers at {where}: {reason(str(error))}") from error
         return spark
     if master.startswith("local-cluster"):
         os.environ["SPARK_HOME"] = spark_home()
@@ -159,6 +159,12 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
     if master.startswith("local["):
         stages.warm_up_workers(spark)
     return spark
+
+
+def reason(told: str) -> str:
+    """What an error of Spark's client says, in a line: the details of a gRPC error, or the first line."""
+    details = re.search(r'details = "([^"\n]+)"', told)
+    return details[1] if details else told.partition("\n")[0]
 
 
 def spark_home() -> str:
