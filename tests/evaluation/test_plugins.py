@@ -257,6 +257,13 @@ def test_an_installed_package_offers_its_names(elsewhere: Path, monkeypatch: pyt
         policies.parse("by_domian")
 
 
+@pytest.mark.parametrize("name", ["aws", "transit-stub"])
+def test_names_of_our_own_cannot_be_taken(name: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "offered", lambda _: {name: "mine:star"})
+    assert load(name, 1).places > 20
+    assert inputs_of(experiment.Experiment(peers=60, policies=("scribe",), topology=name)) == {}
+
+
 @pytest.fixture
 def session(spark: Any) -> Iterator[None]:
     before = {name: spark.conf.get(name) for name in stages.SETTINGS}

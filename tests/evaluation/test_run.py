@@ -340,7 +340,7 @@ def test_a_cluster_without_free_workers_is_waited_for_in_words_and_not_for_ever(
         f"no worker of {address} was free for 3 s; start one with a core and 1 GB of memory to spare, end other "
         "applications, or use --master local[*]\n"
     )
-    assert f"no worker of {address} is free; waiting for one, 3 s at most" in ended.stderr.splitlines()
+    assert f"no worker of {address} has begun; waiting for one, 3 s at most" in ended.stderr.splitlines()
     assert "Exception" not in ended.stderr
 
 

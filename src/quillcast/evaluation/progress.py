@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S = 0.3
-WORKERS_TELL_S, WORKERS_MAX_S = 5.0, 120.0  # without any worker of a cluster; guesses
+WORKERS_TELL_S, WORKERS_MAX_S = 10.0, 120.0  # without any worker of a cluster; guesses
 
 
 class Display(Protocol):
@@ -135,7 +135,7 @@ def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
             if _has_workers(context):
                 worked_s, told = time.monotonic(), False
             elif waited_s > WORKERS_TELL_S and not told:
-                shown.tell(f"no worker of {context.master} is free; waiting for one, {WORKERS_MAX_S:.0f} s at most")
+                shown.tell(f"no worker of {context.master} has begun; waiting for one, {WORKERS_MAX_S:.0f} s at most")
                 told = True
             elif waited_s > WORKERS_MAX_S:
                 gave_up.set()

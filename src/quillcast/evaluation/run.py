@@ -97,15 +97,16 @@ def packages_of(experiment: Experiment) -> set[str]:
     """The packages of an experiment's plug-ins, except our own. Raises `LocalError` if there is no such plug-in."""
     from quillcast.evaluation import policies
     from quillcast.evaluation.measures import METRICS, Measured
-    from quillcast.evaluation.topology import TOPOLOGIES
+    from quillcast.evaluation.topology import TOPOLOGIES, is_generated
     from quillcast.evaluation.workload import WORKLOADS
 
     found = {package for policy in experiment.policies for package in policies.packages(policy)}
     found |= set(map(plugins.package_of, Measured(experiment.metrics).columns.values()))
     found |= set(map(METRICS.package, experiment.metrics))
-    for kind, name in ((TOPOLOGIES, experiment.topology), (WORKLOADS, experiment.workload.members)):
-        if kind.knows(name):
-            found.add(kind.package(name))
+    if is_generated(experiment.topology):
+        found.add(TOPOLOGIES.package(experiment.topology))
+    if WORKLOADS.knows(experiment.workload.members):
+        found.add(WORKLOADS.package(experiment.workload.members))
     return found - {plugins.OURS}
 
 
