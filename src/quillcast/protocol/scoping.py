@@ -20,7 +20,19 @@ from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import Control, Role
+from quillcast.protocol.scopes.messages import (
+    Alive,
+    ChannelRequest,
+    Control,
+    ControlMessage,
+    Heard,
+    Measured,
+    MeasureRoundTrips,
+    Orders,
+    Registration,
+    RegistrationRefused,
+    Role,
+)
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.state.tree import Tree
@@ -91,12 +103,27 @@ class Scoping:
 
     def _received(self, sender: Contact, control: Control) -> None:
         now = self.host.now()
+        if not speaks_for(sender, control.message):
+            self.host.trace(Mark("scope_impostor"))
+            return
         if control.to in self.managers:
             manager, _ = self.managers[control.to]
             self._carry_out(control.to, manager.received(control.message, now))
-        elif control.to == self.host.me and self.controller is not None:
+        elif control.to == self.host.me and self.controller is not None and self._heeds(sender, control.message):
             self._carry_out(control.to, self.controller.received(control.message, now))
             self._follow(self.controller)
+
+    def _heeds(self, sender: Contact, message: ControlMessage) -> bool:
+        """Does a message of an owner come from the peer that runs its manager?"""
+        owners = self.controller.membership.owners if self.controller is not None else {}
+        match message:
+            case Orders(owner=party):
+                owner = owners.get(party.id)
+            case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
+                owner = owners.get(id_)
+            case _:
+                return True
+        return owner is not None and owner.party.contact.node_id == sender.node_id
 
     def _beat(self, timer: Beat) -> None:
         now = self.host.now()
@@ -121,7 +148,8 @@ class Scoping:
         for topic in [topic for topic in known if topic not in topics]:
             self._carry_out(self.host.me, controller.take_part(Role(topic)))
         for topic in [topic for topic in topics if topic not in known]:
-            self._carry_out(self.host.me, controller.take_part(Role(topic, subscribes=True)))
+            name = self.trees[topic].descriptor.name
+            self._carry_out(self.host.me, controller.take_part(Role(topic, subscribes=True, name=name)))
 
     # ---- what managers order
 
@@ -179,3 +207,17 @@ class Scoping:
     def _send(self, to: Contact, message: Message) -> None:
         """Send it; what is for this peer, too, comes as an input of its own."""
         self.host.send(to, message)
+
+
+def speaks_for(sender: Contact, message: ControlMessage) -> bool:
+    """Is a message from the party that it speaks of: that peer, or the one that runs that scope's manager?
+
+    The link that it came over has shown who the sender is.
+    """
+    match message:
+        case Registration(member=party) | Alive(member=party) | ChannelRequest(sender=party):
+            return party.contact.node_id == sender.node_id and (party.managed or party.id == sender.node_id)
+        case Measured(member=id_):
+            return id_ == sender.node_id
+        case _:
+            return True

@@ -60,6 +60,7 @@ class Composition:
     def __init__(self, state: ScopeState, config: ScopeConfig, topic: bytes, around: Surroundings) -> None:
         self.state, self.config, self.topic, self.around = state, config, topic, around
         self.kept: Topic = state.topics[topic]
+        self.policy = config.policy(self.kept.name)
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         taking = [each for each in state.members.values() if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
@@ -97,8 +98,10 @@ class Composition:
         self.kept.entries = tuple(self._nearest(able, askers, acting)[: max(RING_MAX, self.config.entry_points)])
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
         self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
-        policy, standing = self.config.policy(self.topic), self._between_members(self.kept.channels)
-        self.kept.channels = self._between_members(policy.channels(self._group(), standing, self._round_trip))
+        if self.policy is not None:
+            standing = self._between_members(self.kept.channels)
+            wanted = self.policy.channels(self._group(), standing, self._round_trip)
+            self.kept.channels = self._between_members(wanted)
 
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
         """The members nearest to any of these parties.
@@ -156,6 +159,8 @@ class Composition:
     def _obstacle(self) -> str | None:
         """Why the scope cannot carry the topic; empty if even its superscope does not know."""
         standing, name = self.around.standing, self.state.scope.name
+        if self.policy is None:
+            return f"scope {name} does not carry topic {self.kept.name}; its manager's file has no rule for it"
         if not self.members:
             return f"no member of scope {name} takes part, who could serve its clients"
         if standing.depth is None:

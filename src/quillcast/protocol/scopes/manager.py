@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from quillcast.core.errors import LocalError
+from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, Party
 from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
@@ -51,7 +52,7 @@ class ScopeManager:
         self.state, self.config = state, config
         self.membership = Membership(state.scope, state.owners, config.lease_s)
         self.requests = Requests(state.scope, state.asked)
-        self.members = Members(state)
+        self.members = Members(state, config.refusal)
         self.receiver = Receiver(state, config.rate)
         self.round_trips = RoundTripTable()
         self.orders = OrderBook(state)
@@ -159,7 +160,7 @@ class ScopeManager:
             return
         roles = [role for role in self.members.roles(topic) if role.root == kept.root]
         publishes, subscribes = any(role.publishes for role in roles), any(role.subscribes for role in roles)
-        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes))
+        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes, kept.name))
 
     # ---- with members and clients
 
@@ -176,11 +177,11 @@ class ScopeManager:
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
         """Members' roles in these topics changed. A topic has the root scope that the first of its members names."""
         for topic in topics:
-            roots, kept = [role.root for role in self.members.roles(topic)], self.state.topics.get(topic)
-            if not roots:
+            roles, kept = self.members.roles(topic), self.state.topics.get(topic)
+            if not roles:
                 self.state.topics.pop(topic, None)
-            elif kept is None or kept.root not in roots:
-                self.state.topics[topic] = Topic(roots[0])
+            elif kept is None or kept.root not in [role.root for role in roles]:
+                self.state.topics[topic] = Topic(roles[0].root, _name(topic, roles))
             self._cascade(topic)
         self._mark(topics)
         self.changed = True
@@ -309,3 +310,8 @@ class ScopeManager:
             assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
             ends = {end for channel in kept.channels for end in (channel.source, channel.target)}
             assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()
+
+
+def _name(topic: bytes, roles: Iterable[Role]) -> str:
+    """The topic's name, as far as a member told it and it is the right one."""
+    return next((role.name for role in roles if role.name and topic_id(role.name) == topic), "")

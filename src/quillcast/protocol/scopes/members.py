@@ -1,7 +1,8 @@
 """A scope as the owner of members and the host of clients: who they are, their roles, and whether they live."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from quillcast.core.errors import LocalError
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ScopeCycle, TwoManagers
 from quillcast.protocol.scopes.messages import Registration, Role
@@ -11,8 +12,9 @@ from quillcast.protocol.scopes.state import Member, ScopeState
 class Members:
     """The members and clients of one scope."""
 
-    def __init__(self, state: ScopeState) -> None:
-        self.state = state
+    def __init__(self, state: ScopeState, refusal: Callable[[Party], str] = lambda party: "") -> None:
+        """`refusal` says why a party cannot be a member; empty if it can."""
+        self.state, self.refusal = state, refusal
         self.labels = {member.party.id: member.label for member in state.members.values()}
         self.heard_at: dict[bytes, float] = {}
 
@@ -33,6 +35,8 @@ class Members:
         party = message.member
         if party.managed:
             self._check_scope(party, above)
+        if why := self.refusal(party):
+            raise LocalError(why)
         member = self.find(party.id) or self._new(message)
         self.heard_at[party.id] = now
         known = (member.party, member.relation) == (party, message.relation)

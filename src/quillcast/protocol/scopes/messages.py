@@ -33,6 +33,8 @@ class Role(Message, frozen=True):
     root: WireId = OVERLAY
     publishes: bool = False
     subscribes: bool = False
+    name: Annotated[str, Meta(max_length=255)] = ""
+    """The topic's name: policies are chosen by it. Empty: not told."""
 
 
 class Registration(Message, frozen=True, tag=90):

@@ -23,8 +23,8 @@ class LabelsExhausted(LocalError):
 class ScopeConfig(NamedTuple):
     """How a scope is managed."""
 
-    policy: Callable[[bytes], ScopePolicy]
-    """The forwarding policy of a topic."""
+    policy: Callable[[str], ScopePolicy | None]
+    """The forwarding policy of a topic, by its name. None: the scope does not carry it."""
     lease_s: float = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
     """A party that is silent for so long is gone; an owner is said to be silent."""
     entry_points: int = 1
@@ -37,6 +37,8 @@ class ScopeConfig(NamedTuple):
     """An external multicast mechanism that reaches all members, instead of entry points."""
     rate: int = 0
     """Bytes per second that may enter through one sender; 0: no limit."""
+    refusal: Callable[[Party], str] = lambda party: ""
+    """Why a party cannot be a member, in a sentence; empty if it can."""
 
 
 class Member(msgspec.Struct):
@@ -53,6 +55,7 @@ class Topic(msgspec.Struct):
     """How a scope carries a topic; what is chosen stays chosen as long as it serves."""
 
     root: bytes
+    name: str = ""
     entries: tuple[int, ...] = ()
     """The entry point, its stand-bys."""
     delegates: tuple[int, ...] = ()
