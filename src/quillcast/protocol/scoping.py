@@ -25,6 +25,7 @@ from quillcast.protocol.scopes.messages import (
     ChannelRequest,
     Control,
     ControlMessage,
+    Deregistration,
     Heard,
     Measured,
     MeasureRoundTrips,
@@ -88,6 +89,10 @@ class Scoping:
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
 
+    def obstacle(self) -> str:
+        """Why this peer cannot take part as a member of its scope, in a sentence; empty if it can, or has none."""
+        return self.controller.membership.obstacle() if self.controller is not None else ""
+
     def leave(self) -> None:
         """Leave the scopes. Managers end with this process, and come back as the same ones."""
         if self.controller is not None:
@@ -107,8 +112,9 @@ class Scoping:
             self.host.trace(Mark("scope_impostor"))
             return
         if control.to in self.managers:
-            manager, _ = self.managers[control.to]
-            self._carry_out(control.to, manager.received(control.message, now))
+            (manager, _), message = self.managers[control.to], control.message
+            if not isinstance(message, Deregistration) or manager.members.runs_at(message.member, sender):
+                self._carry_out(control.to, manager.received(message, now))
         elif control.to == self.host.me and self.controller is not None and self._heeds(sender, control.message):
             self._carry_out(control.to, self.controller.received(control.message, now))
             self._follow(self.controller)

@@ -92,6 +92,8 @@ class Migration:
         former = self._presences.current
         if former.membership is not None:
             return
+        if former.peer.scoping.managers:
+            raise LocalError("it runs the managers of scopes; start it again as a member of the network")
         presence = await self._become_member()
         for descriptor in list(former.peer.scribe.descriptors.values()):
             if descriptor.version > 0:
@@ -121,7 +123,7 @@ class Migration:
         presence = await self._startup.present(None, standing)
         try:
             contacts = await presence.find((), may_be_first=False)
-            presence.pump.call(presence.peer.join, contacts)
+            await presence.take_part(contacts, self._setting.scope)
             await presence.joined(timeout_s)
         except BaseException:
             await presence.close()

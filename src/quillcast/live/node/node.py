@@ -29,6 +29,8 @@ from quillcast.live.node.publishers import Publishers
 from quillcast.live.node.startup import Startup, is_remote
 from quillcast.live.runtime import runner
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.scopes.address import ScopeAddress
+from quillcast.live.scopes.serving import served
 from quillcast.live.transport import addresses
 from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
@@ -64,6 +66,7 @@ class Node:
             forwards a port, or in a container.
         runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
             or the user's own (docs/live.md).
+        scope: `NAME@HOST:PORT`, a scope to be a member of and where the peer listens that runs its manager.
         wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
             the first of a network. By default the node does not wait.
 
@@ -91,6 +94,7 @@ class Node:
         advertise: str | None = None,
         runtime_dir: Path | str | None = None,
         wait_for_network: float | None = None,
+        scope: str | None = None,
     ) -> None:
         joined = choices.parsed_join_line(join)
         self.network = choices.network_name(network, joined)
@@ -102,6 +106,8 @@ class Node:
         arguments.instance("identity", identity, Identity, "an Identity")
         given, rendezvous_folder = choices.contact_addresses(contacts), arguments.path("runtime_dir", runtime_dir)
         patience_s = choices.patience_s(wait_for_network)
+        arguments.instance("scope", scope, str, "NAME@HOST:PORT as text")
+        member_of = None if scope is None else ScopeAddress.parse(scope)
         place = None if listen is None else addresses.parse(listen)
         if advertise is not None and listen is None:
             raise LocalError(f"to advertise {advertise} a node has to listen somewhere: listen=, or --listen")
@@ -112,6 +118,7 @@ class Node:
             data=arguments.path("data", data),
             journal=arguments.path("journal", journal),
             on_problem=on_problem,
+            scope=member_of,
         )  # fmt: skip
         self._decode_cache = DecodeCache(self.live.join_timeout_s)
         self._presences = Presences(self._decode_cache)
@@ -128,7 +135,7 @@ class Node:
             self._setting,
             resolver,
             listen=place,
-            given=given,
+            given=given if member_of is None else [*given, member_of.address],
             runtime_dir=rendezvous_folder,
             patience_s=patience_s,
             answerers=self._answerers,
@@ -156,7 +163,7 @@ class Node:
         self._started = True
         try:
             contacts = await self._startup.arrive()
-            self._pump.call(self._peer.join, contacts)
+            await self._presence.take_part(contacts, self._setting.scope)
             await self._presence.joined(self.live.join_timeout_s)
             await self._migration.bring_others_over()
         except BaseException:
@@ -193,6 +200,18 @@ class Node:
             await self._cancel_tasks()
         finally:
             await self._startup.close()
+
+    async def manage_scope(self, file: Path | str) -> str:
+        """Run the manager of the scope that a file describes (docs/scope-files.md) in this node: the scope's name.
+
+        With a data folder it comes back as the same manager. Members enter with `Node(scope="NAME@HOST:PORT")`.
+
+        Raises `LocalError` for what is wrong in the file, with its line.
+        """
+        self._check_open()
+        scope = served(arguments.path("file", file) or Path(file), self._presences.note)
+        self._presence.manage(scope)
+        return scope.name
 
     @property
     def contact(self) -> Contact:

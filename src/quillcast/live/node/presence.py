@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
+from quillcast.live.scopes.address import ScopeAddress
+from quillcast.live.scopes.serving import Served
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
 from quillcast.live.storage.memory import Memory, neighbours
@@ -40,6 +43,10 @@ from quillcast.live.transport.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, described
 
@@ -56,6 +63,7 @@ class Setting:
     data: Path | None
     journal: Path | None
     on_problem: Callable[[str], object] | None
+    scope: ScopeAddress | None = None
 
 
 class Presence:
@@ -124,6 +132,8 @@ class Presence:
             async with asyncio.timeout(timeout_s):
                 await self.pump.until(lambda: self.peer.active)
         except TimeoutError as problem:
+            if obstacle := self.peer.scoping.obstacle():
+                raise NotJoined(f"{obstacle}; it did not within {timeout_s:g} s") from problem
             raise NotJoined(
                 f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s; "
                 "`quillcast status` at a peer of it shows what it sees"
@@ -208,6 +218,31 @@ class Presence:
         members = self.membership.keyring.contacts() if self.membership is not None else []
         return [*(self.memory.contacts() if self.memory is not None else []), *members]
 
+    async def take_part(self, contacts: Sequence[Contact], scope: ScopeAddress | None) -> None:
+        """Join the ring through these contacts, or take part as a member of a scope, as its manager orders.
+
+        Raises `Unreachable` if nobody answers where the manager is to be.
+        """
+        if scope is None:
+            self.pump.call(self.peer.join, contacts)
+            return
+        manager = await self.links.greet(scope.address)
+        party = Party(scope_id(scope.name.encode()), manager, managed=True, name=scope.name)
+        had_place = self.memory is not None and bool(self.memory.contacts())
+        self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place))
+
+    def manage(self, scope: Served) -> None:
+        """Run the manager of a scope in this peer: the one that it was before, if the data folder knows it."""
+        for policy in scope.confined:
+            self._stack.callback(policy.close)
+        store, name, config = self._store, scope.name, scope.config
+        saved = store.scope(name) if store is not None else None
+        party = Party(scope_id(name.encode()), self.contact, managed=True, name=name)
+        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(party, (), config)
+        manager.state.scope = party  # its address may be another one now
+        keep = partial(store.keep_scope, name) if store is not None else _forget_state
+        self.pump.call(self.peer.scoping.manage, manager, keep)
+
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""
         if self.membership is None or not self.peer.active:
@@ -276,6 +311,10 @@ def listening(host: str, port: int) -> socket.socket:
         return addresses.listener("127.0.0.1" if host == "localhost" else host, port)
     except OSError as problem:
         raise LocalError(addresses.not_listening(host, port, problem)) from problem
+
+
+def _forget_state(state: bytes) -> None:
+    """Without a data folder, a manager that comes back begins anew."""
 
 
 def _forget(record: Record) -> None:

@@ -6,6 +6,7 @@ table      columns                                                   for
 identity   secret                                                    being the same peer after a restart
 contacts   node_id, address, seen_ns                                 finding the network again
 topics     name, descriptor                                          topics known here, as they were sealed
+scopes     name, state                                               coming back as the same manager of a scope
 ========== ========================================================= =====================================
 """
 
@@ -30,6 +31,7 @@ _SCHEMA = """
 create table if not exists identity (one integer primary key check (one = 1), secret blob not null);
 create table if not exists contacts (node_id blob primary key, address text not null, seen_ns integer not null);
 create table if not exists topics (name text primary key, descriptor blob not null);
+create table if not exists scopes (name text primary key, state blob not null);
 """
 
 
@@ -74,6 +76,17 @@ class Store:
         """The descriptors kept here."""
         with self._asking():
             return [row[0] for row in self._database.execute("select descriptor from topics order by name")]
+
+    def scope(self, name: str) -> bytes | None:
+        """What the manager of a scope saved here."""
+        with self._asking():
+            row = self._database.execute("select state from scopes where name = ?", [name]).fetchone()
+            return None if row is None else row[0]
+
+    def keep_scope(self, name: str, state: bytes) -> None:
+        """Store the state of a scope's manager, before anything follows from it."""
+        with self._asking():
+            self._database.execute("replace into scopes values (?, ?)", [name, state])
 
     def note(self, contacts: Iterable[Contact], topics: Mapping[str, bytes]) -> None:
         """Store these peers' addresses, up to `CONTACTS_MAX` in all, and these topics' descriptors, by name."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from quillcast.core.errors import LocalError
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ScopeCycle, TwoManagers
 from quillcast.protocol.scopes.messages import Registration, Role
@@ -26,6 +27,11 @@ class Members:
         """A member by its party's id."""
         label = self.labels.get(id_)
         return self.state.members[label] if label is not None else None
+
+    def runs_at(self, id_: bytes, peer: Contact) -> bool:
+        """Is this a member that is a peer, or a scope that the peer manages?"""
+        member = self.find(id_)
+        return member is not None and member.party.contact.node_id == peer.node_id
 
     def enter(self, message: Registration, above: Iterable[bytes], now: float) -> tuple[Member, tuple[bytes, ...]]:
         """Register a party: the member, and the topics in which its roles changed.

@@ -126,6 +126,14 @@ class Membership:
                 found |= dict.fromkeys(owner.orders.above if owner.orders is not None else ())
         return found
 
+    def obstacle(self) -> str:
+        """Why no owner has this party as a member, in a sentence; empty if one has."""
+        if any(owner.orders is not None and not owner.refused for owner in self.owners.values()):
+            return ""
+        refused = [owner.refused for owner in self.owners.values() if owner.refused]
+        names = ", ".join(owner.party.name for owner in self.owners.values())
+        return refused[0] if refused else f"the registration waits for an answer of scope {names}"
+
     def ring(self) -> tuple[Contact, ...]:
         """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
         obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)

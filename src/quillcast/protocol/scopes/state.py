@@ -13,6 +13,7 @@ from quillcast.protocol.scopes.messages import Relation, Role
 from quillcast.protocol.scopes.policy import ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
+SCOPE_LEASE_S = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
 RING_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
 
 
@@ -25,7 +26,7 @@ class ScopeConfig(NamedTuple):
 
     policy: Callable[[str], ScopePolicy | None]
     """The forwarding policy of a topic, by its name. None: the scope does not carry it."""
-    lease_s: float = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
+    lease_s: float = SCOPE_LEASE_S
     """A party that is silent for so long is gone; an owner is said to be silent."""
     entry_points: int = 1
     """Members that take bundles into the scope, each a share of them."""

@@ -1,0 +1,140 @@
+"""A site of live peers: its manager runs in a node, and the members take part as it orders."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from quillcast.core.errors import LocalError, NotJoined, Unreachable
+from quillcast.live.config import LiveConfig
+from quillcast.live.node.node import Node
+from quillcast.live.transport.hello import Identity
+
+FILE = """
+name = "site"
+
+[admission]
+members = [{members}]
+
+[[topics]]
+pattern = "news/#"
+policy = "chain"
+"""
+
+
+def scope_file(folder: Path, members: list[Identity], policy: str = "chain") -> Path:
+    file = folder / "site.toml"
+    listed = ", ".join(f'"{member.node_id.hex()}"' for member in members)
+    file.write_text(FILE.format(members=listed).replace('"chain"', f'"{policy}"'))
+    return file
+
+
+def in_ring(node: Node) -> bool:
+    return not node._peer.overlay.outside
+
+
+def test_members_of_a_site_publish_and_subscribe_and_three_of_them_are_in_the_ring(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities = [Identity.new() for _ in range(5)]
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", data=tmp_path / "data"))
+            assert await manager.manage_scope(scope_file(tmp_path, identities)) == "site"
+            scope = f"site@{manager.address}"
+            members = [
+                await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", identity=identity, scope=scope))
+                for identity in identities
+            ]
+            assert [in_ring(member) for member in members] == [True, True, True, False, False]
+            subscriptions = [member.subscribe("news/today") for member in members]
+            for subscription in subscriptions:
+                await subscription.started()
+            for number in range(3):
+                await members[4].publish("news/today", b"%d" % number, wait="stable")
+            for subscription in subscriptions:
+                got = [(await anext(subscription)).payload for _ in range(3)]
+                assert got == [b"0", b"1", b"2"]
+
+    asyncio.run(main())
+
+
+def test_the_manager_is_the_same_after_a_restart_and_data_goes_on_without_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities = [Identity.new() for _ in range(4)]
+        file, run = scope_file(tmp_path, identities), tmp_path / "run"
+        async with AsyncExitStack() as stack:
+            other = await stack.enter_async_context(Node(runtime_dir=run))
+            manager = Node(runtime_dir=run, data=tmp_path / "data")
+            await manager.start()
+            await manager.manage_scope(file)
+            address = manager.address
+            members = [
+                await stack.enter_async_context(Node(runtime_dir=run, identity=each, scope=f"site@{address}"))
+                for each in identities
+            ]
+            subscription = members[3].subscribe("news/today")
+            await subscription.started()
+            await manager.leave()
+            await other.publish("news/today", b"without the manager", wait="stable")
+            assert (await anext(subscription)).payload == b"without the manager"
+            again = Node(runtime_dir=run, data=tmp_path / "data", listen=address)
+            await stack.enter_async_context(again)
+            await again.manage_scope(file)
+            state = again._peer.scoping.managers
+            ((restored, _),) = state.values()
+            assert restored.state.epoch == 2
+            assert len(restored.state.members) == 4
+            controller = members[3]._peer.scoping.controller
+            assert controller is not None
+            async with asyncio.timeout(20.0):
+                await members[3]._pump.until(
+                    lambda: all(owner.stamp[0] == 2 for owner in controller.membership.owners.values())
+                )
+
+    asyncio.run(main())
+
+
+def test_whom_the_file_does_not_list_is_not_admitted_and_hears_why(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Node(runtime_dir=tmp_path / "run") as manager:
+            await manager.manage_scope(scope_file(tmp_path, [Identity.new()]))
+            stranger = Node(
+                runtime_dir=tmp_path / "run", scope=f"site@{manager.address}", live=LiveConfig(join_timeout_s=2.0)
+            )
+            with pytest.raises(NotJoined, match=r"scope site does not admit peer .*: add its nodeId to members"):
+                await stranger.start()
+
+    asyncio.run(main())
+
+
+def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(LocalError, match="'site' names no scope: write NAME@HOST:PORT"):
+            Node(scope="site")
+        with pytest.raises(Unreachable):
+            await Node(runtime_dir=tmp_path / "run", scope="site@127.0.0.1:1").start()
+        async with Node(runtime_dir=tmp_path / "run") as nobody:
+            config = LiveConfig(join_timeout_s=2.0)
+            with pytest.raises(NotJoined, match="waits for an answer of scope site"):
+                await Node(runtime_dir=tmp_path / "run", scope=f"site@{nobody.address}", live=config).start()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('superscopes = ["campus"]', "site.toml:2: the scope would be a member of campus"),
+        ("[limits]\nmembers_max = 3", "the scope has limits"),
+    ],
+)
+def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why: str) -> None:
+    async def main() -> None:
+        file = scope_file(tmp_path, [Identity.new()])
+        text = file.read_text().strip()
+        file.write_text(text.replace('name = "site"\n', f'name = "site"\n{line}\n'))
+        async with Node(runtime_dir=tmp_path / "run") as node:
+            with pytest.raises(LocalError, match=why):
+                await node.manage_scope(file)
+
+    asyncio.run(main())
