@@ -31,6 +31,7 @@ class Peering(msgspec.Struct, frozen=True):
     advertise: str | None = None
     config_file: Path | None = None
     wait_for_network: float | None = None
+    scope: str | None = None
 
     def node(self, *, data: Path | None = None, journal: Path | None = None, **more: Any) -> Node:
         """The peer that these options describe."""
@@ -45,6 +46,7 @@ class Peering(msgspec.Struct, frozen=True):
             credential=self.credential,
             advertise=self.advertise,
             wait_for_network=self.wait_for_network,
+            scope=self.scope,
             **more,
         )
 
@@ -103,6 +105,11 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Wait until a peer of the network can be reached, at most this long.",
     )
     @click.option(
+        "--scope",
+        metavar="NAME@HOST:PORT",
+        help="Be a member of this scope; the address is that of the peer that runs its manager.",
+    )
+    @click.option(
         "--config",
         "config_file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -118,11 +125,14 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         credential: Path | None,
         config_file: Path | None,
         wait_for_network: float | None,
+        scope: str | None,
         **options: Any,
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
         line = JoinLine.parse(join) if join is not None else None
-        peering = Peering(network, listen, contacts, config, line, credential, advertise, config_file, wait_for_network)
+        peering = Peering(
+            network, listen, contacts, config, line, credential, advertise, config_file, wait_for_network, scope
+        )  # fmt: skip
         return command(peering=peering, **options)
 
     return with_peering

@@ -1,6 +1,8 @@
 """`quillcast scope`: check the files of scopes, and the policies of other packages."""
 
+import asyncio
 import hashlib
+import sys
 import tomllib
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import msgspec
 
-from quillcast.cli.options import JSON
+from quillcast.cli.options import JSON, Place
+from quillcast.cli.peering import Peering, peering
+from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Check scope files, and policies of your own for scopes."""
+    """Run the managers of scopes, and check scope files and policies of your own."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -56,6 +60,40 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
         for fault in () if as_json else wrong:
             click.echo(str(fault), err=True)
         context.exit(LocalError.exit_code)
+
+
+@command.command(short_help="Run the managers of scopes.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--data",
+    type=Place(file_okay=False, path_type=Path),
+    help="Keep identity and managers in this folder, so that they come back as the same ones.",
+)
+@JSON
+@peering
+def serve(files: tuple[Path, ...], data: Path | None, as_json: bool, peering: Peering) -> None:
+    """Run the managers of the scopes that these files describe, in a peer that forwards for others.
+
+    Prints what members need to enter, and runs until Ctrl-C. While it does not run, the members go on with the channels
+    that they have.
+    """
+
+    async def stay() -> None:
+        node = peering.node(data=data, make_credential=peering.listen is not None, on_problem=_log)
+        async with node:
+            for file in dict.fromkeys(files):
+                name = await node.manage_scope(file)
+                scope = f"{name}@{node.address}"
+                told = f"scope {name}: members enter with --scope {scope}"
+                click.echo(msgspec.json.encode({"scope": name, "enter": scope}).decode() if as_json else told)
+            sys.stdout.flush()
+            await asyncio.Event().wait()
+
+    run(stay())
+
+
+def _log(line: str) -> None:
+    click.echo(f"quillcast: {line}", err=True)
 
 
 @command.group()
