@@ -20,7 +20,14 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import StreamsEnded
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
-from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, is_topic, stream_key
+from quillcast.protocol.topics.state.link_reports import (
+    StreamDown,
+    StreamUp,
+    decode_stream,
+    encode,
+    is_topic,
+    stream_key,
+)
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.source import Source, source_term
@@ -132,7 +139,8 @@ class SourceStreams:
         if term.node == source_term(self.host, 0).node or self._full(tree):
             return
         self.host.trace(Mark("stream_resumed"))
-        self.begin(tree, term, tree.flow.forgotten.pop(term), warrant)
+        end = tree.flow.forgotten.pop(term)
+        self.begin(tree, term, end, warrant).give_up([(0, end)] if end else [])  # this peer will not have it again
 
     # ---- who may publish
 
@@ -469,10 +477,16 @@ class SourceStreams:
         if tree.parent is not None and tree.root is None:
             self.streams.drop(tree.parent, key)
         for child in tree.children.values():
-            if forget_report(child, term):
+            if forget_report(child, term) or self._told_less(child, key, end):
                 self.streams.put(child.contact, key, encode(_over(end, closed=state.closed)))
             else:
                 self.streams.drop(child.contact, key)
+
+    def _told_less(self, child: Child, key: bytes, end: int) -> bool:
+        """Did a child hear from this peer that a stream ended earlier than it did? Then it may have concluded it."""
+        told = self.streams.telling(child.contact.node_id).get(key)
+        report = decode_stream(told) if told is not None else None
+        return isinstance(report, StreamDown) and report.end is not None and report.end < end
 
     def answer(self, tree: Tree, child: Contact, term: Term) -> None:
         """A child speaks of a stream that is over here."""

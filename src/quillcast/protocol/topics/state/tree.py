@@ -380,14 +380,15 @@ class Tree:
         """Note that a neighbour is missing these, as this peer is. Returns whether to look for them.
 
         Those of the present term are for a child, which may be owed more than this peer was when it became its parent;
+        of a source's stream for a parent too, and at the root, which may have to decide, for anybody;
         those of past terms for any neighbour, because a peer beyond this one may have them, or know what they were.
         """
         if term in self.flow.past:
             self.flow.past[term].ask(ranges)
             return True
         stream = self.flow.live(term)
-        above = self.parent is not None and self.parent.node_id == asker and term.of_source
-        if stream is None or not (asker in self.children or above):
+        above = self.parent is not None and self.parent.node_id == asker
+        if stream is None or not (asker in self.children or (term.of_source and (above or self.root is not None))):
             return False
         stream.start = min(stream.start, *(first for first, _ in ranges))
         return True
