@@ -9,7 +9,8 @@ import pytest
 from tests.cli.commands import Commands
 
 TYPING = [
-    (["frobnicate"], "No such command 'frobnicate'"),
+    (["frobnicate"], "No such command 'frobnicate'. (quillcast --help)"),
+    (["sbu", "t"], "No such command 'sbu'. Did you mean sub?"),
     (["pub"], "Missing argument 'TOPIC'"),
     (["sub", "t", "--count", "none"], "'none' is not a valid integer."),
     (["top", "--interval", "often"], "'often' is not a valid number."),

@@ -61,7 +61,7 @@ class Checks(click.Group):
             try:
                 return super().invoke(ctx)
             except OSError as problem:
-                raise NotTold(f"{problem.filename or 'the output'}: {problem.strerror}") from problem
+                raise NotTold(f"{problem.filename or 'the output cannot be written'}: {problem.strerror}") from problem
 
 
 @click.group(cls=Checks, invoke_without_command=True, short_help="Check the health of a peer, topic or link.")
