@@ -20,6 +20,7 @@ COMMANDS = (
     "pub",
     "node",
     "topic",
+    "scope",
     "tree",
     "status",
     "top",
