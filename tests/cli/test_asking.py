@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quillcast.cli import asking
-from quillcast.core.errors import Leaving
+from quillcast.core.errors import Leaving, Unreachable
 from quillcast.live.discovery.rendezvous import Entry
 
 OLD, YOUNG = (Entry(id_byte * 16, f"127.0.0.1:{number}", number, number) for number, id_byte in enumerate(("a1", "b2")))
@@ -33,6 +33,15 @@ def test_a_query_goes_to_the_oldest_peer_that_stays(monkeypatch: pytest.MonkeyPa
     assert asking.ask_peer("n", "", "tree", str) == "young"
     answer_with(monkeypatch, {OLD.node_id: GONE, YOUNG.node_id: GONE})
     with pytest.raises(Leaving):
+        asking.ask_peer("n", "", "tree", str)
+
+
+def test_a_peer_that_does_not_answer_is_named_with_its_process_and_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Unreachable("the peer at /run/a1.sock does not answer (timed out)")
+    silent.__cause__ = TimeoutError("timed out")
+    answer_with(monkeypatch, {OLD.node_id: silent, YOUNG.node_id: "young"})
+    expected = r"^peer a1a1a1a1 \(process 0\) does not answer; is it stopped\?; other peers here: b2b2b2b2$"
+    with pytest.raises(Unreachable, match=expected):
         asking.ask_peer("n", "", "tree", str)
 
 

@@ -87,7 +87,8 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as problem:
             if near := get_close_matches(args[0], COMMANDS):
-                problem.message += f" Did you mean {' or '.join(near)}?"
+                instead = f"{problem.message} Did you mean {' or '.join(near)}?"
+                raise click.UsageError(instead, problem.ctx) from problem
             raise
 
 

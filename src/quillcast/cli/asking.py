@@ -1,7 +1,6 @@
 """Query the running peers of this machine."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -47,11 +46,23 @@ def choose(network: str, prefix: str) -> list[Entry]:
 
 def ask_peer(network: str, prefix: str, question: str, kind: type[T], **arguments: Any) -> T:
     """Query the oldest peer here whose id begins with `prefix`, and is not leaving; its answer is a `kind`."""
-    place, (*older, youngest) = Rendezvous(network), choose(network, prefix)
-    for entry in older:
-        with suppress(Leaving):
+    place, entries = Rendezvous(network), choose(network, prefix)
+    for entry in entries:
+        try:
             return ask(place.control_path(entry.contact), question, kind, **arguments)
-    return ask(place.control_path(youngest.contact), question, kind, **arguments)
+        except Leaving:
+            continue
+        except Unreachable as problem:
+            if problem.__cause__ is None:
+                raise  # it is not the peer that is silent
+            raise _silent(entry, entries) from problem
+    raise Leaving(f"the peers of the network {network!r} on this machine are leaving it")
+
+
+def _silent(silent: Entry, entries: list[Entry]) -> Unreachable:
+    others = ", ".join(entry.node_id[:8] for entry in entries if entry is not silent)
+    instead = f"; other peers here: {others}" if others else ""
+    return Unreachable(f"peer {silent.node_id[:8]} (process {silent.pid}) does not answer; is it stopped?{instead}")
 
 
 def ask_each(

@@ -463,7 +463,7 @@ class Node:
 
             return answer
 
-        asked = {"status": status, "topics": topics, "tree": self.tree, "invite": invite}
+        asked: dict[str, Answerer] = {"status": status, "topics": topics, "tree": self.tree, "invite": invite}
         return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
 
     # --- within ---------------------------------------------------------------------------------------------------
