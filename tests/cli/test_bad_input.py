@@ -9,9 +9,11 @@ import pytest
 from tests.cli.commands import Commands
 
 TYPING = [
-    (["frobnicate"], "No such command 'frobnicate'"),
+    (["frobnicate"], "No such command 'frobnicate'. (quillcast --help)"),
+    (["sbu", "t"], "No such command 'sbu'. Did you mean sub?"),
     (["pub"], "Missing argument 'TOPIC'"),
-    (["sub", "t", "--count", "none"], "'none' is not a valid integer"),
+    (["sub", "t", "--count", "none"], "'none' is not a valid integer."),
+    (["top", "--interval", "often"], "'often' is not a valid number."),
     (["pub", "t", "x", "--rate", "0"], "0.0 is not in the range"),
     (["pub", "t", "--file", "no/such/file"], "'no/such/file' does not exist"),
     (["pub", "t", "x", "--file", __file__], "choose one"),

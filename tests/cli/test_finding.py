@@ -235,6 +235,15 @@ class TestWaiting:
         assert code == 2
         assert "is not a time: write --wait-for-network=SECONDS, or put it last" in err
 
+    def test_on_a_terminal_it_says_what_it_waits_for(self, quillcast: Commands) -> None:
+        ours, theirs = os.openpty()
+        line = [sys.executable, "-m", "quillcast", "pub", "t", "x", "--wait-for-network"]
+        with subprocess.Popen(line, env=quillcast.environment, stderr=theirs) as waiting:
+            os.close(theirs)
+            assert os.read(ours, 4096).startswith(b"waiting for a peer of the network 'test' in ")
+            waiting.terminate()
+        os.close(ours)
+
     def test_ctrl_c_ends_the_waiting(self, quillcast: Commands) -> None:
         waiting = quillcast.start("node", "--wait-for-network")
         with pytest.raises(TimeoutError):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import quillcast
 from quillcast.core.envelope import NO_TERM, Term
-from quillcast.core.errors import RemoteError
+from quillcast.core.errors import Leaving, RemoteError
 from quillcast.core.messages import Contact
 from quillcast.core.status import (
     Counters,
@@ -183,3 +183,26 @@ def test_an_answer_of_another_version_is_one_clear_line(answer: object, tmp_path
     with pytest.raises(RemoteError, match="seems to run another version of quillcast: its answer to 'status'") as error:
         asyncio.run(scenario())
     assert "\n" not in str(error.value)
+
+
+def test_a_peer_that_is_leaving_says_so(tmp_path: Path) -> None:
+    async def leaving() -> object:
+        raise Leaving("the peer at 127.0.0.1:1 is leaving its network")
+
+    async def scenario() -> None:
+        async with ControlServer(tmp_path / "peer.sock", {"status": leaving}):
+            await asyncio.to_thread(ask, tmp_path / "peer.sock", "status", NodeStatus)
+
+    with pytest.raises(Leaving, match="is leaving its network"):
+        asyncio.run(scenario())
+
+
+def test_a_node_that_has_left_answers_queries_with_leaving() -> None:
+    async def scenario() -> None:
+        async with quillcast.Node(network="has-left") as node:
+            status = node._answerers()["status"]
+            assert (await status()).network == "has-left"
+        await status()
+
+    with pytest.raises(Leaving, match=r"the peer at 127\.0\.0\.1:\d+ is leaving its network"):
+        asyncio.run(scenario())

@@ -1,11 +1,14 @@
 """`python -m quillcast.sim`: what it prints, what it returns, and what it says about a wrong call."""
 
 import json
+import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from quillcast.sim.__main__ import main
+from quillcast.sim.sweep import Plan, outcomes
 
 SMALL = """
 peers = 4
@@ -99,6 +102,10 @@ def test_hard_histories_are_drawn_on_demand_and_replayed_as_such(capsys: pytest.
     ("arguments", "says"),
     [
         (["--seeds", "0"], "--seeds 0: use a number of at least 1"),
+        (["--jobs", "0"], "--jobs 0: use a number of at least 1"),
+        (["--seed", "-1"], "--seed -1: use a number of at least 0"),
+        (["--story", "topic:t0"], "--story and --messages tell of one run; name it with --seed S"),
+        (["--seed", "1", "--messages"], "--messages goes with --story SUBJECT"),
         (["--peers", "3", "--seeds", "1"], "--peers 3: drawn scenarios have at least 5"),
         (["--scenario", "nowhere.toml"], "nowhere.toml: No such file or directory"),
     ],
@@ -106,6 +113,15 @@ def test_hard_histories_are_drawn_on_demand_and_replayed_as_such(capsys: pytest.
 def test_a_wrong_call_gets_one_line(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err.splitlines() == [f"error: {says}"]
+
+
+def test_a_sweep_that_is_interrupted_begins_no_more_runs(small: Path) -> None:
+    began = time.monotonic()
+    sweep = outcomes(list(range(40_000)), Plan(small), jobs=2)
+    assert next(sweep).broken == ""
+    assert isinstance(sweep, Generator)
+    sweep.close()  # as Ctrl-C does
+    assert time.monotonic() - began < 60.0  # the other runs would take several minutes
 
 
 def test_a_story_that_does_not_exist_names_those_that_do(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from difflib import get_close_matches
 from importlib import import_module
 from traceback import walk_tb
 
@@ -79,6 +80,17 @@ class Commands(click.Group):
         command: click.Command = import_module(f"quillcast.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as problem:
+            if near := get_close_matches(args[0], COMMANDS):
+                instead = f"{problem.message} Did you mean {' or '.join(near)}?"
+                raise click.UsageError(instead, problem.ctx) from problem
+            raise
+
 
 @click.group(
     cls=Commands,
@@ -140,7 +152,7 @@ def run(arguments: list[str]) -> int:
 def told(error: OSError) -> str:
     """Describe an error of the system with its file. An error without a file came from writing the output."""
     printing = any(frame.f_code.co_name == "echo" for frame, _ in walk_tb(error.__traceback__))
-    where = error.filename or ("the output" if printing else None)
+    where = error.filename or ("the output cannot be written" if printing else None)
     return f"{where}: {error.strerror}" if where and error.strerror else str(error)
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from quillcast.core.errors import LocalError, RemoteError, Unreachable
+from quillcast.core.errors import Leaving, LocalError, RemoteError, Unreachable
 from quillcast.live.discovery import rendezvous
 from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
@@ -21,7 +21,7 @@ def peers_here(network: str) -> list[Entry]:
     entries = place.entries()
     if not entries:
         others = [name for name in networks_here() if name != network]
-        instead = f"; there are peers of: {', '.join(others)} (--network)" if others else ""
+        instead = f"; --network names another one, and there are peers of: {', '.join(others)}" if others else ""
         raise Unreachable(
             f"no peer of the network {network!r} runs on this machine; start one with: quillcast node{instead}; "
             f"looked in {place.looked_in}"
@@ -45,37 +45,56 @@ def choose(network: str, prefix: str) -> list[Entry]:
 
 
 def ask_peer(network: str, prefix: str, question: str, kind: type[T], **arguments: Any) -> T:
-    """Query the oldest peer here whose id begins with `prefix`; its answer is a `kind`."""
-    return ask(Rendezvous(network).control_path(choose(network, prefix)[0].contact), question, kind, **arguments)
+    """Query the oldest peer here whose id begins with `prefix`, and is not leaving; its answer is a `kind`."""
+    place, entries = Rendezvous(network), choose(network, prefix)
+    for entry in entries:
+        try:
+            return ask(place.control_path(entry.contact), question, kind, **arguments)
+        except Leaving:
+            continue
+        except Unreachable as problem:
+            if problem.__cause__ is None:
+                raise  # it is not the peer that is silent
+            raise _silent(entry, entries) from problem
+    raise Leaving(f"the peers of the network {network!r} on this machine are leaving it")
+
+
+def _silent(silent: Entry, entries: list[Entry]) -> Unreachable:
+    others = ", ".join(entry.node_id[:8] for entry in entries if entry is not silent)
+    instead = f"; other peers here: {others}" if others else ""
+    return Unreachable(f"peer {silent.node_id[:8]} (process {silent.pid}) does not answer; is it stopped?{instead}")
 
 
 def ask_each(
     network: str, entries: list[Entry], question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S
 ) -> list[tuple[Entry, T | None]]:
-    """What each of these peers answers within `timeout_s`; None for peers that do not answer.
+    """What each of these peers answers within `timeout_s`; None for those that do not. Without those that are leaving.
 
     A peer of another version of quillcast counts among those, with a line on standard error. If there is no other,
-    raises `RemoteError`.
+    raises `RemoteError`. If all are leaving, raises `Leaving`.
     """
     place = Rendezvous(network)
 
-    def answer(entry: Entry) -> T | RemoteError | None:
+    def answer(entry: Entry) -> T | Leaving | RemoteError | None:
         try:
             return ask(place.control_path(entry.contact), question, kind, timeout_s=timeout_s)
+        except (Leaving, RemoteError) as problem:
+            return problem
         except Unreachable:
             return None  # it has just ended, or hangs
-        except RemoteError as problem:
-            return problem
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(answer, entries))
+        told = list(zip(entries, pool.map(answer, entries), strict=True))
+    staying = [(entry, each) for entry, each in told if not isinstance(each, Leaving)]
+    if told and not staying:
+        raise next(each for _, each in told if isinstance(each, Leaving))
+    answers = [each for _, each in staying]
     refusals = [each for each in answers if isinstance(each, RemoteError)]
     if refusals and len(refusals) == sum(each is not None for each in answers):
         raise refusals[0]
     for refusal in refusals:
         _tell_once(str(refusal))
-    understood = [None if isinstance(each, RemoteError) else each for each in answers]
-    return list(zip(entries, understood, strict=True))
+    return [(entry, None if isinstance(each, RemoteError) else each) for entry, each in staying]
 
 
 @cache

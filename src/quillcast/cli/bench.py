@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from quillcast.cli.beat import Beat
-from quillcast.cli.options import JSON, TOPIC, Amount
+from quillcast.cli.options import JSON, TOPIC, Amount, Count
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.tables import sized
@@ -33,9 +33,7 @@ SAMPLES_MAX = 1 << 20  # beyond this, every other sample is dropped
 IDLE_S = 2.0  # a stream that pauses for this long has ended
 TICKS_MIN, TICKS_MAX = 1.0, 1000.0  # checks per second for due events, which are published together
 
-SIZE = click.option(
-    "--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes per event."
-)
+SIZE = click.option("--size", "size_bytes", type=Count(min=0), default=100, show_default=True, help="Bytes per event.")
 SECONDS = click.option("--seconds", type=Amount(min=0, min_open=True), default=5.0, show_default=True, help="Duration.")
 
 
@@ -67,9 +65,9 @@ def pub(topic: str, size_bytes: int, rate: float | None, seconds: float, as_json
     _tell(run(measure()), as_json=as_json)
 
 
-@command.command("sub")
+@command.command("sub", short_help="Receive from TOPIC, and measure.")
 @TOPIC
-@click.option("--count", type=click.IntRange(min=2), help="Stop after this many events.")
+@click.option("--count", type=Count(min=2), help="Stop after this many events.")
 @JSON
 @peering
 def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
@@ -94,7 +92,7 @@ def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
     run(measure())
 
 
-@command.command("latency")
+@command.command("latency", short_help="Measure the delay from publisher to subscriber.")
 @click.option("--rate", type=Amount(min=0, min_open=True), default=1000.0, show_default=True, help="Events per second.")
 @SIZE
 @SECONDS

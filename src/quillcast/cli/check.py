@@ -10,7 +10,7 @@ import msgspec
 from quillcast.cli import judging
 from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State, Verdict
-from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
+from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount, Count
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError
 from quillcast.core.status import LinkStatus, NodeStatus, TopicStatus, TreeStatus
 from quillcast.live.discovery.rendezvous import Rendezvous
@@ -18,7 +18,7 @@ from quillcast.live.discovery.rendezvous import Rendezvous
 DEFAULTS = Bounds()
 ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten
 
-COUNT, SHARE, TIME = click.IntRange(min=0), Amount(min=0), Amount(min=0)
+COUNT, SHARE, TIME = Count(min=0), Amount(min=0), Amount(min=0)
 PROMETHEUS = click.option("--prometheus", is_flag=True, help="Print metrics in Prometheus' text format.")
 
 
@@ -61,7 +61,7 @@ class Checks(click.Group):
             try:
                 return super().invoke(ctx)
             except OSError as problem:
-                raise NotTold(f"{problem.filename or 'the output'}: {problem.strerror}") from problem
+                raise NotTold(f"{problem.filename or 'the output cannot be written'}: {problem.strerror}") from problem
 
 
 @click.group(cls=Checks, invoke_without_command=True, short_help="Check the health of a peer, topic or link.")
@@ -76,7 +76,7 @@ def command(context: click.Context) -> None:
         context.exit(State.UNKNOWN.code)
 
 
-@command.command("peer")
+@command.command("peer", short_help="Check this machine's peers, or one of them.")
 @PEER
 @click.option(
     "--neighbours-min", default=DEFAULTS.neighbours_min, show_default=True, help="CRITICAL with fewer live neighbours."
@@ -112,7 +112,7 @@ def peer_(
     _tell("peer", look, {"network": network, "peer": peer}, prometheus=prometheus, as_json=as_json)
 
 
-@command.command("topic")
+@command.command("topic", short_help="Check TOPIC and each of its subscribers.")
 @TOPIC
 @PEER
 @click.option(
@@ -167,7 +167,7 @@ def topic_(
     _tell("topic", look, {"network": network, "topic": topic}, prometheus=prometheus, as_json=as_json)
 
 
-@command.command("link")
+@command.command("link", short_help="Check a peer's links, or one of them.")
 @click.argument("neighbour", metavar="[NEIGHBOUR]", default="")
 @PEER
 @bound("--waiting-max", COUNT, DEFAULTS.waiting_bytes_max, "BYTES", "WARNING if more bytes are queued.")

@@ -17,8 +17,16 @@ RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as in `live.discovery.runtimefolder`, w
 COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after pressing a key
 
 
+class Count(click.IntRange):
+    """A whole number of a range. Click calls it an "integer range" in help and errors."""
+
+    name = "integer"
+
+
 class Amount(click.FloatRange):
     """A finite number of a range. Click accepts `inf` in some ranges and `nan` in all."""
+
+    name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)

@@ -14,6 +14,7 @@ import msgspec
 from quillcast.cli.options import NETWORK
 from quillcast.core.errors import LocalError
 from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.node.node import Node
 from quillcast.live.transport import local_ipc
 from quillcast.protocol.config import Config
@@ -130,12 +131,22 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
         line = JoinLine.parse(join) if join is not None else None
+        if wait_for_network is not None and sys.stderr.isatty():
+            _tell_waiting(network, contacts)
         peering = Peering(
             network, listen, contacts, config, line, credential, advertise, config_file, wait_for_network, scope
         )  # fmt: skip
         return command(peering=peering, **options)
 
     return with_peering
+
+
+def _tell_waiting(network: str, contacts: tuple[str, ...]) -> None:
+    """Print that the command may wait: nobody is known to be there."""
+    place = Rendezvous(network)
+    if contacts or not place.entries():
+        where = f"at {', '.join(contacts)}" if contacts else f"in {place.looked_in}"
+        print(f"waiting for a peer of the network {network!r} {where}; Ctrl-C ends", file=sys.stderr)
 
 
 def looked(node: Node) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from quillcast.cli.options import AS, JSON, TOPIC, Amount
+from quillcast.cli.options import AS, JSON, TOPIC, Amount, Count
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
@@ -45,7 +45,7 @@ _WAIT_S_MIN = 0.5  # ... and so does the acknowledgement, if joining took most o
 @click.option("--whole", is_flag=True, help="Each file, or all of standard input, is one event.")
 @click.option(
     "--count",
-    type=click.IntRange(min=0),
+    type=Count(min=0),
     default=1,
     show_default=True,
     help="Publish MESSAGEs or files this many times; 0: until Ctrl-C.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from quillcast.cli.options import AS, JSON, TOPIC, Amount
+from quillcast.cli.options import AS, JSON, TOPIC, Amount, Count
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Print a topic's events as they arrive.")
 @TOPIC
-@click.option("--count", type=click.IntRange(min=1), help="Stop after this many events.")
+@click.option("--count", type=Count(min=1), help="Stop after this many events.")
 @click.option(
     "--start",
     type=click.Choice(["now", "earliest"]),

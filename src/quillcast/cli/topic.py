@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from quillcast.cli.asking import ask_all, ask_peer, peers_here
-from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC
+from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC, Count
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.summary import parts_by_name, summary
@@ -105,7 +105,7 @@ def create(
 @choice(
     "slow", "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.", default=None
 )
-@click.option("--event-bytes-max", type=click.IntRange(min=1), help="Largest payload.")
+@click.option("--event-bytes-max", type=Count(min=1), help="Largest payload.")
 @click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
 @AS
 @JSON
@@ -158,7 +158,7 @@ def _tell(topic: Topic, *, as_json: bool) -> None:
         click.echo(f"{topic.name}: {', '.join(f'{name} = {value}' for name, value in shown.items() if value)}")
 
 
-@command.command()
+@command.command(short_help="Show a topic's settings, owner and access list.")
 @TOPIC
 @JSON
 @NETWORK
@@ -184,7 +184,7 @@ def _lines(known: TopicSummary) -> Iterator[str]:
             yield f"{label}: {'-' if shown is None else shown}"
 
 
-@command.command("list")
+@command.command("list", short_help="List the topics of this machine's peers.")
 @JSON
 @NETWORK
 def list_(network: str, as_json: bool) -> None:

@@ -58,6 +58,10 @@ class Unreachable(QuillcastError):
     exit_code = 4
 
 
+class Leaving(Unreachable):
+    """The peer is leaving its network, and answers no queries any more."""
+
+
 class NotAdmitted(QuillcastError):
     """The topic's root did not admit the event in time; the text says what holds it up."""
 

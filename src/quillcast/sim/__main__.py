@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit code: 0 if every seed held, 1 if something broke, 2 for a wrong call."""
     options = _parser().parse_args(arguments)
     try:
+        _check(options)
         if options.seed is not None:
             return _replay(options)
         return _sweep(options)
@@ -53,6 +54,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
     add("--messages", action="store_true", help="with --story: every message and bundle, too")
     return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise `LocalError` for options that cannot be used, or not together."""
+    for name, number, least in (("jobs", options.jobs, 1), ("first", options.first, 0), ("seed", options.seed, 0)):
+        if number is not None and number < least:
+            raise LocalError(f"--{name} {number}: use a number of at least {least}")
+    if options.seed is None and (options.story or options.messages):
+        raise LocalError("--story and --messages tell of one run; name it with --seed S")
+    if options.messages and not options.story:
+        raise LocalError("--messages goes with --story SUBJECT")
 
 
 def _sweep(options: argparse.Namespace) -> int:

@@ -92,5 +92,8 @@ def outcomes(seeds: list[int], plan: Plan, jobs: int) -> Iterator[Outcome]:
             yield from run_batch(batch, plan)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run_batch, batch, plan) for batch in batches]):
-            yield from future.result()
+        try:
+            for future in as_completed([pool.submit(run_batch, batch, plan) for batch in batches]):
+                yield from future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C no other batch begins

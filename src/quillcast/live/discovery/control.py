@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from quillcast.core.errors import LocalError, QuillcastError, RemoteError, Unreachable
+from quillcast.core.errors import Leaving, LocalError, QuillcastError, RemoteError, Unreachable
 from quillcast.live.transport import local_ipc
 
 QUESTION_BYTES_MAX = 64 << 10
@@ -26,10 +26,11 @@ Answerer = Callable[..., Awaitable[Any]]
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line that answers a question: JSON of the type that the question has, or what is wrong with the question."""
+    """A line that answers a question: JSON of the type that the question has, or why there is no answer."""
 
     answer: msgspec.Raw = msgspec.Raw(b"null")
     error: str | None = None
+    leaving: bool = False
 
 
 class ControlServer:
@@ -72,6 +73,8 @@ class ControlServer:
             if answerer is None:
                 raise LocalError(f"{ask!r} is not a question; ask one of: {', '.join(self._answerers)}")
             return Answer(msgspec.Raw(msgspec.json.encode(await answerer(**question))))
+        except Leaving as problem:
+            return Answer(error=str(problem), leaving=True)
         except (QuillcastError, TypeError, msgspec.MsgspecError) as problem:
             return Answer(error=str(problem))
 
@@ -79,8 +82,8 @@ class ControlServer:
 def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> T:
     """Ask the peer with the control socket at `path`, and wait for its answer, a `kind`. This blocks.
 
-    Raises `LocalError` with what the peer says is wrong with the question, `Unreachable` if it does not answer,
-    `RemoteError` if its answer is none of this version.
+    Raises `LocalError` with what the peer says is wrong with the question, `Unreachable` if it does not answer
+    (`Leaving` if it says so), `RemoteError` if its answer is none of this version.
     """
     try:
         with socket.socket(socket.AF_UNIX) as link:
@@ -94,7 +97,7 @@ def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_T
     except (OSError, msgspec.MsgspecError) as problem:
         raise Unreachable(f"the peer at {path} does not answer ({problem}); does it still run?") from problem
     if answer.error is not None:
-        raise LocalError(answer.error)
+        raise (Leaving if answer.leaving else LocalError)(answer.error)
     try:
         return msgspec.json.decode(answer.answer, type=kind)
     except msgspec.MsgspecError as problem:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from quillcast.core.errors import LocalError, NotJoined
+from quillcast.core.errors import Leaving, LocalError, NotJoined
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.core.status import NodeStatus, TopicStatus, Traffic, TreeStatus
@@ -471,7 +471,19 @@ class Node:
                 await self._ready(STEP_S)
                 await self._migration.take(step, credential, pid)
 
-        return {"status": status, "topics": topics, "tree": self.tree, "invite": invite, QUESTION: take_credential}
+        def open_only(answerer: Answerer) -> Answerer:
+            async def answer(**arguments: Any) -> Any:
+                try:
+                    return await answerer(**arguments)
+                except LocalError as problem:
+                    if self._stopped:
+                        raise Leaving(f"the peer at {self.address} is leaving its network") from problem
+                    raise
+
+            return answer
+
+        asked: dict[str, Answerer] = {"status": status, "topics": topics, "tree": self.tree, "invite": invite}
+        return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
 
     # --- within ---------------------------------------------------------------------------------------------------
 
