@@ -26,8 +26,8 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 def confined(
     name: str, *, limit_s: float = 20.0, memory_mib: int = 512, seed: int = 0, **parameters: Any
 ) -> ConfinedPolicy:
-    make = Make(f"{MODULE}:{name}", parameters)
-    return ConfinedPolicy(name, make, answer_limit_s=limit_s, memory_bytes_max=memory_mib << 20, hash_seed=seed)
+    make = Make(name, f"{MODULE}:{name}", parameters)
+    return ConfinedPolicy(make, answer_limit_s=limit_s, memory_bytes_max=memory_mib << 20, hash_seed=seed)
 
 
 def unmeasured(_: int, __: int) -> float | None:
@@ -56,7 +56,7 @@ def test_parameters_reach_structs_and_plain_classes() -> None:
 
 def test_a_file_with_a_pinned_content_needs_no_place_on_disk() -> None:
     content = (HERE / f"{MODULE}.py").read_bytes()
-    with ConfinedPolicy("mine", Make("mine.py:Good", {"chain": True}, content)) as policy:
+    with ConfinedPolicy(Make("mine", "mine.py:Good", {"chain": True}, content)) as policy:
         assert policy.channels(GROUP, (), unmeasured) == Chain().channels(GROUP, (), unmeasured)
 
 
@@ -125,10 +125,14 @@ def test_a_policy_that_loops_is_killed() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "text"),
     [
-        ("Good", {"chian": True}, r"has no parameter chian \(did you mean chain\?\); it has: chain"),
-        ("Good", {"chain": 1}, "chain: expected bool, got int"),
+        ("Good", {"chian": True}, r"policy Good has no parameter chian \(did you mean chain\?\); it has: chain"),
+        ("Good", {"chain": 1}, "^policy Good: chain: expected bool, got int"),
         ("Plain", {"depth": 1}, "TypeError: .*unexpected keyword argument 'depth'"),
-        ("CannotBeMade", {}, r"RuntimeError: not today \(policies_in_need.py, line \d+\)"),
+        (
+            "CannotBeMade",
+            {},
+            r"^policy CannotBeMade cannot be made: RuntimeError: not today \(policies_in_need.py, line \d+\)",
+        ),
         ("Missing", {}, "has no attribute 'Missing'"),
     ],
 )

@@ -109,7 +109,7 @@ def test_an_unknown_policy_is_told_with_what_there_is(policy: str, text: str) ->
 
 def test_a_module_that_is_not_there_is_told() -> None:
     with pytest.raises(
-        LocalError, match="policy nowhere:It was stopped: ModuleNotFoundError: No module named 'nowhere'"
+        LocalError, match="policy nowhere:It cannot be made: ModuleNotFoundError: No module named 'nowhere'"
     ):
         opened("nowhere:It", {})
 

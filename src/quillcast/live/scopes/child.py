@@ -33,7 +33,7 @@ from quillcast.live.scopes.orders import (
     encoded,
     receive,
 )
-from quillcast.protocol.scopes.policies import made
+from quillcast.protocol.scopes.policies import first_line, made
 from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy
 
 
@@ -66,10 +66,10 @@ class Child:
 
     def _answer(self, order: Order) -> Answer:
         match order:
-            case Make(reference, parameters, content):
+            case Make(name, reference, parameters, content):
                 self.package = Path(reference.partition(":")[0].partition(".")[0]).stem
-                self.policy = made(reference, found(reference, content), parameters)
-                return Made(self.policy.delivery)
+                self.policy = made(name, found(reference, content), parameters)
+                return Made(self.policy.delivery, first_line(self.policy))
             case AskFanOut(group):
                 return FanOutIs(self.policy.fan_out_max(group))
             case AskChannels(group, standing):

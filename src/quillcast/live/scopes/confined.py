@@ -50,10 +50,11 @@ class ConfinedPolicy:
     """A `ScopePolicy` in a process of its own. Close it, or use it in a `with` statement."""
 
     delivery: Delivery
+    about: str
+    """The first line of what its class says of itself."""
 
     def __init__(
         self,
-        name: str,
         make: Make,
         *,
         answer_limit_s: float = ANSWER_LIMIT_S,
@@ -64,8 +65,8 @@ class ConfinedPolicy:
 
         `hash_seed` is that of the process: equal ones make equal mistakes with the order of sets.
         """
-        self.name, self._limit_s = name, answer_limit_s
-        self._stopped = ""
+        self.name, self._limit_s = make.name, answer_limit_s
+        self._stopped, self._what = "", "cannot be made"
         self._line, theirs = socket.socketpair()
         arguments = [str(theirs.fileno()), str(START_LIMIT_S + answer_limit_s), str(memory_bytes_max)]
         self._process = subprocess.Popen(
@@ -77,7 +78,9 @@ class ConfinedPolicy:
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
         )
         theirs.close()
-        self.delivery = self._ask(make, Made, START_LIMIT_S).delivery
+        made = self._ask(make, Made, START_LIMIT_S)
+        self.delivery, self.about = made.delivery, made.about
+        self._what = "was stopped"
 
     def fan_out_max(self, group: Group) -> int:
         """Ask the policy. Raises `PolicyStopped`."""
@@ -131,7 +134,8 @@ class ConfinedPolicy:
 
     def _stop(self, why: str) -> PolicyStopped:
         self.close()
-        self._stopped = f"policy {self.name} was stopped: {why}"
+        named = why.startswith(f"policy {self.name}")
+        self._stopped = why if named else f"policy {self.name} {self._what}: {why}"
         return PolicyStopped(self._stopped)
 
     def close(self) -> None:

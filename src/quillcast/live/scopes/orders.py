@@ -20,6 +20,7 @@ _SIZE = struct.Struct("<I")
 class Make(msgspec.Struct, frozen=True, tag=True):
     """Make a policy: of the class that `module:Class` names, or of a class in a file with this content."""
 
+    name: str
     reference: str
     parameters: dict[str, Any]
     content: bytes = b""
@@ -51,6 +52,8 @@ class Made(msgspec.Struct, frozen=True, tag=True):
     """The policy exists."""
 
     delivery: Delivery
+    about: str
+    """The first line of what its class says of itself."""
 
 
 class FanOutIs(msgspec.Struct, frozen=True, tag=True):

@@ -62,7 +62,7 @@ def opened(
     if match is None:
         raise PolicyUnavailable(_unknown(policy))
     content = _pinned(policy, Path(folder or "") / match[1], sha256) if match[1].endswith(".py") else b""
-    return ConfinedPolicy(policy, Make(reference, dict(parameters), content), hash_seed=hash_seed)
+    return ConfinedPolicy(Make(policy, reference, dict(parameters), content), hash_seed=hash_seed)
 
 
 def _unknown(policy: str) -> str:

@@ -46,9 +46,15 @@ def made(name: str, factory: Callable[..., Any], parameters: Mapping[str, Any]) 
         raise LocalError(f"policy {name}: {reworded(error)}") from None
 
 
+def first_line(policy: ScopePolicy) -> str:
+    """The first line of what the class of a policy says of itself."""
+    return (type(policy).__doc__ or "").strip().partition("\n")[0][:200].replace("`", "")
+
+
 def reworded(error: msgspec.ValidationError) -> str:
     """An error of msgspec with the place first; its own ends in "- at `$.topics[0].pattern`"."""
     what, _, where = str(error).partition(" - at `")
-    what = what.replace("`", "").replace("Expected", "expected").replace("Object missing", "missing")
+    what = what.replace("`", "").replace(" | null", "")
+    what = what.replace("Expected", "expected").replace("Object missing", "missing")
     place = where.rstrip("`").removeprefix("$").removeprefix(".")
     return f"{place}: {what}" if place else what

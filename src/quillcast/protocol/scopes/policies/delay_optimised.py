@@ -12,7 +12,7 @@ _UNMEASURED_S = 0.15  # one way; a guess: as far as the other side of the Earth
 
 
 class DelayOptimised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tree of short measured delays, in which each member passes a bundle on to at most `fan_out` others.
+    """Members form a tree of short measured delays, in which each serves at most `fan_out` others.
 
     All origins share one tree around the member that is nearest to them, unless `per_origin` asks for a tree of its own
     for each. A tree stands until one built anew would have a mean delay that is smaller by the share `gain`.

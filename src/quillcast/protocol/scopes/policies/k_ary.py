@@ -9,7 +9,7 @@ from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, Wanted
 
 
 class KAry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tree in which each member passes a bundle on to at most `fan_out` others.
+    """Members form a tree, in which each passes a bundle on to at most `fan_out` others.
 
     All origins share its links. So where several members send, the one at which a bundle begins may also have the link
     to its parent to serve.
