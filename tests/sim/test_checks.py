@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from quillcast.core.bundle import Block
@@ -15,6 +16,7 @@ from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told, peer_of
 from quillcast.sim.leases import MEET_S
 from quillcast.sim.ledger import Ledger
+from quillcast.sim.observed import AskedChange
 from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.simulation import Simulation
@@ -512,6 +514,25 @@ def test_a_child_that_its_parent_does_not_know_is_found(sound: Simulation) -> No
             checks.check_tree(sound, "news")
     finally:
         root.children[node] = child
+
+
+def test_a_peer_that_goes_by_other_settings_than_the_rest_of_its_tree_is_found(
+    sound: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = next(iter(sound.trees("news").values()))
+    monkeypatch.setattr(tree, "descriptor", msgspec.structs.replace(tree.descriptor, version=7))
+    with pytest.raises(Broken, match="settings of topic news: peers go by different ones"):
+        checks.check_settings(sound, "news")
+
+
+def test_a_program_whose_change_of_settings_was_never_answered_is_found(
+    sound: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = sound.world.machines[1].host
+    assert host is not None
+    monkeypatch.setattr(sound, "asked_changes", [AskedChange(host, "news", 9.0)])
+    with pytest.raises(Broken, match=r"a program asked at 9.000 s to change them, and got \[\]"):
+        checks.check_settings(sound, "news")
 
 
 def test_two_roots_are_found(sound: Simulation) -> None:

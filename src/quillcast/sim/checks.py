@@ -26,6 +26,7 @@ def check_all(run: Observed) -> None:
     check_leaf_sets(run)
     for plan in run.scenario.topics:
         check_tree(run, plan.name)
+        check_settings(run, plan.name)
         Delivery(run, plan).check()
     check_credit(run)
     check_tables(run)
@@ -82,6 +83,17 @@ def check_tree(run: Observed, topic: str) -> None:
                 f"{what}: the path from peer {number} is a cycle: {way[:9]}",
             )
         _holds(way[-1] in roots, f"{what}: the path from reader {number} ends at {way[-1]}, which is not a root")
+
+
+def check_settings(run: Observed, topic: str) -> None:
+    """All peers of a topic's tree go by the same settings, and whoever asked to change them has one answer."""
+    what = f"settings of topic {topic}"
+    used = {number: tree.descriptor for number, tree in run.trees(topic).items()}
+    _holds(len({each.digest for each in used.values()}) <= 1, f"{what}: peers go by different ones: {used}")
+    for asked in run.asked_changes:
+        if asked.topic == topic and asked.host.alive:
+            answered = len(asked.answers) == 1
+            _holds(answered, f"{what}: a program asked at {asked.at:.3f} s to change them, and got {asked.answers}")
 
 
 def check_credit(run: Observed) -> None:

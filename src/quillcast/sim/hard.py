@@ -21,6 +21,7 @@ from quillcast.sim import faults
 from quillcast.sim.leases import bound_s
 from quillcast.sim.scenario import (
     AnyTopology,
+    Changing,
     Constant,
     Disturbance,
     Reading,
@@ -37,6 +38,7 @@ LEASE_S = 8.0
 FAULTS_FROM_S, FAULTS_UNTIL_S = 6.0, 12.0
 TOPIC = "t0"
 ANOTHER_TOPIC = 0.15  # of the histories have a second topic, in addition to their shapes
+CHANGED_SETTINGS = 0.05  # of the histories in which everybody may publish change how the first topic treats the slow
 NEAR_DIGITS = 8  # hexadecimal digits that a peer arriving next to a topic's id shares with that id
 
 Happening = list[faults.AnyFault]
@@ -58,6 +60,7 @@ class Draft:
         readers = random.sample(range(self.peers), random.randint(2, min(4, self.peers)))
         self.readers = [Reading(peer=peer, from_s=random.uniform(2.0, 4.0)) for peer in readers]
         self.more_topics: list[TopicPlan] = []
+        self.changes: list[Changing] = []
         self.idle_until_s = 0.0
         self.intruders: dict[int, float] = {}  # peers that may not publish, and when they try
 
@@ -89,6 +92,7 @@ def hard(seed: int) -> Scenario:
         shapes.append(_another_topic)
     for shape in shapes:
         shape(draft)
+    _change_settings(derived(seed, "changed settings"), draft)
     topologies: list[AnyTopology] = [Constant(), Uniform(), Uniform(high_s=0.03)]
     config = _config(random, draft)
     over_s = max([draft.until_s, *(faults.over_s(fault) for fault in draft.happening)])
@@ -166,8 +170,19 @@ def _topic(random: Random, draft: Draft) -> TopicPlan:
         for peer in [*draft.writers, *draft.intruders]
     ]
     return TopicPlan(
-        name=TOPIC, slow=draft.slow, writers=writings, readers=draft.readers, publishers=sorted(set(draft.publishers))
-    )
+        name=TOPIC, slow=draft.slow, writers=writings, readers=draft.readers, publishers=sorted(set(draft.publishers)),
+        changes=draft.changes,
+    )  # fmt: skip
+
+
+def _change_settings(random: Random, draft: Draft) -> None:
+    """Programs change the topic's settings, two of them maybe at the same time. With a list only its owner could."""
+    if draft.publishers or random.random() >= CHANGED_SETTINGS:
+        return
+    for _ in range(random.randint(1, 3)):
+        peer, at_s = random.randrange(draft.peers), random.uniform(4.0, draft.until_s)
+        times = random.choice([1, 2])
+        draft.changes += [Changing(peer=peer, at_s=at_s, slow=random.choice(["cut", "wait"])) for _ in range(times)]
 
 
 # --- shapes

@@ -219,7 +219,9 @@ class Judges:
 
 
 def cuts(run: Observed, plan: TopicPlan) -> bool:
-    """Whether slow subscribers are cut: by the plan, or by default settings that some peer of the tree still uses."""
+    """Whether slow subscribers may be cut: by the plan or a change, or by default settings that a peer still uses."""
+    if plan.changes:
+        return True
     topic = run.topics[plan.name]
     trees = (peer.scribe.trees.get(topic) for _, peer in run.running())
     current = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import topic_id
 from quillcast.core.trace import Record
 from quillcast.protocol.peer import Peer
@@ -10,11 +11,19 @@ from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim import faults
 from quillcast.sim.applications import Reader, Writer, peer_of
 from quillcast.sim.crowding import Crowding
-from quillcast.sim.host import Machine
+from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.ledger import Ledger
 from quillcast.sim.reach import Reach
 from quillcast.sim.scenario import Scenario
 from quillcast.sim.world import World
+
+
+class AskedChange:
+    """A program on a host asked for other settings of a topic."""
+
+    def __init__(self, host: SimHost, topic: str, at: float) -> None:
+        self.host, self.topic, self.at = host, topic, at
+        self.answers: list[Descriptor | QuillcastError] = []
 
 
 class Observed:
@@ -26,6 +35,7 @@ class Observed:
         self.writers: list[Writer] = []
         self.happened: list[tuple[float, str]] = []
         self.created: dict[str, Descriptor] = {}  # topics created by programs, with their settings
+        self.asked_changes: list[AskedChange] = []
         self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
         self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
         self.ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}

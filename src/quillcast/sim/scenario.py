@@ -94,6 +94,14 @@ class Reading(Part, frozen=True):
     until_s: float | None = None
 
 
+class Changing(Part, frozen=True):
+    """A program on machine `peer` changes how a topic treats slow subscribers."""
+
+    peer: int
+    at_s: float
+    slow: str
+
+
 class TopicPlan(Part, frozen=True):
     """A topic and its programs. If its settings are not the defaults, machine 0 creates it before anything else."""
 
@@ -106,10 +114,11 @@ class TopicPlan(Part, frozen=True):
     readers: list[Reading] = []
     publishers: list[int] = []
     """The only machines whose programs may publish, by the topic's access list; empty: all may."""
+    changes: list[Changing] = []
 
     def machines(self) -> list[int]:
         """The machines that it names."""
-        programs: list[Writing | Reading] = [*self.writers, *self.readers]
+        programs: list[Writing | Reading | Changing] = [*self.writers, *self.readers, *self.changes]
         return [*(program.peer for program in programs), *self.publishers]
 
 

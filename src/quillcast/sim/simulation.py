@@ -25,9 +25,9 @@ from quillcast.sim.journal import Journal
 from quillcast.sim.judges import Judges
 from quillcast.sim.leases import MEET_S
 from quillcast.sim.network import Cut, Network, Quality, one_way, partition
-from quillcast.sim.observed import Observed
+from quillcast.sim.observed import AskedChange, Observed
 from quillcast.sim.owner import Credentials
-from quillcast.sim.scenario import Reading, Scenario, ScopePlan, TopicPlan, Writing
+from quillcast.sim.scenario import Changing, Reading, Scenario, ScopePlan, TopicPlan, Writing
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
@@ -302,6 +302,14 @@ class Simulation(Observed):
             if reading.peer == host.machine.number and (reading.until_s is None or soon < reading.until_s):
                 at = max(reading.from_s, soon)
                 self.world.at(at, host.act, lambda r=reading, n=number: self._subscribe(host, plan.name, r, n))
+        for change in plan.changes:
+            if change.peer == host.machine.number and change.at_s > soon:
+                self.world.at(change.at_s, host.act, lambda c=change: self._change(host, plan.name, c))
+
+    def _change(self, host: SimHost, topic: str, change: Changing) -> None:
+        asked = AskedChange(host, topic, self.world.now)
+        self.asked_changes.append(asked)
+        peer_of(host).change(topic, {"slow": change.slow}, asked.answers.append)
 
     def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
         publishers = next(plan.publishers for plan in self.scenario.topics if plan.name == topic)

@@ -561,6 +561,23 @@ def test_a_peer_stays_that_holds_events_of_a_later_term_than_its_parent_knows(
     assert tree.topic not in world.trees
 
 
+@pytest.mark.parametrize(("stable", "held", "stays"), [(0, (), True), (1, (), False), (0, ((0, 1),), False)])
+def test_a_peer_stays_that_holds_unstable_events_of_an_ended_term_that_its_parent_lacks(
+    world: Parts, stable: int, held: tuple[tuple[int, int], ...], stays: bool
+) -> None:
+    """The parent became root without them, and may be owed them."""
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    world.terms.enter(tree, SECOND, 0)
+    tree.flow.settle(FIRST, stable)
+    tree.parent_held = ((FIRST, 1, held, 0),)
+    world.subscribing.unsubscribe(subscription)
+    world.membership.leave_if_idle(tree)
+    assert (tree.keeping_until is not None, tree.topic in world.trees) == (stays, stays)
+
+
 @pytest.mark.parametrize("unstable", [True, False])
 def test_an_idle_peer_that_loses_its_parent_stays_if_it_holds_events_that_are_not_stable(
     world: Parts, monkeypatch: pytest.MonkeyPatch, unstable: bool

@@ -11,6 +11,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
+from quillcast.core.ranges import RangeSet, difference
 from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.neighbours.neighbours import Neighbours
@@ -312,8 +313,17 @@ class TreeMembership:
         )
 
     def _is_ahead(self, tree: Tree) -> bool:
-        """Does this peer hold events of a later term than its parent knows, if it has one? It may be the last."""
-        if not tree.flow.keeps or not len(tree.flow.log):
+        """Does this peer hold events that its parent, if it has one, lacks? It may be the last.
+
+        Those are events of a later term than the parent knows, or of an ended one that were not stable.
+        """
+        if not tree.flow.keeps:
+            return False
+        held = {term: ranges for term, _, ranges, _ in tree.parent_held} if tree.parent is not None else {}
+        for term, past in tree.flow.past.items():
+            if difference(past.kept(), RangeSet([(0, past.stable), *held.get(term, ())])):
+                return True
+        if not len(tree.flow.log):
             return False
         if tree.parent is None:
             return True
