@@ -1,9 +1,10 @@
 """How long an evaluation takes from a cold start, and how its cost grows with the deployment.
 
 Each row is one `quillcast evaluate` in a process of its own: interpreter, Spark and its Java machine start with it, and
-the report is written. Kernels that an earlier run compiled are found in numba's cache. Prints one row per run; with
---json one JSON object on the last line. With --curve the same 1,500 groups are evaluated among 100,000 to 10,000,000
-peers, and --picture draws what that took.
+the report is written. Kernels that an earlier run compiled are found in numba's cache. Memory is the peak over all
+processes together: the driver, Java and its workers, pages that several map counted once. Prints one row per run, with
+its configuration and its bounds; with --json one JSON object on the last line. With --curve the same 1,500 groups are
+evaluated among 100,000 to 10,000,000 peers, and --picture draws what that took.
 
 With --cores the trees stage of one experiment (default: internet-1m) runs on `local[1]` and on `local[2]` by turns,
 each time in a new process that takes over all that went before. Printed are the median of the pairs' ratios, and beside
@@ -30,8 +31,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from quillcast.evaluation.memory import Watch
+from quillcast.evaluation.run import LONG_PEERS
+from quillcast.pipeline.session import HEAP_LONG, HEAP_SHORT
+
 SIZES = {"scribe-2002": (100_000, 1500), "internet-1m": (1_000_000, 15_000), "internet-10m": (10_000_000, 15_000)}
 QUICK = {"scribe-2002": (20_000, 300)}
+BOUNDS = {"scribe-2002": (45, None), "internet-1m": (90, 6e9), "internet-10m": (600, 16e9)}
+"""The most seconds and bytes that each may take, if there is a bound."""
+
 CURVE, CURVE_GROUPS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), 1500
 AIMS: dict[tuple[str, str], dict[str, float]] = {
     ("scoped+improve", "root"): {"rad_worst": 1.5},
@@ -50,12 +58,15 @@ def measure(experiment: str, peers: int, groups: int, master: str, policies: str
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["--nodes", str(peers), "--groups", str(groups), "--policies", policies, "--master", master]
         command = [sys.executable, "-m", "quillcast", "evaluate", experiment, *arguments, "--output", f"{folder}/run"]
-        busy_s, began = machine_busy_s(), time.perf_counter()
-        run = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+        busy_s, began, load = machine_busy_s(), time.perf_counter(), os.getloadavg()[0]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen([*command, "--json"], **pipes) as run, Watch(run.pid) as memory:  # type: ignore[call-overload]
+            told, complaint = run.communicate()
         wall_s, busy_s = time.perf_counter() - began, machine_busy_s() - busy_s
     if run.returncode:
-        sys.exit(run.stderr.splitlines()[-1])
-    result = json.loads(run.stdout.splitlines()[-1])
+        sys.exit(complaint.splitlines()[-1])
+    result = json.loads(told.splitlines()[-1])
+    bounds = BOUNDS[experiment] if (peers, groups) == SIZES[experiment] else (None, None)
     stages = {f"{name}_s": seconds for name, seconds in result["seconds"].items() if name != "total"}
     return {
         "system": "quillcast",
@@ -64,9 +75,14 @@ def measure(experiment: str, peers: int, groups: int, master: str, policies: str
         "groups": groups,
         "policies": policies,
         "master": master,
+        "java_heap": HEAP_SHORT if peers < LONG_PEERS else HEAP_LONG,
+        "load_before": round(load, 2),
         "seconds": round(wall_s, 2),
+        "seconds_max": bounds[0],
         "machine_cpu_s": round(busy_s, 2),
-        "peak_rss_bytes": result["peak_rss_bytes"],
+        "peak_rss_bytes": memory.peak_bytes,
+        "bytes_max": bounds[1],
+        "peak_rss_bytes_by_program": dict(memory.peak),
         **stages,
     }
 
@@ -237,11 +253,15 @@ def told_cores(row: Row) -> str:
 
 def told(row: Row) -> str:
     """A row for people."""
+    programs = ", ".join(f"{name} {bytes_ / 1e9:.2f}" for name, bytes_ in row["peak_rss_bytes_by_program"].items())
+    within_s = f" (at most {row['seconds_max']} s)" if row["seconds_max"] else ""
+    within_bytes = f"; at most {row['bytes_max'] / 1e9:.0f} GB" if row["bytes_max"] else ""
     return (
-        f"{row['experiment']} on {row['master']}: {row['peers']:,} peers, {row['groups']:,} groups in "
-        f"{row['seconds']:.1f} s ({row['machine_cpu_s']:.1f} s of CPU time on the whole machine) and "
-        f"{row['peak_rss_bytes'] / 1e9:.2f} GB; trees {row['trees_s']:.1f} s, delays {row['delays_s']:.1f} s, "
-        f"stress {row['stress_s']:.1f} s"
+        f"{row['experiment']} on {row['master']}, Java's heap {row['java_heap']}: {row['peers']:,} peers, "
+        f"{row['groups']:,} groups in {row['seconds']:.1f} s{within_s} and {row['peak_rss_bytes'] / 1e9:.2f} GB "
+        f"({programs}{within_bytes}); trees {row['trees_s']:.1f} s, delays {row['delays_s']:.1f} s, stress "
+        f"{row['stress_s']:.1f} s; load {row['load_before']:.2f} before, {row['machine_cpu_s']:.1f} s of CPU time on "
+        "the whole machine"
     )
 
 

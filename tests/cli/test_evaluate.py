@@ -1,6 +1,9 @@
 """`quillcast evaluate`: what is refused, before any Spark starts."""
 
 import json
+import socket
+import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,8 +60,24 @@ def test_invalid_requests_are_rejected_in_one_line(quillcast: Commands, argument
 
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark Connect's client is installed")
 def test_a_remote_spark_without_its_client_says_what_to_install(quillcast: Commands) -> None:
-    told = "Spark Connect (sc://localhost) needs grpcio; pip install 'pyspark[connect]==4.3.*'"
-    assert_refused(quillcast, "scribe-2002", "--remote", "sc://localhost", told=told)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+        threading.Thread(target=lambda: server.accept()[0].sendall(settings), daemon=True).start()
+        remote = f"sc://127.0.0.1:{server.getsockname()[1]}"
+        told = "Spark Connect needs grpcio; pip install 'pyspark[connect]==4.3.*'"
+        assert_refused(quillcast, "scribe-2002", "--remote", remote, told=told)
+
+
+def test_a_remote_spark_that_cannot_be_reached_is_told_in_a_line(quillcast: Commands, tmp_path: Path) -> None:
+    """A server that accepts connections and says nothing, too."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        for port, why in ((9, "Connection refused"), (mute.getsockname()[1], "timed out")):
+            began_s = time.monotonic()
+            run = ["scribe-2002", "--remote", f"sc://127.0.0.1:{port}", "--output", str(tmp_path / "run")]
+            told = f"no Spark Connect server answers at sc://127.0.0.1:{port}: {why}; start it, or check --remote"
+            assert_refused(quillcast, *run, told=told)
+            assert time.monotonic() - began_s < 20
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_java_the_error_says_how_to_get_it(quillcast: Commands, tmp_path: Path) -> None:

@@ -461,12 +461,14 @@ class Forest:
         self.children: list[dict[int, list[int]]] = [{} for _ in keys]
         self.handled: list[Counter[int]] = [Counter() for _ in keys]
         self.spare: list[int] = []
+        self.joined: list[int] = []
         self.draws = 0
         routes = [{int(member): self.route(int(member), key) for member in group.members} for key in keys]
         self.parents = [{next(iter(stripe.values()))[-1]: None} for stripe in routes]
         self.nodes = sorted({node for stripe in routes for route in stripe.values() for node in route})
         for member in in_random_order(group, int(group.members[0])):
             self.spare.append(member)
+            self.joined.append(member)
             for stripe, way in enumerate(routes):
                 route = way[member]
                 end = next(at for at, node in enumerate(route) if node in self.parents[stripe])
@@ -543,8 +545,10 @@ class Forest:
         return node is None
 
     def finds_room(self, stripe: int, orphan: int) -> bool:
-        fits: list[int] = []
-        left = len(self.spare)
+        home = self.tables.domain[orphan]
+        near = [node for node in self.joined if self.tables.domain[node] == home]
+        fits = [node for node in near if self.total(node) < self.children_max and self.receives(stripe, node)]
+        left = 0 if fits else len(self.spare)
         at = self.draw(left) if left else 0
         while left > 0 and len(fits) < 8:
             left -= 1

@@ -1,15 +1,28 @@
 """Figures out of tables, and verdicts out of figures; no Spark here."""
 
+import io
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from quillcast.core.errors import LocalError
 from quillcast.evaluation import recommend
+from quillcast.evaluation.command import WIDTH
 from quillcast.evaluation.experiment import Published
-from quillcast.evaluation.recommend import Wish, at_size, candidates, experiment_of, judge, recommend_command, words
+from quillcast.evaluation.recommend import (
+    Wish,
+    at_size,
+    candidates,
+    experiment_of,
+    judge,
+    memberships_over,
+    recommend_command,
+    words,
+)
 from quillcast.evaluation.report.figures import RATIOS, beside_published, label, number, of_churn, percentile, summary
 from quillcast.evaluation.seeds import combined, interval, parse_seeds
 
@@ -126,13 +139,14 @@ def test_numbers_for_people() -> None:
     assert [number(value) for value in (None, 2.0, 1.678, 2_489_824.0, 123.4)] == ["–", "2", "1.68", "2,489,824", "123"]
 
 
-def figures(rad: float, messages: float, children: int, link: float | None) -> dict[str, Any]:
+def figures(rad: float, messages: float, children: int, link: float | None, entries: float = 4) -> dict[str, Any]:
     return {
         "rad": {"median": rad, "max": 2.0},
         "rmd": {"median": rad, "max": 2.0},
         "messages_over_ip": messages,
         "children_per_group_max": children,
         "core_link_max_over_ip": link,
+        "entries_per_peer": entries,
     }
 
 
@@ -154,8 +168,47 @@ def test_the_best_is_the_fastest_that_keeps_the_limits() -> None:
         ("star", ["999 children", "40.0 times IP multicast's worst core link"]),
     ]
     told = words(wish, bound)
-    assert told.startswith("scoped serves 1,000 peers best: median RAD 1.2, 2 times the messages of IP multicast;")
-    assert told.endswith("with the next best, scribe, events take 25 % longer, at 50 % more messages")
+    assert told.startswith(
+        "scoped serves 1,000 peers best: median RAD 1.2, 2 times the messages of IP multicast, 4 entries per peer;"
+    )
+    assert told.endswith(
+        "with the next best, scribe, events take 25 % longer, at 50 % more messages and 0 % more entries"
+    )
+
+
+def test_a_tree_for_each_publisher_is_recommended_with_its_entries_unless_they_are_too_many() -> None:
+    policies = {"shared": figures(2.15, 1.8, 16, 2.0, 3.95), "shared+source": figures(1.12, 1.8, 16, 2.0, 15.8)}
+    free = Wish(peers=1000, groups=10)
+    assert words(free, judge(free, policies)) == (
+        "shared+source serves 1,000 peers best: median RAD 1.12, 1.8 times the messages of IP multicast, 15.8 entries "
+        "per peer (a tree for each publishing peer); with the next best, shared, events take 92 % longer, at 0 % more "
+        "messages and 75 % fewer entries"
+    )
+    bound = free._replace(entries_max=10)
+    assert [(verdict.policy, verdict.against) for verdict in judge(bound, policies)] == [
+        ("shared", []),
+        ("shared+source", ["15.8 entries per peer"]),
+    ]
+    assert "scoped+improve(8)+source" in candidates(8)
+
+
+def test_policies_are_shown_by_their_whole_names() -> None:
+    tried = {policy: figures(2.15, 1.8, 16, 2.0, 15.8) for policy in candidates(16)}
+    wish = Wish(peers=1000, groups=10, entries_max=10)
+    shown = io.StringIO()
+    recommend._show(judge(wish, tried), "why", "report", Console(file=shown, width=WIDTH))
+    for policy in tried:
+        assert re.search(rf"^{re.escape(policy)} ", shown.getvalue(), re.MULTILINE)
+    assert shown.getvalue().count("15.8 entries per peer") == len(tried)
+
+
+@pytest.mark.parametrize(("size", "more"), [(None, 1.17), (30, 2.0)])
+def test_entries_are_told_for_the_memberships_of_the_whole_deployment(size: int | None, more: float) -> None:
+    """Of the papers' law the sample has the first ranks; of groups of one size a share, among as many fewer peers."""
+    wish = Wish(peers=100_000, groups=3000, size=size)
+    assert memberships_over(wish, experiment_of(wish)) == pytest.approx(more, rel=0.01)
+    small = Wish(peers=500, groups=20)
+    assert memberships_over(small, experiment_of(small)) == 1
 
 
 def test_the_answer_may_be_that_no_policy_keeps_the_limits() -> None:

@@ -76,22 +76,28 @@ def test_the_next_folder_is_one_that_is_wanted_or_new(tmp_path: Path) -> None:
 
 FORKS_WHEN_TOLD = """
 import os
+loaded = bytearray(os.urandom(40 << 20))
 os.write(1, b"alone")
 os.read(0, 1)
-if os.fork():
+if os.fork() == 0:
+    mine = bytearray(os.urandom(20 << 20))
     os.write(1, b"with a child")
 os.read(0, 1)
 """
 
 
-def test_memory_of_children_counts() -> None:
+def test_memory_of_children_counts_and_what_they_share_counts_once() -> None:
     with subprocess.Popen([sys.executable, "-c", FORKS_WHEN_TOLD], stdin=PIPE, stdout=PIPE, bufsize=0) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.read(5)
-        alone = memory.resident_bytes(process.pid)
-        assert alone > 1e6
+        alone = memory.resident(process.pid)
+        assert len(alone) == 1, "one program"
+        assert alone.total() > 40 << 20
         process.stdin.write(b".")
         process.stdout.read(12)
-        assert memory.resident_bytes(process.pid) > 1.2 * alone
+        with memory.Watch(process.pid) as watch:
+            pass
+        assert 19 << 20 < watch.peak_bytes - alone.total() < 35 << 20, "its own, without the forty that both map"
+        assert watch.peak.keys() == alone.keys()
         process.stdin.write(b"..")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,17 @@ def between(topology: Topology) -> Any:
 
 
 # In the box
+
+
+@pytest.mark.parametrize("name", ["transit-stub", "transit-stub-even", "aws", "wonderproxy", "topology-zoo"])
+def test_documented_delays_are_those_between_places_where_peers_are(name: str) -> None:
+    table = (Path(__file__).parents[2] / "docs" / "topologies.md").read_text()
+    told = re.search(rf"^\| `{name}` \| [^|]+ \| ([\d, ]+)", table, re.MULTILINE)
+    assert told is not None
+    topology = load(name, 1)
+    delays = topology.delay_ms[np.ix_(topology.attachable, topology.attachable)]
+    found = np.quantile(delays[~np.eye(len(delays), dtype=bool)], [0.05, 0.5, 0.95, 1])
+    assert [int(value) for value in told[1].split(",")] == pytest.approx(found.tolist(), abs=0.51)
 
 
 def test_aws_has_regions_as_domains_and_half_a_round_trip_as_delay() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -17,13 +18,15 @@ from rich.console import Console
 
 from quillcast.core.errors import LocalError
 from quillcast.evaluation import experiment, plugins, policies, stages
+from quillcast.evaluation.command import folder_of
+from quillcast.evaluation.folder import Folder
 from quillcast.evaluation.measures import METRICS, Measured
 from quillcast.evaluation.network import Group
 from quillcast.evaluation.peers import attach
 from quillcast.evaluation.policies.kernel import tree_of
 from quillcast.evaluation.progress import Lines
 from quillcast.evaluation.routing.preparing import tables
-from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.run import evaluate, inputs_of
 from quillcast.evaluation.topology import load
 from quillcast.evaluation.workload import WORKLOADS, given, group
 
@@ -122,6 +125,60 @@ def test_what_cannot_be_used_is_named_with_the_remedy(elsewhere: Path, name: str
     assert "\n" not in str(refused.value)
 
 
+EVERYWHERE = """
+topology = "by_domain:ring"
+peers = 60
+policies = ["scribe", "mine:star+improve(2)"]
+metrics = ["hops", "by_domain:Inside"]
+[workload]
+groups = 5
+members = "by_domain:neighbours"
+"""
+
+
+def test_results_of_other_code_are_not_taken_over(elsewhere: Path) -> None:
+    """Neither in a folder that is named, nor in that of a stopped run."""
+    (elsewhere / "by_domain.py").write_bytes((EXAMPLE / "by_domain.py").read_bytes())
+    asked = experiment.parse(EVERYWHERE, "mine.toml")
+    code = inputs_of(asked)
+    assert list(code) == ["by_domain", "mine"], "that of a function too, which returns a class of ours"
+    Folder(elsewhere / "run", asked, code).close()
+    stopped = folder_of(asked)
+    Folder(stopped, asked, code).close()
+    assert folder_of(asked) == stopped
+
+    (elsewhere / "mine.py").write_text(MINE + "\n# changed\n")
+    assert folder_of(asked) == stopped.with_name(f"{stopped.name}-2")
+    with pytest.raises(LocalError, match=r"run was made before these changed: mine; name another folder"):
+        Folder(elsewhere / "run", asked, inputs_of(asked))
+    ours = asked.with_(policies=("scribe",))
+    Folder(elsewhere / "run", ours, inputs_of(ours)).close()
+
+    (elsewhere / "mine.py").write_text(MINE)
+    Folder(elsewhere / "run", asked, inputs_of(asked)).close()
+
+
+def test_a_changed_file_is_another_input(elsewhere: Path) -> None:
+    (elsewhere / "members.tsv").write_text("g\ta\ng\tb\n")
+    asked = experiment.Experiment(
+        peers=60, policies=("scribe",), workload=experiment.Workload(groups=5, members="members.tsv")
+    )
+    Folder(elsewhere / "run", asked, inputs_of(asked)).close()
+    (elsewhere / "members.tsv").write_text("g\ta\ng\tc\n")
+    with pytest.raises(LocalError, match=r"run was made before these changed: members\.tsv; name another folder"):
+        Folder(elsewhere / "run", asked, inputs_of(asked))
+
+
+def test_several_seeds_are_resumed_by_the_same_code_only(elsewhere: Path) -> None:
+    asked = experiment.parse(EVERYWHERE.replace("by_domain:ring", "aws").replace(', "by_domain:Inside"', ""), "x.toml")
+    asked = msgspec.structs.replace(asked, workload=experiment.Workload(groups=5))
+    stopped = folder_of(asked, [1, 2])
+    Folder(stopped / "seed-1", asked, inputs_of(asked)).close()
+    assert folder_of(asked, [1, 2]) == stopped
+    (elsewhere / "mine.py").write_text(MINE + "\n# changed\n")
+    assert folder_of(asked, [1, 2]) == stopped.with_name(f"{stopped.name}-2")
+
+
 def small() -> tuple[Any, Group]:
     topology = load("transit-stub(1,2,2,3)", 1)
     peers = attach(topology, 60, 1)
@@ -194,10 +251,17 @@ def test_an_installed_package_offers_its_names(elsewhere: Path, monkeypatch: pyt
     assert {"by_domain", "scribe"} <= set(policies.POLICIES.names())
     assert policies.portable("by_domain+improve(4)") == "by_domain:ByDomain+improve(4)"
     assert load("ring(8, 40)", 1).places == 8
-    assert WORKLOADS.names() == ["neighbours"]
+    assert WORKLOADS.names() == ["clustered", "neighbours", "rust-teams", "uniform"]
     assert METRICS.names() == ["hops", "inside"]
     with pytest.raises(LocalError, match="there is no policy 'by_domian'; did you mean by_domain"):
         policies.parse("by_domian")
+
+
+@pytest.mark.parametrize("name", ["aws", "transit-stub"])
+def test_names_of_our_own_cannot_be_taken(name: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "offered", lambda _: {name: "mine:star"})
+    assert load(name, 1).places > 20
+    assert inputs_of(experiment.Experiment(peers=60, policies=("scribe",), topology=name)) == {}
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Published figures of the compared systems (docs/compared/), on networks as small as the figures allow."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from quillcast.evaluation.network import Group, Peers, Topology, Tree
 from quillcast.evaluation.peers import attach
 from quillcast.evaluation.policies import can, overcast, parse
 from quillcast.evaluation.policies.members import tree_of_members
+from quillcast.evaluation.routing.pastry import delay
 from quillcast.evaluation.routing.preparing import tables
+from quillcast.evaluation.topology import load
 from quillcast.evaluation.topology.generator import compose, transit_stub
 
 EDGE = np.array([-1, 0], np.int32)  # the tree of a root and one child
@@ -96,6 +99,80 @@ def test_bayeux_s_root_keeps_all_members_and_the_next_nodes_a_sixteenth_each() -
     assert tree.state[0] == 4095
     assert np.count_nonzero(next_nodes) == 15
     assert tree.state[next_nodes].mean() == pytest.approx(4096 / 16, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_bayeux_takes_two_to_three_times_as_long_as_the_shortest_ways(seed: int) -> None:
+    """UCB/CSD-02-1170, abstract: latency "only 2-3 times", duplication "a 85-fold improvement over naive unicast"."""
+    topology = load("transit-stub-even", seed)
+    peers = attach(topology, 4096, seed)
+    everybody = np.arange(4096, dtype=np.int32)
+    for digit_bits, least, most in ((2, 2.0, 3.0), (4, 1.6, 2.0)):
+        made = tables(topology, peers, digit_bits, 16, "ideal", seed)
+        (tree,) = parse("bayeux").trees(made, Group(1, 1 << 60, everybody, 1))
+        ms = np.zeros(4096)
+        for at in range(1, 4096):
+            ms[at] = ms[tree.parent[at]] + delay(made, tree.nodes[tree.parent[at]], tree.nodes[at])
+        direct_ms = [delay(made, tree.nodes[0], node) for node in tree.nodes[1:]]
+        assert least < np.mean(ms[1:] / direct_ms) < most
+        assert 4095 / np.count_nonzero(tree.parent == 0) > 85, "at the root, and not on the worst link"
+
+
+def directed(topology: Topology, peers: Peers, trees: list[Tree]) -> Counts:
+    """The copies on each link in each direction, if each tree carries an event: those of peers too."""
+    sent, received = np.zeros((2, len(peers)))
+    core = np.zeros((len(topology.link_ends), 2))
+    for tree in trees:
+        pairs = np.stack([tree.nodes[tree.parent[1:]], tree.nodes[1:]])
+        np.add.at(sent, pairs[0], 1)
+        np.add.at(received, pairs[1], 1)
+        first, at = peers.place[pairs]
+        while (on := first != at).any():
+            first, at = first[on], at[on]
+            link = topology.via[first, at].astype(np.int64)
+            towards = (topology.link_ends[link, 1] == at).astype(np.int64)
+            np.add.at(core, (link, towards), 1)
+            at = topology.link_ends[link, 1 - towards]
+    return np.concatenate([core.ravel(), sent, received])
+
+
+def test_splitstream_loads_links_as_its_authors_counted_them() -> None:
+    """Castro et al., SOSP 2003, section 5.3, link stress with 40,000 nodes (docs/compared/splitstream.md).
+
+    Centralised: at most 639,984. Scribe: 39.6 on average, 47 % of the links used. SplitStream 16 x 16: 20, 98 %; with a
+    maximum of 1,411. 16 x 32: 19, 97 %, 886.
+    """
+    topology = load("transit-stub", 1)
+    peers = attach(topology, 40_000, 1)
+    made = tables(topology, peers)
+    asked = Group(1, 0x123456789ABCDEF1, np.arange(40_000, dtype=np.int32), 1)
+
+    def stress(policy: str) -> tuple[float, float, float]:
+        trees = parse(policy).trees(made, asked)
+        copies = directed(topology, peers, trees) * (16 // len(trees))
+        return float(copies[copies > 0].mean()), float(np.mean(copies > 0)), float(copies.max())
+
+    assert stress("star")[2] == 639_984
+    assert stress("scribe")[:2] == (pytest.approx(39.6, rel=0.01), pytest.approx(0.47, abs=0.01))
+    for policy, mean, used, most in (("stripes(16)", 20, 0.98, 1411), ("stripes(16, 32)", 19, 0.97, 886)):
+        assert stress(policy)[:2] == (pytest.approx(mean, rel=0.15), pytest.approx(used, abs=0.02))
+        assert stress(policy)[2] < 1.5 * most
+
+
+def test_a_node_failure_costs_a_single_stripe() -> None:
+    """Castro et al., SOSP 2003, abstract: it "causes the loss of a single stripe on average"."""
+    topology = transit_stub(1, transit_domains=2, routers_per_transit=2, stubs_per_router=2, routers_per_stub=4)
+    peers = attach(topology, 2000, 1)
+    asked = Group(1, 5 << 60, np.arange(2000, dtype=np.int32), 1)
+    trees = parse("stripes(16)").trees(tables(topology, peers), asked)
+    lost: Counter[tuple[int, int]] = Counter()  # stripes, by the node that fails and one that misses something
+    for tree in trees:
+        for node, parent in zip(tree.nodes.tolist(), tree.parent.tolist(), strict=True):
+            above = parent
+            while above >= 0:
+                lost[int(tree.nodes[above]), node] += 1
+                above = int(tree.parent[above])
+    assert sum(lost.values()) / len(lost) == pytest.approx(1, abs=0.15)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

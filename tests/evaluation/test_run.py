@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -30,7 +30,7 @@ from quillcast.core.errors import LocalError
 from quillcast.evaluation import experiment, stages
 from quillcast.evaluation.compare import compare, write_page
 from quillcast.evaluation.progress import Lines
-from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.run import evaluate, reason
 from quillcast.evaluation.seeds import evaluate_seeds
 from quillcast.pipeline.java import java_home
 from quillcast.pipeline.session import SHORT_JOB_OPTIONS
@@ -253,15 +253,15 @@ def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], 
         assert tables(tmp_path / name) == tables(folder)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster of two workers, with folders of their own; its address."""
+@contextmanager
+def standalone(folder: Path, workers: int) -> Iterator[str]:
+    """A standalone cluster, whose workers have folders of their own; its address."""
     environment = os.environ | {
         "JAVA_HOME": str(java_home()),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_JAVA_OPTS": SHORT_JOB_OPTIONS,
-        "SPARK_LOG_DIR": str(tmp_path),
+        "SPARK_LOG_DIR": str(folder),
     }
     spark_class = Path(pyspark.__path__[0]) / "bin" / "spark-class"
     deploy = "org.apache.spark.deploy"
@@ -269,17 +269,24 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
         def begin(*arguments: str) -> subprocess.Popen[str]:
             command = [spark_class, *arguments]
-            process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True)
             processes.callback(process.wait)
             processes.callback(process.terminate)
             return process
 
         master = begin(f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         address = said_by(master, r"Starting Spark master at (spark://\S+)")
-        for number in range(2):
-            folder = str(tmp_path / f"worker{number}")
-            limits = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", folder]
+        for number in range(workers):
+            work = str(folder / f"worker{number}")
+            limits = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", work]
             said_by(begin(f"{deploy}.worker.Worker", *limits, address), "Successfully registered with master")
+        yield address
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The address of a standalone cluster of two workers."""
+    with standalone(tmp_path, 2) as address:
         yield address
 
 
@@ -308,6 +315,35 @@ def test_tables_are_the_same_on_a_cluster_of_two_workers(
     assert len(executors) == 2
 
 
+WITHOUT_WORKERS = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from quillcast.core.errors import LocalError
+from quillcast.evaluation import progress, run
+from quillcast.evaluation.experiment import load
+
+progress.WORKERS_TELL_S, progress.WORKERS_MAX_S = 1, 3
+try:
+    run.evaluate(load("small.toml"), Path("run"), progress.Lines(Console(stderr=True)), master=sys.argv[1])
+except LocalError as error:
+    print(error)
+"""
+
+
+def test_a_cluster_without_free_workers_is_waited_for_in_words_and_not_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    with standalone(tmp_path, 0) as address:
+        command = [sys.executable, "-c", WITHOUT_WORKERS, address]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.stdout == (
+        f"no worker of {address} was free for 3 s; start one with a core and 1 GB of memory to spare, end other "
+        "applications, or use --master local[*]\n"
+    )
+    assert f"no worker of {address} has begun; waiting for one, 3 s at most" in ended.stderr.splitlines()
+    assert "Exception" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("master", "told"),
     [
@@ -329,6 +365,13 @@ def test_a_master_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path, maste
     assert told in err.splitlines()[-1]
     assert "Exception" not in err
     assert time.monotonic() - began_s < 60, "twenty on a machine that is not busy"
+
+
+def test_of_an_error_of_grpc_the_details_are_told() -> None:
+    assert (
+        reason('<_InactiveRpcError of RPC that ended with:\n\tstatus = 12\n\tdetails = "No method"\n>') == "No method"
+    )
+    assert reason("[NO_SESSION] There is none.\n\tat somewhere") == "[NO_SESSION] There is none."
 
 
 @pytest.mark.long

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from quillcast.core.errors import LocalError
+from quillcast.evaluation import experiment
 from quillcast.evaluation import workload as module
+from quillcast.evaluation.deployment import workload_of
 from quillcast.evaluation.network import Peers
 from quillcast.evaluation.peers import attach
 from quillcast.evaluation.topology.generator import transit_stub
 from quillcast.evaluation.workload import (
+    WORKLOADS,
     Workload,
     creator,
     fixed,
@@ -162,27 +165,72 @@ def test_publishers_are_the_root_a_creator_or_some_members(peers: Peers) -> None
 
 
 def test_a_saved_workload_gives_the_same_members(peers: Peers, tmp_path: Path) -> None:
-    for number, made in enumerate([fixed(3, 11, placement="clustered"), real("rust-teams", 3_000)]):
+    for number, made in enumerate([fixed(3, 11, placement="clustered"), teams(3_000)]):
         made.save(tmp_path / str(number))
         mapped = Workload.open(tmp_path / str(number))
         assert (len(mapped), mapped.name) == (len(made), made.name)
         assert members(mapped, 2, peers, 1).tolist() == members(made, 2, peers, 1).tolist()
 
 
+# By name
+
+
+@pytest.mark.parametrize(
+    ("named", "size", "sizes"),
+    [
+        ("uniform", None, [100, 42, 25]),
+        ("uniform", 7, [7, 7, 7]),
+        ("clustered(8)", None, [8, 8, 8]),
+        ("rust-teams", None, [97, 65, 55]),
+    ],
+)
+def test_workloads_of_our_own_are_registered_like_those_of_others(
+    named: str, size: int | None, sizes: list[int]
+) -> None:
+    """They need the number of peers only, so the network is not made for them."""
+    peers = 1000 if named == "rust-teams" else 100
+    asked = experiment.Workload(groups=3, size=size, members=named)
+    made = workload_of(experiment.Experiment(peers=peers, policies=("star",), topology="nowhere", workload=asked))
+    assert made.sizes.tolist() == sizes
+    assert made.placement == ("clustered" if named.startswith("clustered") else "uniform")
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("rust-teams", "workload rust-teams takes no size; leave it out"),
+        ("members.tsv", "the groups of members.tsv have sizes of their own; leave size out"),
+        ("uniform(many)", r"the size in uniform\(many\) must be a number of members"),
+        ("uniform(1, 2)", "uniform takes size: int"),
+        ("unifrom", "No such file or directory; name another file, or clustered, rust-teams, uniform"),
+    ],
+)
+def test_a_workload_that_cannot_be_is_refused(named: str, told: str) -> None:
+    size = None if named.startswith("unif") else 5
+    asked = experiment.Workload(groups=3, size=size, members=named)
+    with pytest.raises(LocalError, match=told):
+        workload_of(experiment.Experiment(peers=1000, policies=("star",), workload=asked))
+
+
 # Real membership
 
 
+def teams(peers: int, groups: int = 1500) -> Workload:
+    made: Workload = WORKLOADS.make("rust-teams", None, range(peers), groups, 1)
+    return made
+
+
 def test_rust_teams_are_in_the_box(peers: Peers) -> None:
-    teams = real("rust-teams", 3_000)
-    assert (len(teams), teams.group_names[0], int(teams.sizes[0])) == (193, "compiler", 97)
-    assert bool((np.diff(teams.sizes) <= 0).all())
-    assert real("rust-teams", 657, groups=10).sizes.tolist() == teams.sizes[:10].tolist()
+    made = teams(3_000)
+    assert (len(made), made.group_names[0], int(made.sizes[0])) == (193, "compiler", 97)
+    assert bool((np.diff(made.sizes) <= 0).all())
+    assert teams(657, 10).sizes.tolist() == made.sizes[:10].tolist()
 
 
 def test_one_subscriber_is_the_same_peer_in_all_groups(peers: Peers, tmp_path: Path) -> None:
     path = tmp_path / "genres.json.gz"
     path.write_bytes(gzip.compress(b'{"u": ["Rock", "Pop"], "v": ["Pop"], "w": ["Pop", "Rock"], "x": ["Solo"]}'))
-    genres = real(str(path), 3_000)
+    genres = real(path, 3_000)
     assert genres.group_names == ["Pop", "Rock"]  # nobody hears a group of one
     pop, rock = (set(members(genres, number, peers, 1).tolist()) for number in range(2))
     assert (len(pop), len(rock)) == (3, 2)
@@ -193,7 +241,7 @@ def test_one_subscriber_is_the_same_peer_in_all_groups(peers: Peers, tmp_path: P
 def test_tables_of_pairs_are_read_once_each(tmp_path: Path) -> None:
     path = tmp_path / "deps.tsv"
     path.write_text("topic\tsubscriber\nlibc\ta\nlibc\tb\nlibc\ta\nzlib\ta\nzlib\tb\nzlib\tc\n")
-    assert real(str(path), 3_000).sizes.tolist() == [3, 2]
+    assert real(path, 3_000).sizes.tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("separator", ["\t", ";", ",", " "])
@@ -203,23 +251,20 @@ def test_tables_need_no_header_and_have_any_separator(tmp_path: Path, separator:
     path.write_text("".join(f"{separator.join(pair)}\n" for pair in pairs))
     for header in ("", f"topic{separator}subscriber\n"):
         path.write_text(header + "".join(f"{separator.join(pair)}\n" for pair in pairs))
-        assert real(str(path), 3_000).name == "deps, 1 groups; 1 of one left out"
+        assert real(path, 3_000).name == "deps, 1 groups; 1 of one left out"
 
 
 def test_groups_left_out_are_told() -> None:
-    assert real("rust-teams", 3_000).name == "rust-teams, 193 groups; 14 of one left out"
-    assert (
-        real("rust-teams", 3_000, groups=10).name
-        == "rust-teams, 10 groups; 14 of one left out; 183 smaller ones left out"
-    )
+    assert teams(3_000).name == "rust-teams, 193 groups; 14 of one left out"
+    assert teams(3_000, 10).name == "rust-teams, 10 groups; 14 of one left out; 183 smaller ones left out"
 
 
 def test_fewer_peers_than_subscribers_are_refused() -> None:
     with pytest.raises(LocalError, match=r"membership rust-teams has 65\d subscribers for 100 peers; use more peers"):
-        real("rust-teams", 100)
+        teams(100)
     few = attach(transit_stub(1, 1, 1, 1, 1), 100, 1)
     with pytest.raises(LocalError, match=r"needs \d+ peers, the deployment has 100"):
-        members(real("rust-teams", 3_000), 1, few, 1)
+        members(teams(3_000), 1, few, 1)
 
 
 @pytest.mark.parametrize(
@@ -239,10 +284,10 @@ def test_damaged_membership_is_refused_in_one_line(tmp_path: Path, name: str, co
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(LocalError, match=message) as raised:
-        real(str(path), 3_000)
+        real(path, 3_000)
     assert "\n" not in str(raised.value)
 
 
 def test_membership_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="No such file or directory; name another file, or rust-teams"):
-        real(str(tmp_path / "none.tsv"), 3_000)
+    with pytest.raises(LocalError, match="No such file or directory; name another file, or clustered, rust-teams, un"):
+        real(tmp_path / "none.tsv", 3_000)

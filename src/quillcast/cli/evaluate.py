@@ -123,11 +123,23 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
 @click.option("--groups", type=click.IntRange(min=1), required=True, help="Number of groups.")
 @click.option("--size", type=click.IntRange(min=2), help="Members of each group.  [default: as in the papers]")
 @click.option("--members", help="uniform, clustered, or real membership: rust-teams, or a file.", default="uniform")
+@click.option(
+    "--publishers",
+    type=click.Choice(["members", "creator", "root"]),
+    default="members",
+    show_default=True,
+    help="Who publishes in a group: up to four members, its creator, or the root of its key.",
+)
 @click.option("--children-max", type=click.IntRange(min=1), help="Most children of a peer in a group.")
 @click.option(
     "--link-stress-max",
     type=click.FloatRange(min=0, min_open=True),
     help="Most messages on a core link, as a multiple of IP multicast.",
+)
+@click.option(
+    "--entries-max",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Most entries of all groups' membership that a peer keeps on average.",
 )
 @click.option("--policies", metavar="POLICY,...", help="Policies to choose from.")
 @SEED

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from quillcast.evaluation.experiment import Experiment
-from quillcast.evaluation.folder import RESULT, next_folder, read_experiment
+from quillcast.evaluation.folder import RESULT, changed_inputs, next_folder, read_experiment
 from quillcast.evaluation.progress import display
 from quillcast.evaluation.report.comparison import seeds_of
 from quillcast.evaluation.report.figures import beside_published, figure, label, names, number
-from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.run import evaluate, inputs_of
 from quillcast.evaluation.seeds import evaluate_seeds
 
 FOLDER = Path("quillcast-evaluate")
@@ -65,13 +65,18 @@ def evaluate_command(
 
 
 def folder_of(experiment: Experiment, seeds: Sequence[int] = ()) -> Path:
-    """The folder of a stopped run to resume; else a new folder."""
+    """The folder of a stopped run to resume, made with the same inputs; else a new folder."""
+    inputs = inputs_of(experiment)
     if seeds:
         name = f"{experiment.name}-{experiment.with_(seed=seeds[0]).identity}-{len(seeds)}-seeds"
-        return next_folder(FOLDER / name, lambda path: not (path / RESULT).exists())
+
+        def unfinished(path: Path) -> bool:
+            return not (path / RESULT).exists() and not any(changed_inputs(run, inputs) for run in path.glob("seed-*"))
+
+        return next_folder(FOLDER / name, unfinished)
 
     def stopped(path: Path) -> bool:
-        if (path / RESULT).exists():
+        if (path / RESULT).exists() or changed_inputs(path, inputs):
             return False
         return not any(path.iterdir()) or read_experiment(path).identity == experiment.identity
 

@@ -1,11 +1,11 @@
 """A deployment's arrays in a folder: written once, mapped by all processes of a machine, shipped to other machines."""
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,20 +14,10 @@ from quillcast.evaluation import churn
 from quillcast.evaluation.experiment import Experiment, Publishers
 from quillcast.evaluation.network import Group, Ints, Peers, Topology
 from quillcast.evaluation.peers import attach, clusters
+from quillcast.evaluation.plugins import OURS
 from quillcast.evaluation.routing import pastry, preparing
 from quillcast.evaluation.topology import load as load_topology
-from quillcast.evaluation.workload import (
-    WORKLOADS,
-    Placement,
-    Workload,
-    fixed,
-    group,
-    is_real,
-    key,
-    power_law,
-    publishers,
-    real,
-)
+from quillcast.evaluation.workload import WORKLOADS, Workload, group, key, publishers, real
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,19 +148,19 @@ MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WOR
 def workload_of(experiment: Experiment, network: Callable[[], tuple[Topology, Peers]] | None = None) -> Workload:
     """The groups of an experiment. Raises `LocalError` if they are impossible.
 
-    `network` gives the topology and the peers if a generator needs them; by default they are made again.
+    `network` gives the topology and the peers for a generator of another package; by default they are made again.
     """
     asked = experiment.workload
-    if WORKLOADS.knows(asked.members):
-        topology, peers = network() if network else _network(experiment)
-        made: Workload = WORKLOADS.make(asked.members, topology, peers, asked.groups, experiment.seed)
-        return made
-    if is_real(asked.members):
-        return real(asked.members, experiment.peers, groups=asked.groups)
-    placement: Placement = "clustered" if asked.members == "clustered" else "uniform"
-    if asked.size is not None:
-        return fixed(asked.groups, asked.size, placement=placement)
-    return power_law(experiment.peers, asked.groups, placement=placement)
+    size: dict[str, Any] = {} if asked.size is None else {"size": asked.size}
+    if not WORKLOADS.knows(asked.members):
+        if size:
+            raise LocalError(f"the groups of {asked.members} have sizes of their own; leave size out")
+        return real(Path(asked.members), experiment.peers, groups=asked.groups)
+    arguments: tuple[object, Sized] = (None, range(experiment.peers))  # enough for our own
+    if WORKLOADS.package(asked.members) != OURS:
+        arguments = network() if network else _network(experiment)
+    made: Workload = WORKLOADS.make(asked.members, *arguments, asked.groups, experiment.seed, **size)
+    return made
 
 
 def _network(experiment: Experiment) -> tuple[Topology, Peers]:

@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,24 +21,30 @@ from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.evaluation.experiment import Experiment
 
 EXPERIMENT, RESULT, REPORT, PICTURES = "experiment.json", "result.json", "report.html", "figures"
+INPUTS = "inputs.json"  # packages with plug-ins, and files, each with its digest
 _UNFINISHED, _NOTE, _LOCK = "unfinished", "_made.json", ".lock"
 
 
 class Folder:
     """The parts of one experiment's run, in a folder that is created if it does not exist.
 
-    Policies may be added later, and reuse the earlier parts. Raises `LocalError` if the folder contains something else,
-    or another process is using it.
+    Policies may be added later, and reuse the earlier parts. `inputs` are packages with plug-ins and files that the
+    experiment names, with their digests. Raises `LocalError` if the folder contains something else, or parts made with
+    other inputs, or another process is using it.
     """
 
-    def __init__(self, path: Path, experiment: Experiment) -> None:
+    def __init__(self, path: Path, experiment: Experiment, inputs: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self._claim(experiment)
+        self._lock_it()
+        try:
+            self._claim(experiment, inputs or {})
+        except BaseException:
+            os.close(self._lock)
+            raise
         shutil.rmtree(path / _UNFINISHED, ignore_errors=True)
 
-    def _claim(self, experiment: Experiment) -> None:
-        mark = self.path / EXPERIMENT
-        if not mark.exists() and self.path.exists() and any(self._other_files()):
+    def _lock_it(self) -> None:
+        if not (self.path / EXPERIMENT).exists() and self.path.exists() and any(self._other_files()):
             raise LocalError(f"{self.path} is not empty and is not an evaluation; name another folder with --output")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -48,16 +54,26 @@ class Folder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(self._lock)
             raise LocalError(f"another evaluation is using {self.path}; name another folder with --output") from None
-        if mark.exists():
+
+    def _claim(self, experiment: Experiment, inputs: Mapping[str, str]) -> None:
+        if (self.path / EXPERIMENT).exists():
             theirs = read_experiment(self.path)
             if theirs.identity != experiment.identity:
                 raise LocalError(
                     f"{self.path} holds another experiment: {theirs.name}, {theirs.peers:,} peers, "
                     f"{theirs.workload.groups:,} groups, seed {theirs.seed}; name another folder with --output"
                 )
+            if changed := changed_inputs(self.path, inputs):
+                raise LocalError(
+                    f"{self.path} was made before these changed: {', '.join(changed)}; "
+                    "name another folder with --output"
+                )
         else:
             self.write(EXPERIMENT, msgspec.json.format(msgspec.json.encode(experiment), indent=2))
+        if inputs:
+            self.write(INPUTS, json.dumps({**_inputs(self.path), **inputs}, indent=2).encode())
 
     def _other_files(self) -> Iterator[str]:
         return (entry.name for entry in self.path.iterdir() if entry.name != _LOCK)
@@ -141,6 +157,22 @@ def read_experiment(path: Path) -> Experiment:
         raise LocalError(f"{path} is not the folder of an evaluation: it has no {EXPERIMENT}") from None
     except msgspec.DecodeError as error:
         raise LocalError(f"{path / EXPERIMENT} is damaged: {error}; name another folder") from error
+
+
+def changed_inputs(path: Path, inputs: Mapping[str, str]) -> list[str]:
+    """Those packages with plug-ins and files that were others when the run in this folder was made."""
+    theirs = _inputs(path)
+    return [name for name, digest in inputs.items() if theirs.get(name, digest) != digest]
+
+
+def _inputs(path: Path) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads((path / INPUTS).read_text())
+    except FileNotFoundError:
+        return {}
+    except json.JSONDecodeError as error:
+        raise LocalError(f"{path / INPUTS} is damaged: {error}; name another folder") from error
+    return found
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -1,43 +1,70 @@
-"""Measure the memory of a run: this process and its descendants, which are Spark's Java machine and its workers."""
+"""Measure the memory of a run: a process and its descendants, which are Spark's Java machine and its workers."""
 
 import os
+import re
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 EVERY_S = 0.2
+COST = 0.02  # the most of a core that looking takes: the kernel counts all pages of a process
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def resident_bytes(ancestor: int) -> int:
-    """Resident memory of a process and its descendants. Pages mapped by several of them count several times."""
-    children: dict[int, list[int]] = {}
-    for number, parent in _processes():
-        children.setdefault(parent, []).append(number)
-    total, waiting = 0, [ancestor]
+def resident(ancestor: int) -> Counter[str]:
+    """Resident bytes of a process and its descendants, by the names of programs.
+
+    A page that n processes map counts as 1 / n in each, so that a sum counts it once.
+    """
+    children: dict[int, list[tuple[int, str]]] = {}
+    names = {}
+    for number, parent, name in _processes():
+        names[number] = name
+        children.setdefault(parent, []).append((number, name))
+    bytes_: Counter[str] = Counter()
+    waiting = [(ancestor, names.get(ancestor, ""))]
     while waiting:
-        number = waiting.pop()
+        number, name = waiting.pop()
         waiting += children.get(number, [])
         with suppress(OSError):  # it has ended meanwhile
-            total += _PAGE_BYTES * int(Path(f"/proc/{number}/statm").read_bytes().split()[1])
-    return total
+            bytes_[name] += _of_process(number)
+    return bytes_
 
 
-def _processes() -> Iterator[tuple[int, int]]:
-    """All processes with their parents."""
-    for name in os.listdir("/proc"):  # noqa: PTH208 (every fifth of a second: no object per entry)
-        if name.isdigit():
+def _of_process(number: int) -> int:
+    """A process's share of resident memory; all that it maps where the kernel does not tell shares."""
+    with suppress(OSError):
+        share = re.search(rb"^Pss: *(\d+) kB", Path(f"/proc/{number}/smaps_rollup").read_bytes(), re.MULTILINE)
+        return 1024 * int(share[1]) if share else 0
+    return _PAGE_BYTES * int(Path(f"/proc/{number}/statm").read_bytes().split()[1])
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """All processes with their parents and the names of their programs."""
+    for number in os.listdir("/proc"):  # noqa: PTH208 (every fifth of a second: no object per entry)
+        if number.isdigit():
             with suppress(OSError):  # it has ended meanwhile
-                after_name = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2]
-                yield int(name), int(after_name.split()[1])
+                before, _, after = Path(f"/proc/{number}/stat").read_bytes().rpartition(b")")
+                yield int(number), int(after.split()[1]), before.partition(b"(")[2].decode(errors="replace")
 
 
 class Watch:
-    """Records the greatest sum seen. A context manager: it checks every `EVERY_S` until its end."""
+    """Records the greatest sum seen, of this process and its descendants, or of another's.
 
-    def __init__(self) -> None:
+    A context manager: it looks every `EVERY_S` until its end, or less often where looking takes more than `COST`.
+
+    Args:
+        ancestor: the number of the other process.
+    """
+
+    def __init__(self, ancestor: int | None = None) -> None:
         self.peak_bytes = 0
+        self.peak: Counter[str] = Counter()
+        """By the names of programs."""
+        self._ancestor = os.getpid() if ancestor is None else ancestor
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="memory", daemon=True)
 
@@ -51,6 +78,9 @@ class Watch:
 
     def _look(self) -> None:
         while True:
-            self.peak_bytes = max(self.peak_bytes, resident_bytes(os.getpid()))
-            if self._over.wait(EVERY_S):
+            began_s = time.thread_time()
+            found = resident(self._ancestor)
+            if found.total() > self.peak_bytes:
+                self.peak, self.peak_bytes = found, found.total()
+            if self._over.wait(max(EVERY_S, (time.thread_time() - began_s) / COST)):
                 return

@@ -61,10 +61,10 @@ class Kind(NamedTuple):
         name, _ = _parsed(text)
         return name in self.names() or bool(re.fullmatch(r"[A-Za-z_][\w.-]*:[A-Za-z_][\w.]*", name))
 
-    def make(self, text: str, *given: object, within: str = "") -> Any:
+    def make(self, text: str, *given: object, within: str = "", **named: object) -> Any:
         """Call the factory that the text names, with `given` and then the arguments in the text's parentheses.
 
-        `within` is the whole text for errors, if this is a part of it.
+        `within` is the whole text for errors, if this is a part of it. `named` are further arguments, by name.
         Raises `LocalError` with the known names, or with the factory's arguments; `PluginFailed` if it cannot be used.
         """
         name, arguments = _parsed(text)
@@ -79,13 +79,15 @@ class Kind(NamedTuple):
         factory = _imported(f"{self.name} {name}", reference)
         try:
             signature = inspect.signature(factory)
-            signature.bind(*given, *arguments)
+            signature.bind(*given, *arguments, **named)
         except TypeError:
+            if foreign := [each for each in named if each not in signature.parameters]:
+                raise LocalError(f"{self.name} {name} takes no {foreign[0]}; leave it out") from None
             known = [each for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY]
             takes = ", ".join(map(str, known[len(given) :])) or "nothing"
             raise LocalError(f"{within or text!r}: {name} takes {takes} in parentheses") from None
         with blaming(factory, f"{self.name} {text} cannot be made"):
-            made = factory(*given, *arguments)
+            made = factory(*given, *arguments, **named)
         if not isinstance(made, self.makes):
             wanted = f"{self.makes.__module__}.{self.makes.__qualname__}"
             raise PluginFailed(
@@ -99,6 +101,11 @@ class Kind(NamedTuple):
         name, _ = _parsed(text)
         reference = None if name in self.built_in else self._reference(name)
         return text if reference is None else text.replace(name, reference, 1)
+
+    def package(self, text: str) -> str:
+        """The top package of the factory that the text names, if the text names one."""
+        name, _ = _parsed(text)
+        return (self._reference(name) or "").partition(":")[0].partition(".")[0]
 
     def _reference(self, name: str) -> str | None:
         if name in self.built_in:
@@ -193,37 +200,53 @@ def _failed(what: str, package: str, error: Exception) -> PluginFailed:
     return PluginFailed(f"{what}: {type(error).__name__}: {told}{where}; correct it there")
 
 
-def ship(spark: "SparkSession", plugins: Iterable[object], scratch: str, *, everywhere: bool) -> None:
-    """Have Spark send the packages of plug-ins to its workers.
+def ship(spark: "SparkSession", packages: Iterable[str], scratch: str, *, everywhere: bool) -> None:
+    """Have Spark send packages of plug-ins to its workers.
 
     Those that are installed in this Python are sent only with `everywhere`, to workers on other machines.
     """
-    for name in sorted({package_of(plugin) for plugin in plugins} - {OURS}):
-        spec = find_spec(name)
-        found = [spec.origin, *(spec.submodule_search_locations or [])] if spec else []
-        roots = [Path(place) for place in found[1:] or found if place]
-        installed = all(root.is_relative_to(sysconfig.get_path("purelib")) for root in roots)
+    for name in sorted(packages):
+        installed = all(root.is_relative_to(sysconfig.get_path("purelib")) for root in _roots(name))
         if installed and not everywhere:
             continue
-        archive = _zipped(name, roots, Path(scratch))
+        archive = _zipped(name, Path(scratch))
         if hasattr(spark, "_jvm"):
             spark.sparkContext.addPyFile(str(archive))
         else:
             spark.addArtifacts(str(archive), pyfile=True)
 
 
-def _zipped(name: str, roots: Iterable[Path], scratch: Path) -> Path:
+def digest(package: str) -> str:
+    """A digest of all files of a package or module."""
+    content = hashlib.sha256()
+    for path, inside in _files(package).items():
+        content.update(b"%b %d " % (str(inside).encode(), path.stat().st_size))
+        content.update(path.read_bytes())
+    return content.hexdigest()[:12]
+
+
+def _zipped(package: str, scratch: Path) -> Path:
     """An archive of a package or module, named after its content, because Spark keeps the first file of a name."""
-    files = {
+    archive = scratch / f"{package}-{digest(package)}.zip"
+    written = archive.with_suffix(f".{os.getpid()}")
+    with zipfile.ZipFile(written, "w") as made:
+        for path, inside in _files(package).items():
+            made.write(path, inside)
+    return written.replace(archive)
+
+
+def _files(package: str) -> dict[Path, Path]:
+    """The files of a package or module, in order, and their places in an archive."""
+    return {
         path: path.relative_to(root.parent)
-        for root in roots
+        for root in _roots(package)
         for path in (sorted(root.rglob("*")) if root.is_dir() else [root])
         if path.is_file() and "__pycache__" not in path.parts
     }
-    content = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    archive = scratch / f"{name}-{content}.zip"
-    written = archive.with_suffix(f".{os.getpid()}")
-    with zipfile.ZipFile(written, "w") as made:
-        for path, inside in files.items():
-            made.write(path, inside)
-    return written.replace(archive)
+
+
+def _roots(package: str) -> list[Path]:
+    """The folders of a package, or the file of a module."""
+    spec = find_spec(package)
+    found = [spec.origin, *(spec.submodule_search_locations or [])] if spec else []
+    return [Path(place) for place in found[1:] or found if place]

@@ -1,5 +1,6 @@
 """The progress of a run: a bar per stage in a terminal, a line per stage elsewhere."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -9,10 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from quillcast.core.errors import LocalError
+
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 POLL_S = 0.3
+WORKERS_TELL_S, WORKERS_MAX_S = 10.0, 120.0  # without any worker of a cluster; guesses
 
 
 class Display(Protocol):
@@ -99,30 +104,64 @@ class Bars:
         self._bar = None
 
 
+class NoWorkers(LocalError):
+    """A cluster has given no worker to this run."""
+
+
 @contextmanager
 def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
-    """Report the tasks of the Spark jobs in this block. Spark Connect does not tell, so then nothing is reported."""
+    """Report the tasks of the Spark jobs in this block. Spark Connect does not tell, so then nothing is reported.
+
+    Raises `NoWorkers` if a cluster has no worker for them during `WORKERS_MAX_S`; Spark itself would wait for ever.
+    """
     if not hasattr(spark, "_jvm"):
         yield
         return
     context = spark.sparkContext
     group = f"quillcast-{time.monotonic_ns()}"
     context.setJobGroup(group, what)
-    over = threading.Event()
+    over, gave_up = threading.Event(), threading.Event()
 
     def look() -> None:
         tracker = context.statusTracker()
+        worked_s, told = time.monotonic(), False
         while not over.wait(POLL_S):
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
             stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
             known = [stage for stage in stages if stage]
             if known:
                 shown.tasks(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+            waited_s = time.monotonic() - worked_s
+            if _has_workers(context):
+                worked_s, told = time.monotonic(), False
+            elif waited_s > WORKERS_TELL_S and not told:
+                shown.tell(f"no worker of {context.master} has begun; waiting for one, {WORKERS_MAX_S:.0f} s at most")
+                told = True
+            elif waited_s > WORKERS_MAX_S:
+                gave_up.set()
+                context.cancelJobGroup(group)
+                return
 
     looking = threading.Thread(target=look, name="progress", daemon=True)
     looking.start()
     try:
         yield
+    except Exception as error:
+        if gave_up.is_set():
+            raise NoWorkers(
+                f"no worker of {context.master} was free for {WORKERS_MAX_S:.0f} s; start one with a core and 1 GB of "
+                "memory to spare, end other applications, or use --master local[*]"
+            ) from error
+        raise
     finally:
         over.set()
         looking.join()
+
+
+def _has_workers(context: "SparkContext") -> bool:
+    """Whether anybody can carry out tasks: without a cluster the driver itself, else an executor."""
+    return re.fullmatch(r"local(\[.*\])?", str(context.master)) is not None or _executors(context) > 0
+
+
+def _executors(context: "SparkContext") -> int:
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # there is no public way; the driver is listed

@@ -11,7 +11,7 @@ from rich.console import Console
 from quillcast.core.errors import LocalError
 from quillcast.evaluation.command import console_for, folder_of, plain_table
 from quillcast.evaluation.deployment import workload_of
-from quillcast.evaluation.experiment import LAW_EXPONENT, Experiment, Workload
+from quillcast.evaluation.experiment import LAW_EXPONENT, Experiment, Publishers, Workload
 from quillcast.evaluation.policies import parse
 from quillcast.evaluation.progress import display
 from quillcast.evaluation.report.figures import Figures, figure, number
@@ -26,14 +26,27 @@ AT_SIZE_COST = 40_000_000  # the cost (`tasks.costs`) of counting children for e
 NO_PROTOCOLS = {"delay_optimised": "a bound and not a protocol"}
 """Policies that no peer could run, and why."""
 
-SHOWN = ("rad.median", "rad.max", "rmd.median", "messages_over_ip", "children_per_group_max", "core_link_max_over_ip")
+ENTRIES = "entries_per_peer"
+"""All that a peer keeps of groups' membership on average, for as many memberships as it has in the deployment."""
+
+SHOWN = {
+    "rad.median": "RAD",
+    "rad.max": "worst",
+    "rmd.median": "RMD",
+    "messages_over_ip": "messages/IP",
+    "children_per_group_max": "children",
+    "core_link_max_over_ip": "core link/IP",
+    ENTRIES: "entries",
+}
+"""The figures that are shown, and their column titles."""
 
 
 class Wish(NamedTuple):
     """A deployment that needs a policy. Everything has the meaning that it has in an experiment.
 
     Without `size`, group sizes follow the papers' law. None as a bound means any number: of children of a peer in a
-    group, and of messages on a core link relative to IP multicast. Without `policies`, it is one of `candidates`.
+    group, of messages on a core link relative to IP multicast, and of entries that a peer keeps on average. Without
+    `policies`, it is one of `candidates`.
     """
 
     peers: int
@@ -41,8 +54,10 @@ class Wish(NamedTuple):
     topology: str = "transit-stub"
     size: int | None = None
     members: str = "uniform"
+    publishers: Publishers = "members"
     children_max: int | None = None
     link_stress_max: float | None = None
+    entries_max: float | None = None
     policies: tuple[str, ...] = ()
     seed: int = 1
 
@@ -65,6 +80,7 @@ def candidates(children_max: int | None) -> tuple[str, ...]:
         "scribe+collapse",
         f"scribe+improve({cap})",
         f"scoped+improve({cap})",
+        f"scoped+improve({cap})+source",
         f"k_ary({cap})",
     )
 
@@ -125,7 +141,16 @@ def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
 
 def of_wish(wish: Wish, groups: int) -> Workload:
     """The groups of the deployment, or the given number of them."""
-    return Workload(groups=groups, size=wish.size, members=wish.members)
+    return Workload(groups=groups, size=wish.size, members=wish.members, publishers=wish.publishers)
+
+
+def memberships_over(wish: Wish, sample: Experiment) -> float:
+    """How many memberships a peer has in the deployment, relative to the sample."""
+    whole = msgspec.structs.replace(sample, peers=wish.peers, workload=of_wish(wish, wish.groups))
+    if whole == sample:
+        return 1.0
+    each = [float(workload_of(asked).sizes.sum(dtype=np.int64)) / asked.peers for asked in (whole, sample)]
+    return each[0] / each[1]
 
 
 def judge(wish: Wish, policies: dict[str, Figures]) -> list[Verdict]:
@@ -149,6 +174,8 @@ def _broken(wish: Wish, figures: Figures) -> list[str]:
         broken.append(f"{children} children")
     if wish.link_stress_max is not None and link is not None and link > wish.link_stress_max:
         broken.append(f"{link:.1f} times IP multicast's worst core link")
+    if wish.entries_max is not None and figures[ENTRIES] > wish.entries_max:
+        broken.append(f"{number(figures[ENTRIES])} entries per peer")
     return broken
 
 
@@ -169,6 +196,9 @@ def recommend_command(
         return evaluate(asked, where, display(Console(stderr=True)), master=master, remote=remote)
 
     result = tried(experiment, folder)
+    more = memberships_over(wish, experiment)
+    for figures in result["policies"].values():
+        figures[ENTRIES] = figures["state"]["mean"] * more
     counted = at_size(wish, experiment)
     if counted:
         sizes = tried(counted, folder.with_name(f"{folder.name}-children"))
@@ -196,12 +226,15 @@ def words(wish: Wish, verdicts: list[Verdict]) -> str:
         return f"no policy keeps the limits; {best.policy} comes nearest, with {', '.join(best.against)}"
     told = f"{best.policy} serves {wish.peers:,} peers best: median RAD {number(figure(best.figures, 'rad.median'))}"
     told += f", {number(best.figures['messages_over_ip'])} times the messages of IP multicast"
+    told += f", {number(best.figures[ENTRIES])} entries per peer"
+    if "+source" in best.policy:
+        told += " (a tree for each publishing peer)"
     rivals = [verdict for verdict in others if not verdict.against]
     if not rivals:
         return f"{told}; no other keeps the limits"
     later = _more(rivals[0], best, "rad.median")
-    more = _more(rivals[0], best, "messages_over_ip")
-    return f"{told}; with the next best, {rivals[0].policy}, events take {later}, at {more} messages"
+    more, kept = _more(rivals[0], best, "messages_over_ip"), _more(rivals[0], best, ENTRIES)
+    return f"{told}; with the next best, {rivals[0].policy}, events take {later}, at {more} messages and {kept} entries"
 
 
 def _more(other: Verdict, best: Verdict, name: str) -> str:
@@ -214,7 +247,7 @@ def _more(other: Verdict, best: Verdict, name: str) -> str:
 
 
 def _show(verdicts: list[Verdict], why: str, report: str, console: Console) -> None:
-    table = plain_table("policy", *SHOWN, "breaks", words={0, len(SHOWN) + 1})
+    table = plain_table("policy", *SHOWN.values(), "breaks", words={0, len(SHOWN) + 1})
     for verdict in verdicts:
         values = [number(figure(verdict.figures, name)) for name in SHOWN]
         table.add_row(verdict.policy, *values, f"[red]{', '.join(verdict.against)}[/]" if verdict.against else "")

@@ -23,7 +23,7 @@ from quillcast.evaluation.progress import Display, watched
 from quillcast.evaluation.report import figures
 from quillcast.pipeline import extras
 from quillcast.pipeline.java import java_home
-from quillcast.pipeline.session import own_address, spark_session, temporary_folder
+from quillcast.pipeline.session import check_remote, own_address, spark_session, temporary_folder
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -49,11 +49,9 @@ def evaluate(
     docs/commands.md). Raises `LocalError` for an invalid experiment, `DiskFailed` on a disk error; complete parts are
     kept.
     """
-    check(experiment, remote)
-    if remote is None:
-        own_address(master)  # now, not after minutes of work
+    check(experiment, master, remote)
     began_s = time.monotonic()
-    folder = Folder(path.absolute(), experiment)
+    folder = Folder(path.absolute(), experiment, inputs_of(experiment))
     try:
         with Watch() as memory, shown:
             run = _Run(experiment, folder, shown, lambda: session(experiment, master, remote))
@@ -78,23 +76,53 @@ def evaluate(
     return result
 
 
-def check(experiment: Experiment, remote: str | None = None) -> None:
-    """Raise `LocalError` if a library is missing that the run will need, or a policy does not exist."""
+def check(experiment: Experiment, master: str, remote: str | None = None) -> None:
+    """Raise `LocalError` if something is missing that the run will need: a library, Spark's master, or a policy.
+
+    It would be missed after minutes of work.
+    """
     extras.require("an evaluation", *extras.EVALUATION)
-    plugins_of(experiment)
+    if remote is None:
+        own_address(master)
+    else:
+        check_remote(remote)
+    packages_of(experiment)
     if remote is None:
         java_home()
     elif importlib.util.find_spec("grpc") is None:
-        raise LocalError(f"Spark Connect ({remote}) needs grpcio; pip install 'pyspark[connect]==4.3.*'")
+        raise LocalError("Spark Connect needs grpcio; pip install 'pyspark[connect]==4.3.*'")
 
 
-def plugins_of(experiment: Experiment) -> list[object]:
-    """What workers call for an experiment: the parts of its policies, and its metrics."""
+def packages_of(experiment: Experiment) -> set[str]:
+    """The packages of an experiment's plug-ins, except our own. Raises `LocalError` if there is no such plug-in."""
     from quillcast.evaluation import policies
-    from quillcast.evaluation.measures import Measured
+    from quillcast.evaluation.measures import METRICS, Measured
+    from quillcast.evaluation.topology import TOPOLOGIES, is_generated
+    from quillcast.evaluation.workload import WORKLOADS
 
-    parts = [part for policy in experiment.policies for part in policies.parse(policy).parts]
-    return [*parts, *Measured(experiment.metrics).columns.values()]
+    found = {package for policy in experiment.policies for package in policies.packages(policy)}
+    found |= set(map(plugins.package_of, Measured(experiment.metrics).columns.values()))
+    found |= set(map(METRICS.package, experiment.metrics))
+    if is_generated(experiment.topology):
+        found.add(TOPOLOGIES.package(experiment.topology))
+    if WORKLOADS.knows(experiment.workload.members):
+        found.add(WORKLOADS.package(experiment.workload.members))
+    return found - {plugins.OURS}
+
+
+def inputs_of(experiment: Experiment) -> dict[str, str]:
+    """What an experiment names and does not contain: packages with plug-ins, and files. Each has its digest.
+
+    Raises `LocalError`.
+    """
+    found = {package: plugins.digest(package) for package in sorted(packages_of(experiment))}
+    for name in (experiment.topology.partition("#")[0], experiment.workload.members):
+        if Path(name).is_file():
+            try:
+                found[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()[:12]
+            except OSError as error:
+                raise LocalError(f"cannot read {name}: {error.strerror}; name another file") from error
+    return found
 
 
 def members_max(policy: str) -> int | None:
@@ -118,7 +146,8 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
             for name, value in stages.SETTINGS.items():
                 spark.conf.set(name, value)
         except PySparkException as error:
-            raise LocalError(f"no Spark Connect server answers at {remote}: {str(error).splitlines()[0]}") from error
+            where = remote.partition(";")[0]  # without its token
+            raise LocalError(f"no Spark Connect server answers at {where}: {reason(str(error))}") from error
         return spark
     if master.startswith("local-cluster"):
         os.environ["SPARK_HOME"] = spark_home()
@@ -131,6 +160,12 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
     if master.startswith("local["):
         stages.warm_up_workers(spark)
     return spark
+
+
+def reason(told: str) -> str:
+    """What an error of Spark's client says, in a line: the details of a gRPC error, or the first line."""
+    details = re.search(r'details = "([^"\n]+)"', told)
+    return details[1] if details else told.partition("\n")[0]
 
 
 def spark_home() -> str:
@@ -219,12 +254,13 @@ class _Run:
         began_s = time.monotonic()
         self.shown.begin("Spark")
         spark = self._spark.get()
-        plugins.ship(spark, plugins_of(self.experiment), temporary_folder("plugins"), everywhere=ship)
+        plugins.ship(spark, packages_of(self.experiment), temporary_folder("plugins"), everywhere=ship)
         if ship:
             folder = self.folder / ARRAYS
             archive = self.folder / f"arrays-{self.experiment.identity}.tar"
             self._deployment = self._deployed(deployment.ship(spark, folder, archive))
-            self._visible = stored.is_visible(spark, folder)
+            with watched(spark, self.shown, "Spark"):
+                self._visible = stored.is_visible(spark, folder)
         self._took("spark", "Spark", time.monotonic() - began_s)
 
     def _deployed(self, arrays: "Shipped") -> "Deployment":

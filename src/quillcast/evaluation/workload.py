@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -64,9 +64,19 @@ class Workload(Arrays):
         return len(self.sizes)
 
 
-WORKLOADS = plugins.Kind("workload", "quillcast.workloads", Workload, {})
-"""Generators of groups from other packages. They are called with the topology, the peers, the number of groups that the
-experiment asks for and the seed, and then with the arguments in parentheses. `given` makes what they return."""
+WORKLOADS = plugins.Kind(
+    "workload",
+    "quillcast.workloads",
+    Workload,
+    {
+        "uniform": "quillcast.evaluation.workload:uniform",
+        "clustered": "quillcast.evaluation.workload:clustered",
+        RUST_TEAMS: "quillcast.evaluation.workload:rust_teams",
+    },
+)
+"""Generators of groups. They are called with the topology, the peers, the number of groups that the experiment asks for
+and the seed, with its `size` by that name if it has one, and then with the arguments in parentheses. `given` makes what
+those of other packages return. Ours use only the number of peers."""
 
 
 def given(groups: Iterable[npt.ArrayLike], name: str, *, group_names: Sequence[str] = ()) -> Workload:
@@ -77,6 +87,30 @@ def given(groups: Iterable[npt.ArrayLike], name: str, *, group_names: Sequence[s
     sizes = np.array([len(group) for group in members], np.int32)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     return Workload(sizes, offsets, np.concatenate(members), "given", 1.0, name, list(group_names))
+
+
+def uniform(topology: object, peers: Sized, groups: int, seed: int, size: int | None = None) -> Workload:
+    """Random members; by default the group of rank r has floor(N r^-1.25 + 0.5)."""
+    return _of_size(len(peers), groups, size, "uniform")
+
+
+def clustered(topology: object, peers: Sized, groups: int, seed: int, size: int | None = None) -> Workload:
+    """The same numbers of members, of few random domains."""
+    return _of_size(len(peers), groups, size, "clustered")
+
+
+def _of_size(peers: int, groups: int, size: object, placement: Placement) -> Workload:
+    if size is None:
+        return power_law(peers, groups, placement=placement)
+    if not isinstance(size, int):
+        raise LocalError(f"the size in {placement}({size}) must be a number of members")
+    return fixed(groups, size, placement=placement)
+
+
+def rust_teams(topology: object, peers: Sized, groups: int, seed: int) -> Workload:
+    """The teams of the Rust project, the largest first."""
+    with resources.as_file(resources.files("quillcast.evaluation") / "data" / "rust-teams.tsv.gz") as path:
+        return _real(_memberships(path), RUST_TEAMS, len(peers), groups)
 
 
 def power_law(
@@ -96,11 +130,11 @@ def fixed(groups: int, size: int, *, placement: Placement = "uniform", spread: f
     return _drawn(np.full(groups, size, np.int32), placement, spread, f"{groups:,} groups of {size:,}")
 
 
-def real(name_or_path: str, peers: int, *, groups: int | None = None) -> Workload:
+def real(path: Path, peers: int, *, groups: int | None = None) -> Workload:
     """Real membership, the largest groups first; groups of one are left out.
 
     Args:
-        name_or_path: `rust-teams`, or a file (plain or gzipped): a table with a group and a subscriber in its first two
+        path: a file (plain or gzipped): a table with a group and a subscriber in its first two
     columns (Debian's dependencies); or JSON, one object from each subscriber to its groups (Deezer's genres).
         peers: of the deployment; at least as many as subscribers, because each becomes a different random peer.
         groups: the maximum number of groups; None: all.
@@ -108,16 +142,12 @@ def real(name_or_path: str, peers: int, *, groups: int | None = None) -> Workloa
     Raises `LocalError` if there is no such file, it has another format, has no group of two, or has too many
     subscribers.
     """
-    if name_or_path == RUST_TEAMS:
-        with resources.as_file(resources.files("quillcast.evaluation") / "data" / "rust-teams.tsv.gz") as path:
-            return _real(_memberships(path), RUST_TEAMS, peers, groups)
-    path = Path(name_or_path)
     return _real(_memberships(path), path.name.split(".")[0], peers, groups)
 
 
 def is_real(members: str) -> bool:
     """Whether an experiment's `members` name real membership."""
-    return members not in {"uniform", "clustered"} and not WORKLOADS.knows(members)
+    return members == RUST_TEAMS or not WORKLOADS.knows(members)
 
 
 def _real(memberships: Iterable[tuple[str, str]], name: str, peers: int, groups: int | None) -> Workload:
@@ -144,7 +174,7 @@ def _real(memberships: Iterable[tuple[str, str]], name: str, peers: int, groups:
 
 def _memberships(path: Path) -> list[tuple[str, str]]:
     """Pairs of a group and a subscriber."""
-    text = read_text(path, "membership", f"name another file, or {RUST_TEAMS}")
+    text = read_text(path, "membership", f"name another file, or {', '.join(WORKLOADS.names())}")
     try:
         return _of_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else _of_table(table_of(text))
     except UnknownLayout as error:

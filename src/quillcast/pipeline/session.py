@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import sys
 import tempfile
@@ -23,11 +24,16 @@ from quillcast.pipeline.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HEAP_SHORT, HEAP_LONG = "2g", "4g"  # the most that Java keeps for itself
 SHORT_JOB_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the CPU time at the start; bad for long jobs
 LOCALHOST = "127.0.0.1"
 ANSWER_S = 5.0  # for each address of a master
 _QUESTION = struct.pack(">qbi1s", 14, 6, 1, b"/")
 """Spark's request for a stream: its length, its kind, and the name. A master answers that there is none."""
+
+CONNECT_PORT = 15002  # of Spark Connect, if its URL has none
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""A client's first words in HTTP/2, and a frame of settings, empty. A server begins with such a frame too."""
 
 QUIET_OPTIONS = "--enable-native-access=ALL-UNNAMED"  # otherwise new versions of Java warn about Spark
 
@@ -54,7 +60,7 @@ def spark_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.driver.memory": "4g" if not short else "2g",
+        "spark.driver.memory": HEAP_SHORT if short else HEAP_LONG,
     }
     if short:
         settings |= {
@@ -101,6 +107,38 @@ def own_address(master: str) -> str | None:
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
     raise NoMaster(f"no Spark master answers at {master}: {why}; start it, or check --master")
+
+
+def check_remote(url: str) -> None:
+    """Raise `NoMaster` unless a Spark Connect server answers at a URL, such as sc://host:15002/;use_ssl=true.
+
+    Its own client would try for ten minutes.
+    """
+    if url.startswith("local"):
+        return  # PySpark starts one
+    match = re.fullmatch(r"sc://(\[[^\]]+\]|[^:/;\[\]]+)(?::(\d+))?/?(;.*)?", url)
+    if match is None:
+        raise NoMaster(f"{url!r} is no address of Spark Connect; use sc://HOST:PORT")
+    host, port = match[1].strip("[]"), int(match[2] or CONNECT_PORT)
+    secure = re.search(r";(use_ssl=true|token=)", match[3] or "", re.IGNORECASE)
+    try:
+        plain = socket.create_connection((host, port), ANSWER_S)
+        with _secured(plain, host) if secure else plain as link:
+            link.sendall(_GREETING)
+            if link.recv(9)[3:4] == b"\4":
+                return
+            why = "it answers, but not as such a server"
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    raise NoMaster(f"no Spark Connect server answers at sc://{match[1]}:{port}: {why}; start it, or check --remote")
+
+
+def _secured(plain: socket.socket, host: str) -> ssl.SSLSocket:
+    """The connection with TLS, instead of the plain one. Whose it is, Spark's client will check."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context.wrap_socket(plain, server_hostname=host)
 
 
 def _started(builder: "SparkSession.Builder", master: str) -> "SparkSession":

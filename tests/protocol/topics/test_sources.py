@@ -15,6 +15,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.sources import SourceState
 from tests.protocol.topics.village import Reader, Village, Writer
 
 BY_SOURCE = Settings(admission="source")
@@ -487,3 +488,14 @@ def test_the_creators_peer_is_the_root_of_its_topic_while_it_lives() -> None:
     village.publish(3, publisher, b"still there")
     village.run(2)
     assert reader.payloads == [b"to the creator's room", b"still there"]
+
+
+def test_who_has_a_source_below_it_takes_back_that_its_stream_ended() -> None:
+    state = SourceState()
+    state.take_end(7, is_alive=False)
+    assert state.end == 7
+    state.take_end(7, is_alive=True)
+    assert state.end is None, "the root does not know yet that the source is back"
+    state.close(9)
+    state.take_end(None, is_alive=True)
+    assert state.end == 9, "the source said so itself"

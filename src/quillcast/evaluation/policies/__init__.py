@@ -160,6 +160,13 @@ def parse(text: str) -> EvaluatedPolicy:
     )
 
 
+def packages(text: str) -> set[str]:
+    """The top packages of a policy and its modifiers: those that are named, and those of their classes."""
+    first, *rest = plugins.split(text, "+")
+    named = {POLICIES.package(first), *map(MODIFIERS.package, rest)}
+    return named | {plugins.package_of(part) for part in parse(text).parts}
+
+
 def portable(text: str) -> str:
     """The same policy by a name that does not depend on entry points, for workers on other machines."""
     first, *rest = plugins.split(text, "+")

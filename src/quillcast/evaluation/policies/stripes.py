@@ -6,8 +6,9 @@ leaves of the others), 3.2.1 (a node over its limit drops a child, which tries i
 group).
 
 Simplified: members join one after the other, all stripes at once. Every node may have `children_max` children in all
-stripes together, and all receive as much as they send. The anycast to the spare capacity group is a search among its
-members from a random one, which takes the nearest of the first few that fit. In the paper every peer is a member. Here
+stripes together, and all receive as much as they send. The anycast to the spare capacity group, which in the paper
+searches the group's Scribe tree from where the orphan is, takes the nearest member that fits in the orphan's domain; if
+there is none, the nearest of the first few that fit, from a random one on. In the paper every peer is a member. Here
 peers on the routes that are not members also forward, within the limit, but offer no spare capacity. If nobody has room
 for an orphan, its parent drops another child instead. If that fails for all of them, the paper's orphan misses the
 stripe; here its parent keeps it, over the limit.
@@ -25,10 +26,11 @@ from quillcast.evaluation.network import Flags, Group, Ids, Ints, Tree
 from quillcast.evaluation.policies.kernel import Load, PolicyKernel, tree_of
 from quillcast.evaluation.policies.members import check_argument, in_random_order
 from quillcast.evaluation.policies.scribe import union_of_routes
-from quillcast.evaluation.routing.pastry import ID_BITS, Tables, Truth, Whole, delay, inner, shared_digits
+from quillcast.evaluation.routing.pastry import ID_BITS, Ms, Tables, Truth, Whole, delay, inner, shared_digits
 
 STRIPES = 16  # section 5.1: as many as a digit has values
-ANYCAST_FITS = 8  # a guess: how many members with room the search compares
+ANYCAST_NEAR = 1024  # a guess: how many nodes of the orphan's domain the search asks
+ANYCAST_FITS = 8  # a guess: how many members with room it compares elsewhere
 PUSH_DOWNS_MAX = 64  # a guess: an orphan then turns to the spare capacity group
 _FOREST = 33  # purpose of the random draw
 _OUTSIDE = -2  # the parent of a node that is not in a tree
@@ -63,7 +65,8 @@ class Stripes(PolicyKernel):
             local = np.searchsorted(nodes, peers)
             planned[number, local] = np.where(parent >= 0, local[parent], -1)
         joining = np.searchsorted(nodes, in_random_order(group, int(group.members[0]))).astype(np.int32)
-        forest = _build(tables, nodes, planned, joining, keys, self.children_max, np.uint64(group.seed))
+        near = _domains(tables.domain[nodes])
+        forest = _build(tables, nodes, near, planned, joining, keys, self.children_max, np.uint64(group.seed))
         return [_stripe(nodes, forest, number, 1 / self.n) for number in range(self.n)]
 
 
@@ -92,6 +95,16 @@ def _stripe(nodes: Ints, forest: "Forest", number: int, weight: float) -> Tree:
     return tree_of(nodes[inside], up, forest.joined[inside], weight=weight, joins=forest.handled[number, inside])
 
 
+def _domains(domain: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The last four fields of `Forest`, from each node's domain."""
+    by_domain = np.argsort(domain, kind="stable").astype(np.int32)
+    rank = np.empty_like(by_domain)
+    rank[by_domain] = np.arange(len(domain), dtype=np.int32)
+    _, first, inverse, size = np.unique(domain[by_domain], return_index=True, return_inverse=True, return_counts=True)
+    own = inverse[rank]
+    return by_domain, rank, first[own].astype(np.int32), size[own].astype(np.int32)
+
+
 class Forest(NamedTuple):
     """The stripes' trees under construction.
 
@@ -106,6 +119,10 @@ class Forest(NamedTuple):
     member stays full, because it drops a child only for another one.
         spares: the size of that group, int64 [1].
         draws: the number of random draws so far, int64 [1].
+        by_domain: the nodes in the order of their domains, int32 [nodes].
+        rank: each node's place in that order, int32 [nodes].
+        begin: where the domain of each node begins in that order, int32 [nodes].
+        size: the number of nodes in the domain of each node, int32 [nodes].
     """
 
     parent: Grid
@@ -117,17 +134,29 @@ class Forest(NamedTuple):
     spare: Ints
     spares: npt.NDArray[np.int64]
     draws: npt.NDArray[np.int64]
+    by_domain: Ints
+    rank: Ints
+    begin: Ints
+    size: Ints
 
 
 @njit(cache=True)
 def _build(
-    tables: Tables, nodes: Ints, planned: Grid, joining: Ints, keys: Ids, children_max: Whole, seed: Word
+    tables: Tables,
+    nodes: Ints,
+    near: tuple[Ints, Ints, Ints, Ints],
+    planned: Grid,
+    joining: Ints,
+    keys: Ids,
+    children_max: Whole,
+    seed: Word,
 ) -> Forest:
     """Members join all stripes in order, and a node with too many children drops one.
 
     Args:
         tables: ids and delays.
         nodes: the peers of all stripes, int32 [nodes].
+        near: the nodes by domain, as the fields of the forest.
         planned: each one's parent by Scribe's routes, int32 [stripes, nodes]; -1 for a root, -2 if it has none.
         joining: the members in order, int32 [members].
         keys: uint64 [stripes].
@@ -145,6 +174,7 @@ def _build(
         np.empty(len(joining), np.int32),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
+        *near,
     )
     path = np.empty(count, np.int64)
     for member in joining:
@@ -267,12 +297,18 @@ def _sibling(tables: Tables, nodes: Ints, keys: Ids, seed: Word, forest: Forest,
 def _finds_room(
     tables: Tables, nodes: Ints, children_max: Whole, seed: Word, forest: Forest, stripe: Whole, orphan: Whole
 ) -> Truth:
-    """Attach the orphan to a node with room: the nearest of the first few found in the spare capacity group.
+    """Attach the orphan to a node of the spare capacity group: the nearest of its domain, else of the first few found.
 
     These nodes have room, receive the stripe, and are not below the orphan, which would be a loop.
     """
     best, best_ms, fits = np.int64(-1), np.float32(np.inf), 0
-    left = forest.spares[0]
+    begin, size = np.int64(forest.begin[orphan]), np.int64(forest.size[orphan])
+    asked: Whole = min(size, ANYCAST_NEAR)
+    for step in range(1, asked):
+        node = np.int64(forest.by_domain[begin + (forest.rank[orphan] - begin + step) % size])
+        if forest.joined[node] and forest.children[node] < children_max and _receives(forest, stripe, node):
+            best, best_ms = _nearer(tables, nodes, orphan, node, best, best_ms)
+    left = forest.spares[0] if best < 0 else np.int64(0)
     at = _draw(forest, seed, left) if left else np.int64(0)
     while left > 0 and fits < ANYCAST_FITS:
         left -= 1
@@ -286,13 +322,20 @@ def _finds_room(
         at += 1
         if _receives(forest, stripe, node):
             fits += 1
-            apart = delay(tables, nodes[node], nodes[orphan])
-            if apart < best_ms or (apart == best_ms and node < best):
-                best, best_ms = node, apart
+            best, best_ms = _nearer(tables, nodes, orphan, node, best, best_ms)
     if best < 0:
         return False
     _attach(forest, stripe, orphan, best)
     return True
+
+
+@inner
+def _nearer(tables: Tables, nodes: Ints, orphan: Whole, node: Whole, best: Whole, best_ms: Ms) -> tuple[Whole, Ms]:
+    """The nearer of two nodes to the orphan, and its delay; of equally near ones the first."""
+    apart = delay(tables, nodes[node], nodes[orphan])
+    if apart < best_ms or (apart == best_ms and node < best):
+        return node, apart
+    return best, best_ms
 
 
 @inner

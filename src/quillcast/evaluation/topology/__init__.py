@@ -42,15 +42,20 @@ def load(name_or_path: str, seed: int) -> Topology:
 
     Raises `LocalError` if there is no such topology, or the file cannot be used.
     """
-    if TOPOLOGIES.knows(name_or_path):
+    if is_generated(name_or_path):
         made: Topology = TOPOLOGIES.make(name_or_path, seed)
         return made
     return _places(name_or_path).topology()
 
 
+def is_generated(name_or_path: str) -> bool:
+    """Whether a generator makes it. Nobody's generator takes the name of a network in the box."""
+    return name_or_path not in IN_THE_BOX and TOPOLOGIES.knows(name_or_path)
+
+
 def has_links(name_or_path: str, seed: int) -> bool:
     """Whether the topology is a graph, so that link stress is known. Arguments and errors as for `load`."""
-    if TOPOLOGIES.knows(name_or_path):
+    if is_generated(name_or_path):
         return load(name_or_path, seed).has_links
     return _places(name_or_path).has_links
 

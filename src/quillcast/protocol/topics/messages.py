@@ -124,14 +124,18 @@ class Create(Message, frozen=True, tag=47):
     creator: Contact
     again: bool = False
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    number: Number = 0
+    """The creator's, for the answer."""
 
 
 class Created(Message, frozen=True, tag=48):
-    """The topic stands with this descriptor, maybe an earlier one. Changed settings go down the tree in it too."""
+    """The topic stands with this descriptor, maybe an earlier one."""
 
     descriptor: Descriptor
     holders: Number = 0
-    """How many peers hold the topic's state; to the creator only."""
+    """How many peers hold the topic's state."""
+    number: Number = 0
+    """Of the `Create` that this answers."""
 
 
 class FindRoot(Message, frozen=True, tag=49):
@@ -178,6 +182,8 @@ class Receipts(Message, frozen=True, tag=52):
     """publisher, admitted, stable, again"""
     partitioned: bool = False
     """The root does not reach most of the topic's replicas: there may be another root beyond a partition."""
+    version: Number = 0
+    """Of the topic's descriptor: who knows an earlier one only asks for the root, and gets this one."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):

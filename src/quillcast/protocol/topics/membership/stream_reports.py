@@ -92,8 +92,11 @@ class StreamReporting:
             if not child.sends_only:
                 self._await_turn()
                 self.unjudged[tree.topic, child.contact.node_id] = None
+            state = tree.sources.states[term]
             if report.end is not None:
-                tree.sources.states[term].close(report.end)
+                state.close(report.end)
+            elif report.alive:
+                state.take_end(None, is_alive=True)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
                 stream.via = child.contact.node_id
             self._heard_of(tree, term, max(report.frontier, report.reach), report.frontier)
@@ -143,8 +146,8 @@ class StreamReporting:
         tree.sources.partitioned = report.partitioned
         if report.closed and report.end is not None:
             state.close(report.end)
-        elif not state.closed and not self.source_streams.is_alive(tree, term):
-            state.end = report.end
+        else:
+            state.take_end(report.end, is_alive=self.source_streams.is_alive(tree, term))
         self.source_streams.stable_to(tree, term, report.stable)
         self._heard_of(tree, term, report.reach, report.frontier)
         self._news(tree, term)

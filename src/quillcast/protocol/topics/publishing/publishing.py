@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM
@@ -61,7 +63,8 @@ class Publishing:
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.offered_at: dict[bytes, float] = {}  # topics to be created
-        self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
+        self.creating: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
+        self.creates = 0
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
         self.count = 0
@@ -169,14 +172,19 @@ class Publishing:
 
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
-        self.creating[descriptor.topic] = (descriptor, done)
+        self.creates += 1
+        message = Create(descriptor, self.host.contact, number=self.creates)
+        waiting = self.creating.setdefault(descriptor.topic, [])
+        waiting.append((message, done))
         self.rounds.begin()
-        self._route_create(descriptor, again=False)
+        if len(waiting) == 1:
+            self._route_create(message)
 
-    def _route_create(self, descriptor: Descriptor, *, again: bool) -> None:
-        self.offered_at[descriptor.topic] = self.host.now()
+    def _route_create(self, message: Create) -> None:
+        topic = message.descriptor.topic
+        self.offered_at[topic] = self.host.now()
         if self.ring.active:
-            self.ring.route(Create(descriptor, self.host.contact, again), descriptor.topic)
+            self.ring.route(message, topic)
 
     # ---- roots
 
@@ -340,6 +348,9 @@ class Publishing:
             if publisher is not None:
                 publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
+        outdated = any(publisher.descriptor.version < message.version for publisher in publishers.values())
+        if outdated and message.topic not in self.asked_at:
+            self._find(message.topic)
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
@@ -383,17 +394,23 @@ class Publishing:
 
     def _created(self, sender: Contact, message: Created) -> None:
         descriptor = message.descriptor
-        wanted, done = self.creating.pop(descriptor.topic, (None, None))
-        self.offered_at.pop(descriptor.topic, None)
-        self.forgetting.note(descriptor.topic)
-        known = self.known.descriptors.get(descriptor.topic)
         self.known.learn(descriptor)
-        adopted = self.known.descriptors[descriptor.topic]
-        if adopted != known:
-            self.changes.learned(adopted)
-        if wanted is None or done is None:
-            return
+        waiting = self.creating.get(descriptor.topic)
+        if not waiting or message.number != waiting[0][0].number:
+            return  # an answer that came twice
+        (create, done), *waiting = self.creating.pop(descriptor.topic)
         self.holders[descriptor.topic] = message.holders
+        if waiting:
+            self.creating[descriptor.topic] = waiting
+        else:
+            self.offered_at.pop(descriptor.topic, None)
+        self._answer_create(create.descriptor, descriptor, done)
+        if waiting:
+            self._route_create(waiting[0][0])
+        self.forgetting.note(descriptor.topic)
+
+    def _answer_create(self, wanted: Descriptor, descriptor: Descriptor, done: CreateDone) -> None:
+        """Tell the application what stands."""
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
             owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
             done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
@@ -428,9 +445,9 @@ class Publishing:
 
     def create_again(self, now: float) -> None:
         """Ask again for topics to be created where nobody answered."""
-        for descriptor, _ in list(self.creating.values()):
-            if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
-                self._route_create(descriptor, again=True)
+        for topic, waiting in list(self.creating.items()):
+            if now - self.offered_at[topic] >= self.config.receipt_timeout_s:
+                self._route_create(msgspec.structs.replace(waiting[0][0], again=True))
 
     def housekeep(self, now: float) -> None:
         """Look anew for roots that are silent about events they were sent."""

@@ -9,6 +9,7 @@ from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant
+from quillcast.protocol.topics.descriptor import Descriptor
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
 NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
@@ -38,7 +39,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to.
 
     `stable` is the root's word, passed on: 0 while it has not come to me. So is `held_back`: the root holds publishers
-    back, and what they keep comes later.
+    back, and what they keep comes later; and so is the `descriptor`, if the child may not have the latest one.
     """
 
     term: Term
@@ -48,6 +49,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     fallbacks: tuple[Contact, ...]
     held: Held = ()
     held_back: bool = False
+    descriptor: Descriptor | None = None
 
 
 class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -123,8 +125,10 @@ def decode(data: bytes) -> LinkReport:
     match decoded(_decoder, data, "report on a topic"):
         case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf):
             return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
-        case ParentReport(term, frontier, stable, path, fallbacks, held, held_back):
-            return ParentReport(interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back)
+        case ParentReport(term, frontier, stable, path, fallbacks, held, held_back, descriptor):
+            return ParentReport(
+                interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back, descriptor
+            )
 
 
 def told(streams: Streams, node: bytes, topic: bytes) -> LinkReport | None:

@@ -149,7 +149,7 @@ class Progress:
         if partitioned and tree.descriptor.settings.partition == "wait":
             return  # what is owed to publishers stays owed
         for contact, marks in admitter.receipts().items():
-            message = Receipts(tree.topic, admitter.term, marks, partitioned)
+            message = Receipts(tree.topic, admitter.term, marks, partitioned, tree.descriptor.version)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

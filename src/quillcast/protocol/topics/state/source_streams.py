@@ -438,7 +438,9 @@ class SourceStreams:
             state.above is not None and state.above.end is not None and state.above.stable >= state.above.end
         )
         taken = min([tree.flow.front(term) or 0, *(each.frontier(term) for each in tree.subscriptions)])
-        return told and tree.flow.others[term].stable >= end and taken >= end
+        stream = tree.flow.others[term]
+        goes_on = stream.seen.end > end  # the source is back, and the root does not know yet
+        return told and not goes_on and stream.stable >= end and taken >= end
 
     def handed_over(self, tree: Tree) -> bool:
         """Does the parent have what this peer's ended streams held, and know their ends? Then this peer may leave."""

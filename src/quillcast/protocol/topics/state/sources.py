@@ -27,6 +27,11 @@ class SourceState:
         """The source said where its stream ends."""
         self.end, self.closed = end, True
 
+    def take_end(self, end: int | None, *, is_alive: bool) -> None:
+        """The root took the stream for ended at an index, or takes it back; who has the source knows better."""
+        if not self.closed:
+            self.end = None if is_alive else end
+
 
 class Sources:
     """The streams of a topic whose events are numbered by their sources."""

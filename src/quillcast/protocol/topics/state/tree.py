@@ -22,7 +22,7 @@ from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
-JOINING, MOVED = 1, 2
+JOINING, MOVED, CHANGED = 1, 2, 4
 NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
@@ -78,7 +78,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moving = 0  # `joining` and `moved`, in one field
+        self.moving = 0  # `joining`, `moved` and `changed`, in one field
         self.attempt = 0
 
     @property
@@ -100,6 +100,15 @@ class Tree:
         self.moving = self.moving & ~MOVED | MOVED * has_moved
 
     @property
+    def changed(self) -> bool:
+        """May there be children that do not know the settings? Then reports tell them."""
+        return bool(self.moving & CHANGED)
+
+    @changed.setter
+    def changed(self, may_be_news: bool) -> None:
+        self.moving = self.moving & ~CHANGED | CHANGED * may_be_news
+
+    @property
     def topic(self) -> bytes:
         """The topic's id."""
         return self.flow.topic
@@ -117,6 +126,7 @@ class Tree:
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
         self.descriptor = descriptor
+        self.changed |= bool(self.children)
         self.flow.keeps = descriptor.settings.reliable
         for subscription in self.subscriptions:
             subscription.adapt(descriptor)
@@ -496,6 +506,7 @@ class Tree:
             fallbacks,
             self.flow.held(),
             held_back,
+            (self.descriptor if self.root is None else self.root.noted) if self.changed else None,
         )
 
     def check_place(self, me: bytes) -> None:
