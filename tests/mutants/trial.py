@@ -50,7 +50,7 @@ def workplace(mutant: Mutant | None) -> Iterator[Path]:
     """A copy of the tree with the mutant in it; None: the original."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         root = Path(folder)
-        for name in ("src", "tests", "scenarios", "docs"):
+        for name in ("src", "tests", "scenarios", "docs", "examples"):
             shutil.copytree(ROOT / name, root / name)
         shutil.copy2(ROOT / "pyproject.toml", root)
         if mutant is not None:

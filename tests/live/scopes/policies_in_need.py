@@ -2,6 +2,7 @@
 
 import os
 import sys
+from itertools import count
 from typing import ClassVar
 
 import msgspec
@@ -129,3 +130,12 @@ class WritesAFile(Good):
 class CannotBeMade:
     def __init__(self) -> None:
         raise RuntimeError("not today")
+
+
+class AsksForever(Good):
+    """Each question is answered in less than the time limit."""
+
+    def channels(self, group: Group, standing: Channels, round_trips: RoundTrips) -> Channels:
+        for stranger in count(1000):
+            round_trips(stranger, 1)
+        return ()

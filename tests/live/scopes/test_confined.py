@@ -115,9 +115,10 @@ def test_a_policy_that_goes_wrong_is_stopped_with_one_line(
             policy.fan_out_max(GROUP)
 
 
-def test_a_policy_that_loops_is_killed() -> None:
-    with confined("Loops", limit_s=0.2) as policy:
-        with pytest.raises(PolicyStopped, match=r"policy Loops was stopped: it took longer than 0.2 s"):
+@pytest.mark.parametrize("name", ["Loops", "AsksForever"])
+def test_a_policy_that_loops_is_killed(name: str) -> None:
+    with confined(name, limit_s=0.2) as policy:
+        with pytest.raises(PolicyStopped, match=f"policy {name} was stopped: it took longer than 0.2 s"):
             policy.channels(GROUP, (), unmeasured)
         assert policy._process.returncode == -9
 
@@ -139,6 +140,12 @@ def test_a_policy_that_loops_is_killed() -> None:
 def test_a_policy_that_cannot_be_made_is_told(name: str, parameters: dict[str, object], text: str) -> None:
     with pytest.raises(PolicyStopped, match=text):
         confined(name, **parameters)
+
+
+def test_a_group_that_is_too_large_to_be_told_stops_the_policy(star: ConfinedPolicy) -> None:
+    standing = (WantedChannel(1, 2, None),) * (1 << 23)
+    with pytest.raises(PolicyStopped, match=r"AskChannels has \d+ bytes; the most is 33554432"):
+        star.channels(GROUP, standing, unmeasured)
 
 
 def test_the_last_good_channels_stay_between_those_that_are_left() -> None:

@@ -47,6 +47,7 @@ def admitted(filter_: Filter, count: int = 12) -> list[int]:
 
 def test_modulo_divides_bundles_by_their_number_and_not_by_the_positions_of_their_events() -> None:
     assert admitted(Modulo(3, (1,))) == [1, 4, 7, 10]
+    assert admitted(Modulo(4, (1,))) == [1, 5, 9], "each bundle has 64 events: their positions modulo 4 are equal"
     assert admitted(Modulo(3, (0, 2))) == [0, 2, 3, 5, 6, 8, 9, 11]
 
 

@@ -29,6 +29,7 @@ from quillcast.live.scopes.orders import (
     Order,
     RoundTripsAre,
     encoded,
+    left_until,
     receive,
 )
 from quillcast.protocol.scopes.conformance import Nonconforming, check_channels
@@ -114,6 +115,8 @@ class ConfinedPolicy:
             raise self._stop(self._ended()) from None
         except Malformed as error:
             raise self._stop(f"it does not answer as it should: {error}") from None
+        except LocalError as error:
+            raise self._stop(str(error)) from None
         if isinstance(answer, Failed):
             raise self._stop(answer.why)
         if not isinstance(answer, kind):
@@ -121,7 +124,7 @@ class ConfinedPolicy:
         return answer
 
     def _exchange(self, order: Order, deadline: float) -> Answer:
-        self._line.settimeout(max(1e-3, deadline - time.monotonic()))
+        self._line.settimeout(left_until(deadline))
         self._line.sendall(encoded(order))
         return receive(self._line, ANSWERS, deadline)
 

@@ -96,6 +96,14 @@ def encoded(message: Order | Answer) -> bytes:
     return _SIZE.pack(len(data)) + data
 
 
+def left_until(deadline: float) -> float:
+    """The seconds until a deadline. Raises `TimeoutError` when it has passed."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
 def receive(line: socket.socket, decoder: "msgspec.msgpack.Decoder[T]", deadline: float = math.inf) -> T:
     """The next message. Raises `EOFError`, `OSError`, `TimeoutError` when the deadline passes, and `Malformed`."""
     (size,) = _SIZE.unpack(_exactly(line, _SIZE.size, deadline))
@@ -108,7 +116,7 @@ def _exactly(line: socket.socket, size: int, deadline: float) -> bytes:
     parts, left = list[bytes](), size
     while left:
         if deadline < math.inf:
-            line.settimeout(max(1e-3, deadline - time.monotonic()))
+            line.settimeout(left_until(deadline))
         part = line.recv(min(left, 1 << 20))
         if not part:
             raise EOFError
