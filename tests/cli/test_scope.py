@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from quillcast.cli.app import run
+from quillcast.live.storage.store import Store
 from tests.cli.commands import Commands
 from tests.cli.test_welcome import completed
 
@@ -153,3 +154,26 @@ def test_an_unknown_policy_and_a_wrong_parameter_are_told_with_their_lines(capsy
     assert (code, out) == (2, "")
     assert policy.startswith("north.toml:15: there is no policy 'stripe' (did you mean stripes?); known: star, ")
     assert parameter.startswith("north.toml:21: policy delay_optimised has no parameter x; it has: fan_out, ")
+
+
+def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refused(commands: Commands) -> None:
+    store = Store(Path("member"))
+    node_id = store.identity().node_id.hex()
+    store.close()
+    Path("site.toml").write_text(f'name = "site"\n[admission]\nmembers = ["{node_id}"]\n')
+    manager = commands.start("scope", "serve", "site.toml", "--data", "manager", "--json")
+    told = json.loads(manager.line())
+    assert told["scope"] == "site"
+    member = commands.start("node", "--data", "member", "--scope", told["enter"])
+    assert node_id in member.line()
+    code, _, err = commands.run("pub", "news", "hello", "--scope", told["enter"], "--wait-for-network", "1")
+    assert code == 4
+    assert "scope site does not admit peer" in err
+    assert "add its nodeId to members in the scope's file" in err
+
+
+def test_what_a_manager_does_not_keep_yet_is_refused_with_its_line(commands: Commands) -> None:
+    Path("wide.toml").write_text('name = "wide"\nsuperscopes = ["campus"]\n[admission]\njoin_line = true\n')
+    code, _, err = commands.run("scope", "serve", "wide.toml")
+    assert code == 2
+    assert "wide.toml:2: the scope would be a member of campus: managers do not keep that yet; remove it" in err
