@@ -6,7 +6,7 @@ import sys
 import tomllib
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -134,7 +134,7 @@ def check_policy(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
             made = opened(name, chosen, sha256=sha256, hash_seed=hash_seed)
             if isinstance(made, ConfinedPolicy):
                 stack.enter_context(made)
-            return cast("ScopePolicy", made)
+            return made
 
         filters = InstalledFilters(lambda line: click.echo(line, err=True))
         try:

@@ -42,7 +42,7 @@ def offered(group: str) -> dict[str, EntryPoint]:
 
 def opened(
     policy: str, parameters: Mapping[str, Any], *, sha256: str = "", folder: Path | None = None, hash_seed: int = 0
-) -> ScopePolicy | ConfinedPolicy:
+) -> ScopePolicy:
     """The policy that a name stands for, with its parameters: close it if it is confined.
 
     Args:

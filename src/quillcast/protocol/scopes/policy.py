@@ -6,7 +6,7 @@ stand and installs the difference.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from quillcast.protocol.scopes.filters import Filter
 
@@ -46,7 +46,10 @@ class ScopePolicy(Protocol):
     Same input, same answer: it keeps no state, and rolls no dice.
     """
 
-    delivery: ClassVar[Delivery]
+    @property
+    def delivery(self) -> Delivery:
+        """What it promises: an attribute of its class."""
+        ...
 
     def fan_out_max(self, group: Group) -> int:
         """The most channels for bundles of one origin that it wants from one member."""
