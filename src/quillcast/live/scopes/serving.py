@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import short
@@ -57,7 +57,7 @@ def _policy(
     if policy.delivery != "tree":
         text = f"policy {rule.policy} is {policy.delivery}; managers run policies with delivery tree only, so far"
         raise ScopeFileWrong([described.fault(("topics", at, "policy"), f"{text}: choose one of those")])
-    return cast("ScopePolicy", LastGood(policy, tell)) if isinstance(policy, ConfinedPolicy) else policy
+    return LastGood(policy, tell) if isinstance(policy, ConfinedPolicy) else policy
 
 
 def _refusal(scope: ScopeFile, party: Party) -> str:
