@@ -20,9 +20,9 @@ LINES = """
     quillcast.pipeline quillcast.data
     quillcast.live quillcast.sim
     quillcast.protocol.peer
+    quillcast.protocol.scoping
     quillcast.protocol.config
     quillcast.protocol.wire
-    quillcast.protocol.scopes
     quillcast.protocol.topics.scribe
     quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
     quillcast.protocol.topics.publishing
@@ -31,7 +31,7 @@ LINES = """
     quillcast.protocol.topics.state
     quillcast.protocol.topics
     quillcast.protocol.overlay
-    quillcast.protocol.reliability
+    quillcast.protocol.reliability quillcast.protocol.scopes
     quillcast.protocol.forwarding
     quillcast.protocol.neighbours
     quillcast.protocol.consensus
@@ -39,7 +39,9 @@ LINES = """
     quillcast.core
 """
 RANKS = {entry: rank for rank, line in enumerate(LINES.strip().splitlines()) for entry in line.split()}
-LIVE_FOLDERS = [{"node"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime"}]  # likewise
+LIVE_FOLDERS = [  # likewise
+    {"node"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime", "scopes"}
+]  # fmt: skip
 PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules that are no layer
 
 OUTSIDE_WORLD = {"asyncio", "datetime", "io", "logging", "os", "pathlib", "secrets", "selectors", "shutil", "signal"}

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quillcast.core.bundle import BLOCK_COUNT_MAX, EVENT_COUNT_MAX, Block, Bundle, Run
-from quillcast.core.envelope import NO_TERM, Envelope, Kind, Position, Term
+from quillcast.core.envelope import NO_TERM, SERIALS, Envelope, Kind, Position, Term
 from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.messages import NUMBER_MAX
 
@@ -96,6 +96,7 @@ def test_a_bundle_returns_what_was_encoded(
         data.draw(st.integers(0, 2**32 - 1)),
         data.draw(st.binary(max_size=50)),
         data.draw(st.binary(max_size=50)),
+        data.draw(st.integers(0, SERIALS - 1)),
     )
     bundle = Bundle(envelope, blocks)
     again = Bundle.decode(bundle.encode())
@@ -162,9 +163,9 @@ def test_the_runs_of_a_shared_block_follow_all_other_columns() -> None:
 
 
 def test_a_bundle_is_its_head_followed_by_unchanged_blocks() -> None:
-    bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, Term(3, NODE), 99, 5, b"record", b"tag"), (FULL, sealed([b"x"])))
+    bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, Term(3, NODE), 99, 5, b"record", b"tag", 7), (FULL, sealed([b"x"])))
     head = struct.pack(
-        "<BBHI16sQ16sqIIHH", 3, 0, 0, 5, TOPIC, 3, NODE, 99, 4, 2, len(b"record"), len(b"tag")
+        "<BBHI16sQ16sqIIHH", 3, 0, 7, 5, TOPIC, 3, NODE, 99, 4, 2, len(b"record"), len(b"tag")
     ) + struct.pack("<2I", FULL.size, 64)
     head += b"recordtag"
     assert bundle.head == head + bytes(-len(head) % 8)

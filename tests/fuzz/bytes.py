@@ -1,6 +1,7 @@
 """What the fuzzers throw at decoders: any bytes, and damaged valid ones; and for how long."""
 
 import enum
+import functools
 import os
 import types
 import typing
@@ -10,6 +11,8 @@ from typing import Any
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
+
+from quillcast.protocol.scopes.filters import Filter, Modulo
 
 EXAMPLES = "QUILLCAST_FUZZ_EXAMPLES"
 """Environment variable: examples per property, for a long run; fifty, within seconds, if it is not set."""
@@ -87,6 +90,8 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
     match typing.get_origin(hint):
         case typing.Annotated:
             return _bounded(parts[0], parts[1])
+        case typing.Literal:
+            return st.sampled_from(parts)
         case typing.Union | types.UnionType:
             return st.one_of([values(part) for part in parts])
         case origin if origin is list:
@@ -99,9 +104,21 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
             return st.tuples(*map(values, parts))
     if issubclass(hint, enum.Enum):
         return st.sampled_from(hint)
-    hints = typing.get_type_hints(hint, include_extras=True)
-    names = [field.name for field in msgspec.structs.fields(hint)] if issubclass(hint, msgspec.Struct) else hints
-    return st.builds(hint, **{name: values(hints[name]) for name in names})
+    return _built(hint)
+
+
+_MODULO = st.integers(1, 8).map(lambda n: Modulo(n, (n - 1,)))
+PARTICULAR: dict[type, st.SearchStrategy[Any]] = dict.fromkeys(typing.get_args(Filter), _MODULO)
+"""Values of classes whose fields do not vary freely. Tests of filters know the others."""
+
+
+@functools.cache  # a class may contain itself
+def _built(kind: type) -> st.SearchStrategy[Any]:
+    if kind in PARTICULAR:
+        return PARTICULAR[kind]
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = [field.name for field in msgspec.structs.fields(kind)] if issubclass(kind, msgspec.Struct) else hints
+    return st.deferred(lambda: st.builds(kind, **{name: values(hints[name]) for name in names}))
 
 
 def _bounded(hint: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
@@ -109,4 +126,6 @@ def _bounded(hint: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
         return st.binary(min_size=meta.min_length or 0, max_size=meta.max_length)
     if hint is float:
         return st.floats(meta.ge, meta.le, allow_nan=False)
-    return st.integers(meta.ge, meta.le) | st.integers(0, 100)
+    if hint is not int:
+        return values(hint)
+    return st.integers(meta.ge, meta.le) | st.integers(meta.ge, 100 if meta.le is None else min(100, meta.le))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast import Config, LiveConfig, Node, NotAdmitted, NotStable
+from quillcast import AccessDenied, Config, Credentials, LiveConfig, Node, NotAdmitted, NotStable
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import run, take
 
@@ -58,6 +58,25 @@ def test_who_holds_up_what_a_source_published_is_named() -> None:
     run(scenario())
 
 
+def test_a_list_says_who_may_be_a_source() -> None:
+    async def scenario() -> None:
+        owner, friend, stranger = (Credentials.new() for _ in range(3))
+        async with Node() as alice, Node() as bob, Node() as carol:
+            await alice.create("prices", admission="source", credentials=owner, publishers=[friend.principal])
+            subscriptions = [node.subscribe("prices") for node in (alice, bob, carol)]
+            for subscription in subscriptions:
+                await subscription.started()
+            await bob.publish("prices", b"a friend's", credentials=friend, wait="stable")
+            for who in (stranger, None):
+                with pytest.raises(AccessDenied, match=friend.principal[:8]):
+                    await carol.publish("prices", b"a stranger's", credentials=who, wait="root")
+            await carol.publish("prices", b"the owner's", credentials=owner, wait="stable")
+            for subscription in subscriptions:
+                assert [event.payload for event in await take(subscription, 2)] == [b"a friend's", b"the owner's"]
+
+    run(scenario())
+
+
 def test_a_source_that_is_one_too_many_is_told_so() -> None:
     async def scenario() -> None:
         config = Config(topics=TopicConfig(streams_max=1))
@@ -65,7 +84,16 @@ def test_a_source_that_is_one_too_many_is_told_so() -> None:
             await alice.create("prices", admission="source")
             await bob.subscribe("prices").started()
             await alice.publisher("prices").publish(b"first", wait="stable")
+            async with Node(config=config) as carol:  # knows none of the others
+                with pytest.raises(NotAdmitted, match=r"no peer took the event .* as many sources as it may have"):
+                    await carol.publish("prices", b"third", wait="root", timeout_s=2.0)
             with pytest.raises(NotAdmitted, match="as many sources as it may have"):
                 await bob.publisher("prices").publish(b"second", wait="root", timeout_s=1.0)
+            [problem] = bob.status().problems
+            assert problem == "topic 'prices' has as many sources as it may have: publishers here wait for one to end"
+            assert not alice.status().problems
+            assert [(each.source, each.streams) for each in (alice.status().topics[0], bob.status().topics[0])] == [
+                (True, 1), (False, 1),
+            ]  # fmt: skip
 
     run(scenario())

@@ -362,6 +362,15 @@ MUTANTS = (
         "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
     ),
     Mutant(
+        "strangers-streams-taken",
+        "Where a list says who publishes, no peer takes the stream of a source that has not shown a warrant on it.",
+        "protocol/topics/state/source_streams.py",
+        '        return descriptor.refusal("publish", bearer(warrant.warrant, warrant.node, tree.topic)) is None\n',
+        "        return True\n",
+        "protocol/topics/test_sources.py"
+        "::test_neighbours_take_nothing_from_a_source_that_does_not_look_at_the_list_itself",
+    ),
+    Mutant(
         "neighbours-speak-for-the-source",
         "What neighbours discarded is lost only when the source itself has discarded it.",
         "protocol/reliability/recovery.py",
@@ -369,5 +378,47 @@ MUTANTS = (
         "            authority = upstream.node_id\n",
         "protocol/reliability/test_groups.py"
         "::test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final",
+    ),
+    # ---- scopes
+    Mutant(
+        "any-origin-without-a-pair",
+        "A record without a pair for a channel's level means that the bundle originated at the channel's source.",
+        "protocol/scopes/records.py",
+        "        return origin is None or origin == channel.source[0]\n",
+        "        return True\n",
+        "protocol/scopes/test_records.py"
+        "::test_without_a_pair_for_its_level_a_channel_takes_what_originated_at_its_source",
+    ),
+    Mutant(
+        "bundles-return-to-their-scope",
+        "A bundle does not return to where it originated.",
+        "protocol/scopes/records.py",
+        " or pair.origin == channel.target[0]:\n",
+        ":\n",
+        "protocol/scopes/test_composition.py::test_a_redundant_policy_around_a_tree_for_each_origin_reaches_all",
+    ),
+    Mutant(
+        "same-epoch-after-a-crash",
+        "A manager that comes back has a higher epoch.",
+        "protocol/scopes/state.py",
+        "        self.epoch += 1\n",
+        "",
+        "protocol/scopes/test_manager.py::test_after_a_crash_it_is_the_same_manager_with_a_higher_epoch",
+    ),
+    Mutant(
+        "old-orders-obeyed",
+        "Orders of a lower epoch are not obeyed.",
+        "protocol/scopes/membership.py",
+        "        if owner is None or (orders.epoch, orders.number) <= owner.stamp:\n",
+        "        if owner is None:\n",
+        "protocol/scopes/test_manager.py::test_orders_and_answers_of_an_old_epoch_change_nothing",
+    ),
+    Mutant(
+        "delegates-receive-nothing",
+        "Who passes a channel on for its scope receives all bundles of the topic.",
+        "protocol/scopes/composition.py",
+        "*self.kept.delegates, *goes_out, *serving",
+        "*goes_out, *serving",
+        "protocol/scopes/test_manager.py::test_who_passes_a_channel_on_receives_what_all_members_publish",
     ),
 )

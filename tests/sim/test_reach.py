@@ -72,3 +72,15 @@ def test_short_reunions_do_not_part_an_outage_and_sides_are_known_as_a_whole() -
     assert list(reach.apart(0, 1, join_s=1.0)) == [Span(1.0, 4.0), Span(8.0, 9.0)]
     assert list(reach.cut_off(0, [1, 2, 3], join_s=1.0)) == [Span(1.0, 4.0), Span(8.0, 9.0)]
     assert list(reach.cut_off(1, [0, 2], join_s=1.0)) == []
+
+
+def test_a_machine_outside_the_ring_is_apart_where_it_is_cut_off_from_those_that_route_for_it() -> None:
+    world = toys(4)
+    reach = Reach(world, lambda: {3: [1, 2]})
+    for side, together in (([1], True), ([1, 2], False)):
+        cut = world.cut(partition(side))
+        reach.note()
+        assert reach.now_with(0, 3) == together
+        world.heal(cut)
+    reach.note()
+    assert reach.now_with(0, 3)

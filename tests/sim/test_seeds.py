@@ -123,6 +123,28 @@ def test_peers_outside_the_ring_are_promised_the_same(seed: int, *, sources: boo
     Simulation(scenario.by_sources() if sources else scenario, seed).run()
 
 
+SCOPE_SEEDS = {
+    870002: "a member that had lost its place in the ring was kept in leaf sets",
+    870049: "as 870002, where nobody routed anything to it",
+    870073: "a topic was transferred again and again to a member without a place in the ring",
+}
+SCOPE_AND_SOURCE_SEEDS = {
+    880113: "a stream was over below a peer that the source had come back to: it went on telling where it had ended",
+    880145: "a member cut off from those that route for it was judged to reach everybody",
+}
+
+
+@pytest.mark.parametrize("policy", ["chain", "k_ary"])
+@pytest.mark.parametrize("seed", SCOPE_SEEDS)
+def test_what_failed_once_in_a_scope_holds(seed: int, policy: str) -> None:
+    Simulation(hard(seed).with_scope(policy), seed).run()
+
+
+@pytest.mark.parametrize("seed", SCOPE_AND_SOURCE_SEEDS)
+def test_what_failed_once_in_a_scope_where_sources_number_the_events_holds(seed: int) -> None:
+    Simulation(hard(seed).by_sources().with_scope("k_ary"), seed).run()
+
+
 @pytest.mark.parametrize("seed", HARD_SEEDS)
 def test_what_failed_once_in_a_hard_history_holds(seed: int) -> None:
     Simulation(hard(seed), seed).run()

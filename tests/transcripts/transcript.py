@@ -60,7 +60,12 @@ class Transcript:
         """Assert that the conversation is the one written down; or write it down, where the flag is set."""
         sections = [[heading, *sorted(lines, key=lambda line: line.split()[0])] for heading, *lines in self.sections]
         text = "\n\n".join("\n".join(section) for section in sections) + "\n"
-        path = HERE / file
-        if os.environ.get("QUILLCAST_REWRITE"):
-            path.write_text(text)
-        assert text == path.read_text(), f"{file} differs from what the peers did:\n{text}"
+        compare(file, text)
+
+
+def compare(file: str, text: str) -> None:
+    """Assert that the text is the one in the file; or write it down, where the flag is set."""
+    path = HERE / file
+    if os.environ.get("QUILLCAST_REWRITE"):
+        path.write_text(text)
+    assert text == path.read_text(), f"{file} differs from what happened:\n{text}"

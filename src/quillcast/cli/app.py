@@ -19,6 +19,7 @@ COMMANDS = (
     "pub",
     "node",
     "topic",
+    "scope",
     "tree",
     "status",
     "top",

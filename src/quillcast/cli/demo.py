@@ -57,9 +57,10 @@ def command(
 ) -> None:
     """Start a network of processes, publish real events, kill peers, and prove what happened.
 
-    Publishes flights from New York to reliable topics. Kills two forwarders and then the root of the busiest topic
-    (SIGKILL). At the end a Spark job reads the journals of all peers and counts what was published, due, delivered,
-    repeated and lost, and writes a page with pictures. The exit code is 0 only if every promise held.
+    Publishes flights from New York to reliable topics; in one of them the publishers' peers number the events
+    (admission = source). Kills two forwarders and then the root of the busiest topic (SIGKILL). At the end a Spark job
+    reads the journals of all peers and counts what was published, due, delivered, repeated and lost, and writes a page
+    with pictures. The exit code is 0 only if every promise held.
 
     While it runs you can kill, partition or slow peers from another terminal and watch the repair. `quillcast demo
     peers` lists the peers.

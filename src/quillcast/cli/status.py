@@ -60,7 +60,7 @@ def _topic(topic: TopicStatus) -> list[str]:
     return [
         topic.name,
         topic.settings.delivery,
-        topic.role + (", subscriber" if topic.subscriptions else ""),
+        topic.role + (", subscriber" if topic.subscriptions else "") + (", source" if topic.source else ""),
         "-" if topic.parent is None else topic.parent.node_id[:8],
         str(len(topic.children)),
         f"{topic.events_per_s:.0f}",

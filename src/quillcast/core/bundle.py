@@ -423,8 +423,9 @@ class Bundle:
             e = self.envelope
             if len(self.blocks) == 1 and not e.record and not e.tags:
                 counter, node = e.term
+                size = self.blocks[0].size
                 self._head = _LONE_HEAD.pack(
-                    e.kind, 0, 0, e.session, e.topic, counter, node, e.first, self.count, 1, 0, 0, self.blocks[0].size
+                    e.kind, 0, e.serial, e.session, e.topic, counter, node, e.first, self.count, 1, 0, 0, size
                 )
             else:
                 self._head = self._make_head()
@@ -435,7 +436,7 @@ class Bundle:
         sizes = struct.pack(f"<{len(self.blocks)}I", *[block.size for block in self.blocks])
         variable = b"".join((sizes, e.record, e.tags))
         fixed = _HEAD.pack(
-            e.kind, 0, 0, e.session, e.topic, e.term.counter, e.term.node, e.first, self.count,
+            e.kind, 0, e.serial, e.session, e.topic, e.term.counter, e.term.node, e.first, self.count,
             len(self.blocks), len(e.record), len(e.tags),
         )  # fmt: skip
         return b"".join((fixed, variable, _ZEROS[: -(_HEAD.size + len(variable)) % 8]))
@@ -454,7 +455,7 @@ class Bundle:
             return lone
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
-        kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
+        kind, _, serial, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
         if kind not in _KINDS or not 0 < blocks <= BLOCK_COUNT_MAX:
             raise Malformed(f"invalid bundle of kind {kind} with {blocks} blocks")
         if not 0 <= first <= NUMBER_MAX - count or counter > NUMBER_MAX:
@@ -467,6 +468,7 @@ class Bundle:
             topic, _KINDS[kind], new_tuple(Term, (counter, node)), first, session,
             bytes(data[record_at : record_at + record]) if record else b"",
             bytes(data[record_at + record : record_at + record + tags]) if tags else b"",
+            serial,
         )  # fmt: skip
         sizes = struct.unpack_from(f"<{blocks}I", data, _HEAD.size)
         bundle = cls(envelope, (cut or _cut)(data, at, sizes))
@@ -478,7 +480,7 @@ class Bundle:
     def _lone(cls, data: bytes | memoryview) -> "Bundle | None":
         """Do what `decode` does, in fewer steps, for a bundle of one small block. None if it is not such a bundle."""
         (
-            kind, _, _, session, topic, counter, node, index, events, blocks, record, tags, block_size,
+            kind, _, serial, session, topic, counter, node, index, events, blocks, record, tags, block_size,
             size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes,
         ) = _LONE_BUNDLE.unpack_from(data)  # fmt: skip
         if blocks != 1 or record or tags or not size == block_size == len(data) - _LONE_HEAD.size:
@@ -490,7 +492,8 @@ class Bundle:
         if not 0 <= first <= NUMBER_MAX - count or not 0 <= index <= NUMBER_MAX - count:
             return None
         block = Block(bytes(data[_LONE_HEAD.size :]), publisher, first, count, time_ns, flags, payload_bytes)
-        return cls(Envelope(topic, _KINDS[kind], new_tuple(Term, (counter, node)), index, session), (block,))
+        term = new_tuple(Term, (counter, node))
+        return cls(Envelope(topic, _KINDS[kind], term, index, session, b"", b"", serial), (block,))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Bundle) and (self.envelope, self.blocks) == (other.envelope, other.blocks)

@@ -35,6 +35,7 @@ class Position(NamedTuple):
     index: int  # type: ignore[assignment]  # also the name of a tuple's method, which nobody calls on a position
 
 
+SERIALS = 1 << 16
 NO_TERM = Term(0, bytes(16))
 new_tuple = tuple.__new__
 """Creates a `Term` or `Position` from all its fields. Every bundle needs some; this takes a third of the time."""
@@ -67,3 +68,5 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     """Routing record: a list of (origin, current) pairs, one per scope level, as the forwarding layer encodes it."""
     tags: bytes = b""
     """What filters have noted on the bundle, as the forwarding layer encodes it."""
+    serial: int = 0
+    """The number of this bundle among those of its term, modulo `SERIALS`: filters divide bundles by it."""

@@ -9,6 +9,7 @@ tags   layer
 20-39  overlay
 40-69  topics
 70-89  reliability
+90-109 scopes
 ====== ==================
 """
 

@@ -217,6 +217,10 @@ class TopicStatus(Topic, frozen=True):
     """Size of the events that are buffered here."""
     lags: tuple[SubscriberLag, ...] = ()
     """The subscriptions of this process, compared with what this peer knows; the furthest behind first."""
+    streams: int = 0
+    """Streams of sources that go on here, in a topic whose sources number the events."""
+    source: bool = False
+    """Whether this peer numbers the events of its own publishers."""
 
     @property
     def in_tree(self) -> bool:

@@ -20,7 +20,7 @@ from quillcast.demo.answers import PeerShown, Strike
 from quillcast.demo.display import Display
 from quillcast.demo.kills import Kills
 from quillcast.demo.network import HOW_TO, control_path
-from quillcast.demo.orders import Publish, Subscribe, Unsubscribe
+from quillcast.demo.orders import Create, Publish, Subscribe, Unsubscribe
 from quillcast.demo.peer import Setting
 from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.roles import Roles, assign_roles
@@ -146,17 +146,23 @@ class Conductor:
     # --- roles
 
     async def _assign_roles(self) -> Roles:
-        """Let all peers join the busiest topic's tree on trial. Then free its root and two forwarders of any role."""
+        """Let all peers join the busiest topic's tree on trial. Then free its root and two forwarders of any role.
+
+        The next busiest topic's events are numbered by their sources, and those of all others by the root.
+        """
         state, weights = self.state, Counter(event.topic for event in self.plan.events)
-        busiest = state.busiest = max(weights, key=lambda topic: (weights[topic], topic))
+        busiest, *others = sorted(weights, key=lambda topic: (weights[topic], topic), reverse=True)
+        state.busiest, state.by_source = busiest, next(iter(others), "")
         self.display.phase(f"a trial tree: all subscribe to {busiest}")
         await self._order_all(list(self.processes), Subscribe(busiest))
         await state.until(lambda: len(state.view.parents()) == self.plan.peers, ROLES_BOUND_S)
         assigned = assign_roles(state.view.parents(), self.plan.seed)
         self.display.phase("assigning the roles")
         await self._order_all([*assigned.spare, *assigned.publishers], Unsubscribe(busiest))
+        if state.by_source:
+            await self._order_all(assigned.publishers[:1], Create(state.by_source, "source"))
         random = Random(self.plan.seed)
-        for topic in sorted(weights.keys() - {busiest}):
+        for topic in sorted(others):
             await self._order_all(
                 random.sample(assigned.subscribers, (len(assigned.subscribers) + 1) // 2), Subscribe(topic)
             )
@@ -164,7 +170,7 @@ class Conductor:
         self._report_roles(assigned)
         return assigned
 
-    async def _order_all(self, peers: Sequence[bytes], order: Subscribe | Unsubscribe) -> None:
+    async def _order_all(self, peers: Sequence[bytes], order: Create | Subscribe | Unsubscribe) -> None:
         await asyncio.gather(*[self.processes[peer].order(order) for peer in peers])
 
     def _is_pruned(self, assigned: Roles) -> bool:
@@ -177,6 +183,8 @@ class Conductor:
     def _report_roles(self, assigned: Roles) -> None:
         name = self.state.names_of
         self.display.note(f"publishers {name(assigned.publishers)}; subscribers {name(assigned.subscribers)}")
+        if self.state.by_source:
+            self.display.note(f"sources number the events of {self.state.by_source} (admission = source)")
         self.display.note(f"without a role, so these may be killed: {name(assigned.spare)}")
         self.display.note(
             f"look inside from another terminal: quillcast tree {self.state.busiest} --network {self.plan.network}"

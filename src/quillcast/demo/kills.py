@@ -18,6 +18,7 @@ from quillcast.demo.orders import Unplug
 from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.repair import Repair, counted
 from quillcast.demo.state import State
+from quillcast.demo.watch import TopicView
 from quillcast.pipeline.run import Kill
 
 FROM, EVERY = 0.15, 0.2  # of the stream's length: until the first kill, and from a repair to the next kill
@@ -39,19 +40,26 @@ class Kills:
         self._lasting: dict[asyncio.Task[None], None] = {}
 
     async def perform(self, spare: Sequence[bytes], length_s: float) -> None:
-        """Kill two forwarders and the root among the `spare` peers, spread over a stream of `length_s` seconds."""
-        pause_s = FROM * length_s
-        for what in ("forwarder", "forwarder", "root"):
+        """Kill two forwarders and the root among the `spare` peers, spread over a stream of `length_s` seconds.
+
+        The second one forwards in the topic of sources, if one of them does.
+        """
+        pause_s, busiest = FROM * length_s, self.state.busiest
+        for what, topics in (
+            ("forwarder", (busiest,)),
+            ("forwarder", (self.state.by_source, busiest)),
+            ("root", (busiest,)),
+        ):
             await asyncio.sleep(pause_s)
             async with self._turn:
-                victim = self._choose(what, [peer for peer in spare if peer not in self.state.unwell])
+                victim, topic = self._choose(what, topics, [peer for peer in spare if peer not in self.state.unwell])
                 if not self.state.streaming:
                     self.display.note(f"the stream ended before a {what} could be killed")
                     return
                 if victim is not None:
-                    await self._kill(victim, f"{what} of {self.state.busiest}")
+                    await self._kill(victim, what, topic)
             if victim is None:
-                self.display.note(f"no {what} of {self.state.busiest} is without a role, so none is killed")
+                self.display.note(f"no {what} of {topic} is without a role, so none is killed")
             pause_s = EVERY * length_s if victim is not None else 0.0
 
     def take(self, entries: Sequence[Entry]) -> None:
@@ -65,7 +73,7 @@ class Kills:
         """Kill a peer, whatever its role."""
         async with self._turn:
             self._check(victim)
-            return await self._kill(victim, f"{self.role(victim)} of {self.state.busiest}")
+            return await self._kill(victim, self.role(victim), self.state.busiest)
 
     async def partition(self, victim: bytes, seconds: float) -> Strike:
         """Cut a peer off from all others for some seconds."""
@@ -75,7 +83,7 @@ class Kills:
             await self.processes[victim].order(Unplug(yes=True))
             self.state.away[victim] = None
             self._last(self._reconnect(victim, seconds))
-            return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", repair)
+            return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", repair, self.state.view)
 
     async def slow(self, victim: bytes, seconds: float) -> Strike:
         """Let a peer run only a fifth of the time for some seconds."""
@@ -112,31 +120,34 @@ class Kills:
             if victim in those:
                 raise PeerFailed(f"{state.name(victim)} {words}; choose another")
 
-    def _choose(self, what: str, spare: Sequence[bytes]) -> bytes | None:
-        """The victim for this role in the busiest topic's live tree: the forwarder with the most children."""
-        parents = self.state.view.parents(self.state.dead)
-        found = roles.forwarders(parents, spare) if what == "forwarder" else roles.roots(parents)
-        return next((peer for peer in found if peer in spare), None)
+    def _choose(self, what: str, topics: Sequence[str], spare: Sequence[bytes]) -> tuple[bytes | None, str]:
+        """The victim for this role in the first live tree that has one, and which: the forwarder with most children."""
+        for topic in topics:
+            parents = self.state.watch.topic(topic).parents(self.state.dead)
+            found = roles.forwarders(parents, spare) if what == "forwarder" else roles.roots(parents)
+            if victim := next((peer for peer in found if peer in spare), None):
+                return victim, topic
+        return None, topics[-1]
 
-    async def _kill(self, victim: bytes, part: str) -> Strike:
-        at_ns = self.processes[victim].kill()
+    async def _kill(self, victim: bytes, what: str, topic: str) -> Strike:
+        at_ns, part = self.processes[victim].kill(), f"{what} of {topic}"
         repair = self._struck(victim, at_ns)
         self.done.append(Kill(victim, at_ns, part))
         self.state.dead[victim] = None
-        return await self._watch(f"SIGKILL {self.state.name(victim)}, {part}", repair)
+        return await self._watch(f"SIGKILL {self.state.name(victim)}, {part}", repair, self.state.watch.topic(topic))
 
     def _struck(self, victim: bytes, at_ns: int) -> Repair:
         """Start to record the repair of this strike."""
         self._repair = Repair(self.state.watch, victim, self.state.dead, at_ns)
         return self._repair
 
-    async def _watch(self, text: str, repair: Repair) -> Strike:
-        """Wait until every child of the victim has a parent again."""
+    async def _watch(self, text: str, repair: Repair, view: TopicView) -> Strike:
+        """Wait until every child of the victim has a parent again, and say how they got one in a topic."""
         state, display = self.state, self.display
         lose = "loses its" if repair.children == 1 else "lose their"
         display.note(f"{text}: {counted(repair.children, repair.trees)} {lose} parent")
         repaired = await state.until(lambda: repair.repaired, REPAIR_BOUND_S)
-        how, lasted_s = repair.how(state.view, state.name), repair.lasted_s
+        how, lasted_s = repair.how(view, state.name), repair.lasted_s
         if lasted_s is not None:
             display.note(f"repaired after {1000 * lasted_s:.0f} ms: {how or 'in other trees'}")
         if not repaired:

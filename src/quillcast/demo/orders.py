@@ -3,6 +3,13 @@
 import msgspec
 
 
+class Create(msgspec.Struct, frozen=True, tag=True):
+    """Create a topic. `admission` says who numbers its events."""
+
+    topic: str
+    admission: str
+
+
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
     """Subscribe to a topic. Answered when the subscription is established."""
 
@@ -32,7 +39,7 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     """Leave in good order. The process ends instead of answering."""
 
 
-Order = Subscribe | Unsubscribe | Publish | Unplug | Leave
+Order = Create | Subscribe | Unsubscribe | Publish | Unplug | Leave
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

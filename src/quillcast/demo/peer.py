@@ -14,6 +14,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.demo.orders import (
     LINE_BYTES_MAX,
     Answer,
+    Create,
     Done,
     Failed,
     Leave,
@@ -86,6 +87,8 @@ class Actor:
     async def act(self, order: Any) -> None:
         """Carry out an order."""
         match order:
+            case Create(topic, admission):
+                await self._node.create(topic, admission=admission)
             case Subscribe(topic):
                 self._subscriptions[topic] = self._node.subscribe(topic, handler=lambda event: None)
                 await self._subscriptions[topic].started()

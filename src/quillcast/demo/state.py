@@ -25,6 +25,7 @@ class State:
         self.away: dict[bytes, None] = {}
         self.slow: dict[bytes, None] = {}
         self.busiest = ""
+        self.by_source = ""  # the topic whose events are numbered by their sources; empty if there is one topic only
         self.streaming = False
         self.began = time.monotonic()
         self._looked = asyncio.Event()

@@ -22,6 +22,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.changes import CreateDone
@@ -57,6 +58,7 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery = self.scribe.recovery
+        self.scoping = Scoping(host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.dispatch)
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
@@ -101,9 +103,7 @@ class Peer:
         `own` adds an owner and an access list to the descriptor, and signs it.
         """
         descriptor = described(name, settings)
-        descriptor = own(descriptor) if own is not None else descriptor
-        descriptor.check()
-        self.scribe.publishing.create(descriptor, done)
+        self.scribe.publishing.create(own(descriptor) if own is not None else descriptor, done)
 
     def holders(self, name: str) -> int:
         """The number of peers that held the state of a topic when this peer had created it; 0 if it did not."""
@@ -165,6 +165,7 @@ class Peer:
         now, by = self.host.now(), self._leave_by
         assert by is not None
         if not self.scribe.leaving and (now >= by or self._safe_to_leave(now)):
+            self.scoping.leave()
             self.scribe.leave()
             self.overlay.leave()  # children are served until they have moved
         transfer = self.scribe.leadership_transfer
@@ -236,6 +237,7 @@ class Peer:
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """The answer to `Host.measure`."""
         self.overlay.measured(contact, proximity)
+        self.scoping.measured(contact, proximity)
 
     def disk_done(self, token: Any, result: Any) -> None:
         """The answer to an order to the disk. So far, the token is always a callback."""

@@ -9,6 +9,7 @@ from quillcast.protocol.neighbours import messages as neighbours
 from quillcast.protocol.neighbours import stream_messages as streams
 from quillcast.protocol.overlay import messages as overlay
 from quillcast.protocol.reliability import messages as reliability
+from quillcast.protocol.scopes import messages as scopes
 from quillcast.protocol.topics import messages as topics
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -17,6 +18,7 @@ MESSAGES: tuple[type[Message], ...] = (
     *overlay.MESSAGES,
     *topics.MESSAGES,
     *reliability.MESSAGES,
+    *scopes.MESSAGES,
 )
 
 AnyMessage = Union[MESSAGES]  # type: ignore[valid-type]  # noqa: UP007

@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
     add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
+    add("--scope", choices=["star", "k_ary", "chain"], default="", help="most peers are in a scope with this policy")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -112,7 +113,7 @@ def _replay(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.peers < PEERS_MIN:
         raise LocalError(f"--peers {options.peers}: drawn scenarios have at least {PEERS_MIN}")
-    return Plan(options.scenario, options.peers, options.hard, options.sources, options.outside)
+    return Plan(options.scenario, options.peers, options.hard, options.sources, options.outside, options.scope)
 
 
 def _replay_command(outcome: Outcome, plan: Plan) -> str:
@@ -125,6 +126,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
         parts += ["--peers", str(plan.peers_max)]
     parts += ["--sources"] if plan.sources else []
     parts += ["--outside"] if plan.outside else []
+    parts += ["--scope", plan.scope] if plan.scope else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 

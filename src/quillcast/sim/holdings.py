@@ -53,7 +53,5 @@ def _kept(peer: Peer) -> Iterator[Bundle]:
         yield from bundles(tree)
         for edge in tree.subscriptions:
             yield from edge.channel.backlog
-            line = edge.latest
-            while line is not None:
-                yield from line.waiting.values()
-                line = line.older
+            for term_cursor in edge.term_cursors():
+                yield from term_cursor.waiting.values()

@@ -29,7 +29,7 @@ class Observed:
         self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
         self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
         self.ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
-        self.reach = Reach(world)
+        self.reach = Reach(world, self._entries)
         self.crowding = Crowding(scenario.config)
         self._calm_at = 0.0
 
@@ -41,7 +41,18 @@ class Observed:
 
     def members(self) -> Iterator[tuple[Machine, Peer]]:
         """Those of them that have a place in the ring, or are to have one."""
-        return (each for each in self.running() if each[0].number not in self.scenario.outside)
+        return (each for each in self.running() if self._has_place(*each))
+
+    def _has_place(self, machine: Machine, peer: Peer) -> bool:
+        if machine.number in self.scenario.outside:
+            return False
+        scoped = any(machine.number in plan.members for plan in self.scenario.scopes)
+        return peer.scoping.seeks_place or not scoped
+
+    def _entries(self) -> dict[int, list[int]]:
+        """The entry points of those members of scopes that have no place in the ring."""
+        scoped = ((machine.number, peer.scoping) for machine, peer in self.running() if peer.scoping.entered)
+        return {number: [self.world.number_at(each.address) for each in scoping.entered] for number, scoping in scoped}
 
     def trees(self, topic: str) -> dict[int, Tree]:
         """A topic's trees by machine, for every process that takes part in it."""

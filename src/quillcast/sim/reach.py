@@ -1,10 +1,11 @@
 """Which machines could reach each other, and when: what the network and the processes allowed.
 
 Two machines are **together** while both their processes run and data passes between them in both directions, directly
-or through others. A paused process is together with nobody.
+or through others. A paused process is together with nobody. Nor is one outside the ring that is cut off from those who
+are to route for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from quillcast.sim.world import World
@@ -28,8 +29,9 @@ class Span(NamedTuple):
 class Reach:
     """The history of one world. `note` is called after every change that may affect who is together."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, entries: Callable[[], Mapping[int, Sequence[int]]] = dict) -> None:
+        """`entries` tells the entry points of each machine outside the ring."""
+        self.world, self.entries = world, entries
         self._times: list[float] = []
         self._groups: list[Groups] = []
 
@@ -103,11 +105,11 @@ class Reach:
         running = [number for number in groups if self._runs(number)]
         if not network.cuts:
             groups.update(dict.fromkeys(running, min(running, default=0)))
-            return groups
         for number in running:
             if groups[number] is None:
                 self._spread(number, running, groups)
-        return groups
+        stranded = [number for number, entries in self.entries().items() if not _any_beside(groups, number, entries)]
+        return {**groups, **{number: None for number in stranded if number in groups}}
 
     def _spread(self, number: int, running: list[int], groups: Groups) -> None:
         """Record with whom a machine is together, directly or through others."""
@@ -123,6 +125,10 @@ class Reach:
     def _runs(self, number: int) -> bool:
         host = self.world.machines[number].host
         return host is not None and host.backlog is None
+
+
+def _any_beside(groups: Groups, number: int, others: Iterable[int]) -> bool:
+    return any(_side_by_side(groups, number, other) for other in others)
 
 
 def _side_by_side(groups: Groups, a: int, b: int) -> bool:

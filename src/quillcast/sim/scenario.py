@@ -1,6 +1,7 @@
 """Scenarios: peers, topology, writers and readers, and faults; read from TOML files."""
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -112,6 +113,16 @@ class TopicPlan(Part, frozen=True):
         return [*(program.peer for program in programs), *self.publishers]
 
 
+class ScopePlan(Part, frozen=True):
+    """A scope: the machines whose peers are its members, and the one that runs its manager, which comes back."""
+
+    name: str
+    members: list[int]
+    manager: int = 0
+    policy: Literal["star", "k_ary", "chain", "delay_optimised"] = "k_ary"
+    lease_s: float = 4.0
+
+
 AnyTopology = Constant | Uniform | Regions | TransitStub
 
 
@@ -134,20 +145,29 @@ class Scenario(Part, frozen=True):
     faults: list[AnyFault] = []
     outside: list[int] = []
     """Machines whose peers have no place in the ring; they reach it through others. Not machine 0."""
+    scopes: list[ScopePlan] = []
+    """Scopes, and who is a member of one of them."""
     check_every: int = 1
     """Invariants of a peer are checked after this many of its steps."""
     marks: list[str] = []
     """Marks that must appear, otherwise the scenario did not test its purpose."""
 
     def by_sources(self) -> "Scenario":
-        """The same with topics whose events are numbered by their sources, which nobody is excluded from."""
-        topics = [msgspec.structs.replace(plan, admission="source", publishers=[]) for plan in self.topics]
+        """The same with topics whose events are numbered by their sources."""
+        topics = [msgspec.structs.replace(plan, admission="source") for plan in self.topics]
         return msgspec.structs.replace(self, name=f"{self.name}, numbered by sources", topics=topics, marks=[])
 
     def with_outsiders(self) -> "Scenario":
         """The same with every third machine outside the ring, and no marks."""
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
+
+    def with_scope(self, policy: str) -> "Scenario":
+        """The same with all machines but the first two in one scope, which the second manages, and no marks."""
+        plan = msgspec.convert(
+            {"name": "site", "members": [*range(2, self.peers)], "manager": 1, "policy": policy}, ScopePlan
+        )
+        return msgspec.structs.replace(self, name=f"{self.name}, in a scope, {policy}", scopes=[plan], marks=[])
 
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""

@@ -1,6 +1,7 @@
 """One run of a scenario under one seed: machines, peers, programs and faults in one world."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from quillcast.core.errors import QuillcastError
@@ -9,6 +10,11 @@ from quillcast.core.messages import Codec, Contact
 from quillcast.core.trace import Admitted, Delivered, Record
 from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.policies import BUILT_IN
+from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.wire import WireCodec
@@ -21,7 +27,7 @@ from quillcast.sim.leases import MEET_S
 from quillcast.sim.network import Cut, Network, Quality, one_way, partition
 from quillcast.sim.observed import Observed
 from quillcast.sim.owner import Credentials
-from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
+from quillcast.sim.scenario import Reading, Scenario, ScopePlan, TopicPlan, Writing
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
@@ -30,6 +36,7 @@ PLAN_S = 2.0  # how often trees are planned where peers are outside the ring
 SAVE_S = 5.0  # how often a process saves its known peers for its next start; a guess
 PROGRAM_S = 0.5  # from the start of a process to the start of its programs
 ENTER_LOOK_S = 1.0  # how often the entry points of peers outside the ring are checked; a guess
+MANAGER_RESTART_S = 5.0  # from the end of a manager to its next start, where nothing else is said
 LEAVE_LOOK_S = 0.1  # how often a program checks whether its peer has left
 WEIGH_EVERY = 16  # of the steps after which a peer is checked, every 16th also checks how much it keeps
 BLOCKED_RUNS_MAX = 100  # a run is extended at most this many times by 5 s while publishers are blocked; a guess
@@ -57,6 +64,7 @@ class Simulation(Observed):
         self.random = derived(seed, "simulation")
         self._contacts: dict[int, list[Contact]] = {}  # the known peers that each machine's process saved
         self._stale_contacts: dict[int, list[Contact]] = {}
+        self._managers: dict[str, bytes] = {}  # what the managers of scopes saved
         self._watch, self._policy = watch, policy
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
         network = Network(
@@ -199,10 +207,16 @@ class Simulation(Observed):
         number = machine.number
         self._stale_contacts[number] = remembered = self._contacts.get(number, [])
         contacts = self.random.sample(known, min(len(known), CONTACT_COUNT))
-        if number in self.scenario.outside:
+        scopes = [plan for plan in self.scenario.scopes if number in plan.members]
+        if scopes:
+            host.act(partial(self._join_scopes, host, scopes))
+        elif number in self.scenario.outside:
             self._enter((host, []))
         else:
             host.hand_in(peer_of(host).join, list(dict.fromkeys([*remembered, *contacts])))
+        for managed in self.scenario.scopes:
+            if managed.manager == number:
+                host.act(partial(self._manage, host, managed))
         for plan in self.scenario.topics:
             if machine.number == 0 and machine.starts == 1:
                 self._create(host, plan)
@@ -220,6 +234,22 @@ class Simulation(Observed):
             if there:
                 host.hand_in(peer_of(host).enter, [machine.contact for machine in entries])
         self.world.after(ENTER_LOOK_S, self._enter, (host, entries))
+
+    def _party(self, plan: ScopePlan) -> Party:
+        return Party(
+            scope_id(plan.name.encode()), self.world.machines[plan.manager].contact, managed=True, name=plan.name
+        )
+
+    def _join_scopes(self, host: SimHost, plans: list[ScopePlan]) -> None:
+        owners = [self._party(plan) for plan in plans]
+        peer_of(host).scoping.join(owners, plans[0].lease_s, had_place=host.machine.starts > 1)
+
+    def _manage(self, host: SimHost, plan: ScopePlan) -> None:
+        """The manager of a scope starts, or comes back as the same one."""
+        config = ScopeConfig(lambda topic: BUILT_IN[plan.policy](), plan.lease_s)
+        saved = self._managers.get(plan.name)
+        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), (), config)
+        peer_of(host).scoping.manage(manager, lambda state: self._managers.__setitem__(plan.name, state))
 
     def _plan(self, _: None) -> None:
         """Have those below each topic's root form a chain below one of its children: each invites the next."""
@@ -317,15 +347,21 @@ class Simulation(Observed):
         match fault:
             case faults.Crash():
                 self.stop(machine, silently=fault.silent)
-                if fault.restart_s is not None:
-                    self.restart_after(fault.restart_s, machine, fault.disk)
+                restart_s = self._restarts(machine, fault.restart_s)
+                if restart_s is not None:
+                    self.restart_after(restart_s, machine, fault.disk)
             case faults.Leave():
-                self.leave(machine, fault.restart_s)
+                self.leave(machine, self._restarts(machine, fault.restart_s))
             case faults.Pause():
                 self.pause(machine, fault.for_s)
             case faults.SlowReaders():
                 for reader in self.readers_on(machine):
                     reader.slow_down(fault.bytes_per_s, fault.for_s)
+
+    def _restarts(self, machine: int, restart_s: float | None) -> float | None:
+        """When a process starts again. Who runs a scope restarts its manager."""
+        managers = [plan.manager for plan in self.scenario.scopes]
+        return MANAGER_RESTART_S if restart_s is None and machine in managers else restart_s
 
     def _listen(self, at: float, machine: int, record: Record) -> None:
         if isinstance(record, Admitted) and record.topic in self.ledgers_by_id:

@@ -12,6 +12,7 @@ from quillcast.protocol.forwarding.stream import Held, SourceStream
 from quillcast.protocol.reliability.group import Group, Member
 from quillcast.protocol.reliability.messages import Fetch, FetchFromSource, Unavailable
 from quillcast.protocol.reliability.recovery import Look, Recovery, RecoveryTimes
+from quillcast.protocol.security.access import Warrant
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
 
 TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0)
@@ -33,6 +34,11 @@ class Circle:
 
     def members(self) -> Iterator[Member]:
         return (Member(contact, held) for contact, held in self.held.items())
+
+    warrant = None
+
+    def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
+        return True
 
     def may_be_late(self, within_s: float) -> bool:
         return False

@@ -168,7 +168,7 @@ class Parts:
 
     @cached_property
     def known(self) -> KnownTopics:
-        return KnownTopics(self.host, self.records, self.trees, self.comparing, self.forgetting)
+        return KnownTopics(self.host, self.records, self.trees, self.comparing, self.forgetting, self.ordered.append)
 
     @cached_property
     def open_trees(self) -> Trees:

@@ -1,11 +1,14 @@
 """Settings that change while a topic stands: tree and publishers learn them, and no event is lost."""
 
+import msgspec
 import pytest
 
-from quillcast.core.errors import EventTooLarge, LocalError, UnknownTopic
+from quillcast.core.envelope import NO_TERM
+from quillcast.core.errors import EventTooLarge, LocalError, TopicExists, UnknownTopic
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import Created, RecordState
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "market/prices"
@@ -84,3 +87,65 @@ def test_a_topic_that_nobody_created_cannot_be_changed() -> None:
     answer = change(village, 1, slow="wait")
     assert isinstance(answer, UnknownTopic)
     assert "quillcast topic create market/prices" in str(answer)
+
+
+def test_what_one_peer_asks_for_at_once_is_done_one_after_another_and_each_is_answered() -> None:
+    village = Village(6)
+    created: list[object] = []
+    changed: list[object] = []
+    for slow in ("cut", "wait", "cut"):
+        village.act(1, lambda peer, slow=slow: peer.create(NAME, Settings(slow=slow), created.append))
+    village.run(3)
+    assert [type(answer) for answer in created] == [Descriptor, TopicExists, Descriptor]
+    for wanted in ({"slow": "wait"}, {"order": "none"}, {"event_bytes_max": 10}):
+        village.act(1, lambda peer, wanted=wanted: peer.change(NAME, wanted, changed.append))
+    village.run(3)
+    assert [type(answer) for answer in changed] == [Descriptor, LocalError, Descriptor]
+    assert settings_at(village, village.root(NAME)) == Settings(slow="wait", event_bytes_max=10)
+
+
+def test_word_of_an_earlier_change_is_no_answer_to_a_later_one() -> None:
+    village = Village(6)
+    answers: list[object] = []
+    village.act(1, lambda peer: peer.create(NAME, Settings(), answers.append))
+    village.run(3)
+    theirs, mine = (
+        msgspec.structs.replace(answers[0], version=version, settings=Settings(event_bytes_max=size))  # type: ignore[type-var]
+        for version, size in ((2, 10), (3, 20))
+    )
+    village.act(1, lambda peer: peer.scribe.publishing.create(mine, answers.append))
+    village.act(1, lambda peer: peer.message(village.world.machines[3].contact, Created(theirs)))
+    village.run(3)
+    assert answers[1:] == [mine]
+
+
+def test_settings_that_a_root_learns_from_a_replica_reach_the_whole_tree_and_the_publishers() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    for peer in range(12):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    publisher = village.publisher(15, NAME)
+    village.run(1)
+    village.publish(15, publisher, b"one")
+    root, replica = village.root(NAME), village.world.machines[14].contact
+    known = change(village, 14, slow="wait")
+    assert isinstance(known, Descriptor)
+    later = msgspec.structs.replace(known, version=3, settings=Settings(event_bytes_max=5))
+    village.act(root, lambda peer: peer.message(replica, RecordState([(later, NO_TERM)])))
+    village.run(3)
+    assert {settings_at(village, peer) for peer in range(12)} == {later.settings}
+    assert publisher.descriptor == later
+
+
+def test_a_publisher_that_missed_the_word_of_a_change_learns_it_with_its_next_receipt() -> None:
+    village = Village(6)
+    village.subscribe(0, NAME, Reader())
+    publisher = village.publisher(1, NAME)
+    village.run(3)
+    standing = publisher.descriptor
+    changed = change(village, 2, event_bytes_max=5)
+    village.peers[1].scribe.descriptors[described(NAME).topic] = standing
+    publisher.adapt(standing)
+    village.publish(1, publisher, b"one")
+    village.run(1)
+    assert publisher.descriptor == changed

@@ -15,7 +15,6 @@ from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
     Closed,
-    Created,
     CutLeases,
     FindRoot,
     Join,
@@ -408,13 +407,19 @@ def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Pa
     assert [type(answer) for answer in answers] == [LocalError]
 
 
-def test_a_root_tells_publishers_and_children_of_a_change(world: Parts) -> None:
+def test_a_root_tells_publishers_of_a_change_and_reports_it_to_children(world: Parts) -> None:
     tree = world.root()
     assert tree.root is not None
     tree.root.admissions = {PAUL: _settled(BOB)}
     world.child(tree, CAROL)
+    assert tree.parent_report(ALICE.node_id, (), held_back=False).descriptor is None
+    newer = Descriptor("weather", Settings(slow="wait"), version=2)
+    tree.adapt(newer)
+    assert tree.parent_report(ALICE.node_id, (), held_back=False).descriptor == DESCRIPTOR  # the replicas know no other
+    tree.root.noted = newer
     world.changes.entered(tree)
-    assert world.host.sent == [(BOB, RootIs(FIRST, DESCRIPTOR)), (CAROL, Created(DESCRIPTOR))]
+    assert world.host.sent == [(BOB, RootIs(FIRST, newer))]
+    assert tree.parent_report(ALICE.node_id, (), held_back=False).descriptor == newer
 
 
 # ---- what is known of topics

@@ -1,5 +1,6 @@
 """The root: admission in sequence, sealing, stability and receipts."""
 
+from quillcast.core.envelope import SERIALS
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.state.root import Root
@@ -18,6 +19,19 @@ def test_events_of_many_publishers_are_sealed_into_one_bundle_with_positions_in_
     assert (bundle.envelope.first, bundle.last, bundle.envelope.term) == (0, 3, FIRST)
     assert [b.publisher for b in bundle.blocks] == [PAUL, PAULA]
     assert root.receipts() == {BOB: [(PAUL, 2, 0, False)], CAROL: [(PAULA, 1, 0, False)]}
+
+
+def test_bundles_are_numbered_whatever_the_positions_of_their_events() -> None:
+    root = a_root()
+    serials = list[int]()
+    for sequence in range(3):
+        root.admit(BOB, up(0, block(PAUL, sequence)))
+        serials += [bundle.envelope.serial for bundle in root.seal()]
+    root.serial = SERIALS - 1
+    root.admit(BOB, up(0, block(PAUL, 3)))
+    root.seal()
+    assert serials == [0, 1, 2]
+    assert root.serial == 0
 
 
 def test_a_publisher_is_admitted_in_sequence_and_sent_back_to_where_it_left_off() -> None:

@@ -1,18 +1,27 @@
 """Topics whose events are numbered by their sources, on networks of whole peers."""
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from quillcast.core.envelope import Term
-from quillcast.core.errors import LocalError
+from quillcast.core.ids import topic_id
+from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
+from quillcast.protocol.security.access import AccessDenied, Warrant, entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from tests.protocol.topics.village import Reader, Village
+from quillcast.protocol.topics.state.sources import SourceState
+from tests.protocol.topics.village import Reader, Village, Writer
 
 BY_SOURCE = Settings(admission="source")
+TOPIC = topic_id("news")
+OWNER, FRIEND, STRANGER = (Credentials.new() for _ in range(3))
+MAY_PUBLISH = entry("publish", FRIEND.principal)
 NARROW = Config(topics=TopicConfig(children_per_topic_max=2))
 
 
@@ -75,6 +84,12 @@ def test_a_peer_that_only_publishes_is_sent_no_events_until_it_subscribes() -> N
     assert sorted(late.payloads) == [b"four", b"three"]
     assert not late.losses
     assert first.stable == 2
+
+
+def a_leaf(village: Village) -> int:
+    """A peer without children."""
+    trees = {number: village.tree(number, "news") for number in village.alive()}
+    return next(number for number, tree in trees.items() if tree is not None and not tree.children and not tree.root)
 
 
 def rooted(village: Village, *numbers: int) -> bool:
@@ -228,9 +243,210 @@ def test_a_source_that_is_one_too_many_waits_until_another_ends() -> None:
     assert b"late" in reader.payloads
 
 
-def test_who_publishes_cannot_be_limited_yet() -> None:
-    with pytest.raises(LocalError, match="cannot limit who publishes"):
-        Descriptor("news", BY_SOURCE, access=("publish:somebody",)).check()
+def test_a_source_that_knows_of_no_other_is_told_that_it_is_one_too_many() -> None:
+    village, (reader,) = a_village(6, 0, config=Config(topics=TopicConfig(streams_max=2)))
+    first, second, third = [number for number in range(1, 6) if not rooted(village, number)][:3]
+    opened = publishers(village, first, second)
+    (late,) = publishers(village, third)
+    village.publish(third, late, b"late")
+    village.run(5)
+    assert TOPIC in village.peers[third].scribe.publishing.crowded
+    assert not reader.payloads
+    village.act(first, lambda peer: peer.close_publisher(opened[0]))
+    village.run(10)
+    assert reader.payloads == [b"late"]
+    assert not reader.losses
+    assert late.stable == 1
+    assert TOPIC not in village.peers[third].scribe.publishing.crowded
+
+
+def a_listed_village(count: int, *readers: int, entries: tuple[str, ...], **world: Any) -> tuple[Village, list[Reader]]:
+    """A village with a topic whose list says who publishes or subscribes."""
+    village = Village(count, **world)
+    village.act(0, lambda peer: peer.create("news", BY_SOURCE, lambda answer: None, listing(*entries)))
+    village.run(3)
+    found = [Reader() for _ in readers]
+    for number, reader in zip(readers, found, strict=True):
+        village.subscribe(number, "news", reader, warrant=warrant(village, number, OWNER))
+    village.run(3)
+    return village, found
+
+
+def listing(*entries: str) -> Callable[[Descriptor], Descriptor]:
+    return lambda descriptor: OWNER.own(msgspec.structs.replace(descriptor, access=entries))
+
+
+def warrant(village: Village, number: int, who: Credentials) -> Warrant:
+    return who.warrant(village.world.machines[number].node_id, TOPIC)
+
+
+def open_publisher(village: Village, number: int, who: Credentials | None) -> tuple[Publisher, Writer]:
+    writer, shown = Writer(), None if who is None else warrant(village, number, who)
+    publisher = village.act(number, lambda peer: peer.publisher("news", writer, shown))
+    village.run(2)
+    return publisher, writer
+
+
+def test_a_list_says_who_may_be_a_source_and_every_peer_that_passes_a_stream_on_looks() -> None:
+    village, readers = a_listed_village(12, *range(12), entries=(MAY_PUBLISH,), config=NARROW)
+    friends = [open_publisher(village, number, FRIEND)[0] for number in (1, 4, 7, village.root("news"))]
+    late = Reader()
+    for turn in range(4):
+        for number, publisher in zip((1, 4, 7, village.root("news")), friends, strict=True):
+            village.publish(number, publisher, b"%d of %d" % (turn, number))
+        village.run(1)
+        if turn == 1:
+            village.subscribe(3, "news", late, warrant=warrant(village, 3, OWNER))
+            village.run(1)
+    village.run(2)
+    for reader in readers:
+        assert len(reader.payloads) == 16
+        assert not reader.losses
+    assert len(late.payloads) == 8
+    assert not late.losses
+    assert "stream_denied" not in village.marks
+    assert not any(peer.table.dropped for peer in village.peers.values()), "warrants go ahead of events"
+    assert [publisher.stable for publisher in friends] == [4] * 4
+
+
+@pytest.mark.parametrize("who", [STRANGER, None])
+def test_a_source_that_the_list_does_not_name_is_refused_at_its_publisher(who: Credentials | None) -> None:
+    village, (reader,) = a_listed_village(6, 0, entries=(MAY_PUBLISH,))
+    _, writer = open_publisher(village, 3, who)
+    assert isinstance(writer.error, AccessDenied)
+    assert FRIEND.principal[:8] in str(writer.error)
+    assert not reader.payloads
+    tree = village.tree(3, "news")
+    assert tree is None or not tree.sources.mine
+
+
+@pytest.mark.parametrize("place", ["leaf", "root"])
+def test_neighbours_take_nothing_from_a_source_that_does_not_look_at_the_list_itself(place: str) -> None:
+    village, readers = a_listed_village(8, *range(8), entries=(MAY_PUBLISH,), config=NARROW)
+    cheat = village.root("news") if place == "root" else a_leaf(village)
+    village.peers[cheat].scribe.publishing._denied = lambda publisher: None  # type: ignore[method-assign]
+    publisher, _ = open_publisher(village, cheat, STRANGER)
+    for _ in range(5):
+        village.publish(cheat, publisher, b"forged")
+        village.run(1)
+    assert village.marks["stream_denied"]
+    for number in set(range(8)) - {cheat}:
+        assert not streams(village, number)
+        assert not readers[number].payloads
+        assert not readers[number].losses
+    friend, _ = open_publisher(village, 5, FRIEND)
+    village.publish(5, friend, b"genuine")
+    village.run(2)
+    assert all(b"genuine" in reader.payloads for reader in readers)
+
+
+def test_a_stream_is_over_where_a_list_that_forbids_it_comes_to_be_known_later() -> None:
+    village, readers = a_village(6, 0, 1)
+    source = next(number for number in range(2, 6) if not rooted(village, number))
+    publisher, writer = open_publisher(village, source, STRANGER)
+    village.publish(source, publisher, b"before there was a list")
+    village.run(2)
+    owned = listing(MAY_PUBLISH)(Descriptor("news", BY_SOURCE, version=1))
+    for number in village.alive():
+        village.act(number, lambda peer: peer.scribe.known.learn(owned))
+    village.run(3)
+    village.publish(source, publisher, b"after")
+    village.run(10)
+    assert isinstance(writer.error, AccessDenied)
+    for number in village.alive():
+        assert not streams(village, number)
+    assert [reader.payloads for reader in readers] == [[b"before there was a list"]] * 2
+
+
+def test_who_may_publish_and_not_subscribe_is_a_source_and_gets_nothing() -> None:
+    village, (reader,) = a_listed_village(8, 0, entries=(entry("subscribe", OWNER.principal), MAY_PUBLISH))
+    source = next(number for number in range(1, 8) if not rooted(village, number))
+    publisher, writer = open_publisher(village, source, FRIEND)
+    village.publish(source, publisher, b"one way")
+    village.run(2)
+    assert writer.error is None
+    assert reader.payloads == [b"one way"]
+    assert publisher.stable == 1
+    curious = Reader()
+    village.subscribe(source, "news", curious, warrant=warrant(village, source, FRIEND))
+    village.run(3)
+    assert isinstance(curious.error, AccessDenied)
+    village.publish(source, publisher, b"still one way")
+    village.run(2)
+    assert reader.payloads == [b"one way", b"still one way"]
+
+
+def test_a_source_that_ends_its_subscription_is_sent_no_more_events() -> None:
+    village, readers = a_village(8, *range(8), config=NARROW)
+    source = a_leaf(village)
+    other = next(n for n in range(8) if n != source)
+    first, second = publishers(village, source, other)
+    subscription = village.tree(source, "news").subscriptions[0]  # type: ignore[union-attr]
+    village.publish(other, second, b"one")
+    village.run(2)
+    village.act(source, lambda peer: peer.unsubscribe(subscription))
+    village.run(2)
+    assert list(streams(village, source)) == [first.term]
+    village.publish(other, second, b"two")
+    village.publish(source, first, b"three")
+    village.run(2)
+    assert list(streams(village, source)) == [first.term], "nothing of other sources comes here"
+    assert (first.stable, second.stable) == (1, 2)
+    again = Reader()
+    village.subscribe(source, "news", again)
+    village.run(2)
+    village.publish(other, second, b"four")
+    village.publish(source, first, b"five")
+    village.run(2)
+    assert sorted(again.payloads) == [b"five", b"four"]
+    assert not again.losses
+    assert readers[source].payloads == [b"one"]
+    for number in set(range(8)) - {source}:
+        assert len(readers[number].payloads) == 5
+
+
+def test_an_old_join_of_a_source_that_subscribes_by_now_costs_nothing() -> None:
+    village, readers = a_village(8, *range(8), config=NARROW)
+    source = a_leaf(village)
+    (publisher,) = publishers(village, source)
+    child, me = village.tree(source, "news"), village.world.machines[source].contact
+    assert child is not None
+    assert child.parent is not None
+    above = child.parent.node_id
+    parent = next(number for number in range(8) if village.world.machines[number].node_id == above)
+    tree = village.tree(parent, "news")
+    assert tree is not None
+    village.act(parent, lambda peer: peer.scribe.children.adopt(Join(TOPIC, me, sends_only=True)))
+    assert me.node_id in tree.orphaned_leases, "its lease goes on"
+    village.publish(source, publisher, b"an event")
+    village.run(0.005)
+    have = child.have()
+    assert have is not None
+    village.run(2)
+    assert not tree.orphaned_leases
+    assert not tree.children[me.node_id].sends_only
+    assert all(reader.payloads == [b"an event"] for reader in readers)
+    assert publisher.stable == 1
+
+
+def test_a_subscriber_to_the_earliest_events_learns_which_of_each_stream_are_gone() -> None:
+    village, _ = a_village(8, 0)
+    numbers = [number for number in range(1, 8) if not rooted(village, number)][:2]
+    sources = publishers(village, *numbers)
+    for number, publisher in zip(numbers, sources, strict=True):
+        village.publish(number, publisher, b"stable 1", b"stable 2")
+    village.run(3)
+    assert [publisher.stable for publisher in sources] == [2, 2]
+    late = Reader()
+    newcomer = next(n for n in range(1, 8) if n not in numbers and not rooted(village, n))
+    village.subscribe(newcomer, "news", late, start="earliest")
+    village.run(3)
+    for number, publisher in zip(numbers, sources, strict=True):
+        village.publish(number, publisher, b"new")
+    village.run(3)
+    assert late.payloads == [b"new", b"new"]
+    lost = {(loss.publisher, loss.first, loss.last, loss.why) for loss in late.losses}
+    assert lost == {(publisher.id, 0, 2, "start") for publisher in sources}
 
 
 def test_a_subscriber_that_cannot_keep_up_is_cut_and_delays_nobody_else() -> None:
@@ -272,3 +488,14 @@ def test_the_creators_peer_is_the_root_of_its_topic_while_it_lives() -> None:
     village.publish(3, publisher, b"still there")
     village.run(2)
     assert reader.payloads == [b"to the creator's room", b"still there"]
+
+
+def test_who_has_a_source_below_it_takes_back_that_its_stream_ended() -> None:
+    state = SourceState()
+    state.take_end(7, is_alive=False)
+    assert state.end == 7
+    state.take_end(7, is_alive=True)
+    assert state.end is None, "the root does not know yet that the source is back"
+    state.close(9)
+    state.take_end(None, is_alive=True)
+    assert state.end == 9, "the source said so itself"

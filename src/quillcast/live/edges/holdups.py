@@ -100,8 +100,6 @@ def _named(contact: Contact) -> str:
     return f"{short(contact.node_id)} ({contact.address})"
 
 
-def is_one_too_many(peer: Peer, publisher: Publisher) -> bool:
-    """Does a publisher wait because its topic has as many sources as it may have?"""
-    tree = peer.scribe.trees.get(publisher.topic)
-    waits = publisher.descriptor.settings.by_source and publisher.root is None
-    return waits and tree is not None and len(tree.flow.others) >= peer.config.topics.streams_max
+def is_one_too_many(peer: Peer, topic: bytes) -> bool:
+    """Do publishers wait because their topic has as many sources as it may have?"""
+    return topic in peer.scribe.publishing.crowded

@@ -287,11 +287,8 @@ class Publisher:
                 raise
             if self._batcher.limit > 0:
                 raise await self._no_room(timeout_s) from problem
-            if is_one_too_many(self._peer, self._batcher.inner):
-                raise NotAdmitted(
-                    f"nothing was published within {timeout_s:g} s: {self.topic!r} has as many sources as it may have "
-                    "(streams_max), and waits for one to end"
-                ) from problem
+            if is_one_too_many(self._peer, self._batcher.inner.topic):
+                raise NotAdmitted(f"nothing was published within {timeout_s:g} s: {self._crowded()}") from problem
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
             ) from problem
@@ -331,6 +328,8 @@ class Publisher:
 
     def _unacknowledged(self, batcher: Batcher, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
         inner = batcher.inner
+        if inner.admitted < last and is_one_too_many(self._peer, inner.topic):
+            return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {self._crowded()}")
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
                              "still being tried")  # fmt: skip
@@ -343,6 +342,9 @@ class Publisher:
             f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "
             f"{timeout_s:g} s: {holdups.lagging()}", peers=holdups.peers
         )  # fmt: skip
+
+    def _crowded(self) -> str:
+        return f"{self.topic!r} has as many sources as it may have (streams_max), and waits for one to end"
 
     def _never_stable(self) -> NotStable:
         config = self._peer.config.topics

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 from quillcast.core.status import (
     Counters,
@@ -15,6 +16,7 @@ from quillcast.core.status import (
     Traffic,
     TreeStatus,
 )
+from quillcast.live.edges.holdups import is_one_too_many
 from quillcast.live.node import topicstatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal
@@ -61,7 +63,7 @@ class Inspector:
             buffers=MemoryUse(budget.used_bytes, budget.limit_bytes),
             unfinished=MemoryUse(unfinished.bytes, unfinished.bytes_max),
             counters=counters(links.counters, peer.table),
-            problems=(*links.problems, *map(self._contested, peer.scribe.rivals)),
+            problems=(*links.problems, *map(self._contested, peer.scribe.rivals), *self._waiting()),
             journal=journal,
         )
 
@@ -99,6 +101,13 @@ class Inspector:
         known, other = self._peer.scribe.descriptors[topic], self._peer.scribe.rivals[topic]
         owners = " and ".join(principal(each.owner_key)[:8] for each in (known, other))
         return f"two owners claim topic {known.name!r}, {owners}: its root's word holds; the other needs another one"
+
+    def _waiting(self) -> Iterator[str]:
+        """A line for each topic in which this peer may not be a source yet."""
+        for topic, descriptor in self._peer.scribe.descriptors.items():
+            if is_one_too_many(self._peer, topic):
+                name = topicstatus.full_name(descriptor)
+                yield f"topic {name!r} has as many sources as it may have: publishers here wait for one to end"
 
     def _take_rates(self) -> None:
         """Events per second since the last call, but over at least `RATE_S_MIN`."""

@@ -48,6 +48,8 @@ def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
         events=lag.events(tree),
         buffered_bytes=tree.flow.log.size_bytes,
         lags=tuple(subscriber_lag(part.name, peer.host.me, each, end) for each in found),
+        streams=len(tree.flow.others),
+        source=tree.sources.own is not None,
     )
 
 

@@ -36,11 +36,10 @@ _NONE_WAIT = Waiting()  # shared by all cursors without a gap
 
 
 class TermCursor(msgspec.Struct, gc=False, eq=False):
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap. `older` is another cursor."""
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap."""
 
     term: Term
     next: int
-    older: "TermCursor | None"
     given_up: RangeSet = NO_RANGES
     waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
 

@@ -39,6 +39,7 @@ class Edge(Sink):
         "latest",
         "losses",
         "number",
+        "older",
         "ordered",
         "owed_in_part",
         "publishers",
@@ -57,7 +58,8 @@ class Edge(Sink):
         self.readmits = True  # does a new term readmit what is not stable? Not in a best-effort topic
         self.since: Term | None = None  # the term in which the subscription began
         self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
-        self.latest: TermCursor | None = None
+        self.latest: TermCursor | None = None  # of the term that began last
+        self.older: dict[Term, TermCursor] = EMPTY  # of the terms before, the oldest first
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
@@ -89,17 +91,22 @@ class Edge(Sink):
         if self.term_cursor(term) is None:
             if start > 0 and term <= self.since:
                 self.owed_in_part = max(self.owed_in_part, term)
-            kind = EarlierTermCursor if term < self.since else TermCursor
-            self.latest = kind(term, start, self.latest)
+            if self.latest is not None:
+                self.older = self.older or {}
+                self.older[self.latest.term] = self.latest
+            self.latest = (EarlierTermCursor if term < self.since else TermCursor)(term, start)
             for publisher in self.holes:
                 self.holes[publisher] = self.host.now()
 
     def term_cursor(self, term: Term) -> TermCursor | None:
         """The cursor of a term, if this subscription takes part in it."""
-        term_cursor = self.latest
-        while term_cursor is not None and term_cursor.term != term:
-            term_cursor = term_cursor.older
-        return term_cursor
+        if self.latest is not None and self.latest.term == term:
+            return self.latest
+        return self.older.get(term)
+
+    def term_cursors(self) -> list[TermCursor]:
+        """The cursors of all terms, the oldest first."""
+        return [*self.older.values(), self.latest] if self.latest is not None else []
 
     def owe(self, term: Term, end: int, stable: int) -> None:
         """An earlier term is known up to `end`. Its events are owed, or to a newer subscription those beyond `end`.
@@ -121,15 +128,16 @@ class Edge(Sink):
             return []
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
+    def end(self, term: Term) -> None:
+        """A source's stream is over, and nothing of it is owed any more."""
+        if self.older.pop(term, None) is None and self.latest is not None and self.latest.term == term:
+            self.latest = self.older.popitem()[1] if self.older else None
+
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Forget the cursors of terms that nobody keeps any more."""
-        term_cursor, kept, self.latest = self.latest, list[TermCursor](), None
-        while term_cursor is not None:
-            if keep(term_cursor.term):
-                kept.append(term_cursor)
-            term_cursor = term_cursor.older
-        for term_cursor in reversed(kept):
-            term_cursor.older, self.latest = self.latest, term_cursor
+        kept = [term_cursor for term_cursor in self.term_cursors() if keep(term_cursor.term)]
+        self.latest = kept.pop() if kept else None
+        self.older = {term_cursor.term: term_cursor for term_cursor in kept} or EMPTY
         if self.doubts is not None:
             self.doubts.keep(keep)
             self.doubts = self.doubts if self.doubts.terms else None

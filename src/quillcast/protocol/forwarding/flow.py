@@ -20,7 +20,7 @@ from quillcast.protocol.forwarding.log import Budget, Log
 from quillcast.protocol.forwarding.stream import EndedStream, Held, SourceStream, Stream
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
-FORGOTTEN_MAX = 256  # ended terms that were discarded for good; a guess: more than neighbours may report
+FORGOTTEN_MAX = 1024  # ended terms that were discarded for good: as many streams as a split may end in a topic at once
 HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
 _ALL = [(0, NUMBER_MAX)]
 
@@ -122,11 +122,14 @@ class Flow:
 
     def conclude(self, term: Term, end: int) -> None:
         """A term beside the current one is over: nobody needs anything of it any more. It went up to `end`."""
-        stream = self.others[term]
-        self.release(max(end, stream.seen.end), term=term)
+        self.drop(term)
+        self.note_over(term, end)
+
+    def drop(self, term: Term) -> None:
+        """A term beside the current one is nobody's concern here any more: nothing of it is kept."""
+        self.release(self.others[term].seen.end, term=term)
         del self.others[term]
         self.others = self.others or EMPTY
-        self.note_over(term, end)
 
     def end(self, term: Term, until: float, known_end: int = 0) -> None:
         """A live term ends, which went up to `known_end`. What is kept of it stays until `until`."""
@@ -438,14 +441,14 @@ class Flow:
         return awaited
 
     def gone(self, first: int) -> tuple[Gone, ...]:
-        """What is no longer kept before an index of the current term: positions of this term and of ended ones.
+        """What is no longer kept before an index of the current term, of other live terms and of ended ones.
 
         Events that a new term admitted again and that are kept there are not gone.
         """
         kept: dict[bytes, int] = {}  # lowest sequence by publisher
         for run in (run for bundle in self.log.of(self.term) if bundle.last > first for run in runs_of(bundle)):
             kept[run.publisher] = min(run.first, kept.get(run.publisher, run.first))
-        ends = {**dict(self.past_ends()), self.term: first}
+        ends = {**dict(self.past_ends()), self.term: first, **{term: self.kept_from(term) for term in self.others}}
         return tuple([self._gone(term, ends[term], kept) for term in sorted(ends) if ends[term]])
 
     def _gone(self, term: Term, end: int, kept: dict[bytes, int]) -> Gone:

@@ -17,9 +17,22 @@ class Lifecycle:
         """The leaf sets agree: the peer is part of the ring."""
         self.active = True
 
+    def stay_outside(self) -> None:
+        """The peer is to have no place in the ring. It is active once it has entry points."""
+        self.outside = True
+
     def enter(self) -> None:
         """The peer has entry points: it takes part without a place in the ring."""
         self.active = self.outside = True
+
+    def come_in(self) -> None:
+        """The peer is to have a place in the ring after all: it is not active until it has joined."""
+        self.active = self.outside = False
+
+    @property
+    def stands_apart(self) -> bool:
+        """Is the ring's upkeep none of the peer's business, for it is outside or has left?"""
+        return self.outside or self.left
 
     def leave(self) -> None:
         """The peer sends nothing any more."""

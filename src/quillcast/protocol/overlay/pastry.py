@@ -117,8 +117,9 @@ class Pastry:
         self.maintenance = Maintenance(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
         self.joining = OverlayJoin(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
-        self.hops: Hops = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
-        self.router = Router(host, config, codec, lifecycle, self.hops, distances, repair, links, self.join_help)
+        self._tables = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
+        self.hops: Hops = self._tables
+        self.router = Router(host, config, codec, lifecycle, self._tables, distances, repair, links, self.join_help)
 
     @property
     def active(self) -> bool:
@@ -144,14 +145,23 @@ class Pastry:
     def join(self, contacts: Sequence[Contact]) -> None:
         """Join the ring through the nearest of these peers. Without contacts, become its first peer.
 
-        After a restart, pass what `remembered` returned before.
+        After a restart, pass what `remembered` returned before. A peer outside the ring gets a place in it by this.
         """
+        if self.outside:
+            self.lifecycle.come_in()
+            self.hops = self.router.next_hop = self._tables
         self._carry_out(self.joining.start(contacts))
 
-    def enter(self, contacts: Sequence[Contact]) -> None:
+    def stay_outside(self) -> None:
+        """Have no place in the ring, and wait for entry points: whoever takes this peer for a member hears so."""
+        self.lifecycle.stay_outside()
+
+    def enter(self, contacts: Sequence[Contact], *, had_place: bool = False) -> None:
         """Take part through these members of the ring, without a place in it: the first, the others if it fails.
 
-        Call it again with other entry points. Raises `ValueError` if there are none, or if this peer is in the ring.
+        Call it again with other entry points. `had_place`: it may have had a place before it was restarted, and tells
+        those that would be its neighbours that this is over. Raises `ValueError` if there are no contacts, or if this
+        peer is in the ring.
         """
         if not contacts or (self.active and not self.outside):
             raise ValueError(f"{len(contacts)} entry points for a peer {'in' if self.active else 'outside'} the ring")
@@ -161,6 +171,8 @@ class Pastry:
             self.host.trace(Activated(0))
             self.application.leaf_set_changed()
             self.router.release_held()
+            if had_place:
+                self.router.route(look_up(self.host.contact), self.host.me)
 
     def leave(self) -> None:
         """Tell the leaf set that this peer leaves. It answers nobody from then on."""
@@ -213,7 +225,7 @@ class Pastry:
 
     def introduce(self, contact: Contact) -> None:
         """Probe a newly known peer if it belongs in the leaf set. It is added when it answers."""
-        if self.active:
+        if self.active and not self.outside:
             self.agreement.consider((contact,))
 
     def next_hop(self, key: bytes) -> Contact | None:
@@ -239,13 +251,22 @@ class Pastry:
             self.router.relay(sender, message)
             return
         if self.outside and not isinstance(message, RoutedAck | Direct):
-            return  # it is for a peer with a place in the ring
+            self._decline(sender, message)
+            return
         self.links.visited(sender.node_id)
         self._meet(sender)
         handle = _HANDLERS.get(type(message))
         if handle is None:
             raise Malformed(f"a {type(message).__name__} must be routed")
         self._carry_out(handle(self)(sender, message))
+
+    def _decline(self, sender: Contact, message: Message) -> None:
+        """Others take this peer for a member of the ring, from before it was restarted: say that it is none."""
+        if isinstance(message, JoinReply):
+            for contact in message.leaf_set:
+                self.host.send(contact, Leaving(()))
+        elif not isinstance(message, Leaving):
+            self.host.send(sender, Leaving(()))
 
     def _meet(self, contact: Contact) -> None:
         """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
@@ -257,13 +278,13 @@ class Pastry:
             del self.acquaintances[next(iter(self.acquaintances))]
 
     def timer(self, timer: Any) -> None:
-        if self.lifecycle.left:
+        if self.lifecycle.stands_apart and not (self.outside and isinstance(timer, AckDue)):
             return
         self._carry_out(_TIMERS[type(timer)](self)(timer))
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """A measurement is done that this or another layer requested."""
-        if self.lifecycle.left:
+        if self.lifecycle.stands_apart:
             return
         if self.active or self.joining.replied:
             self.maintenance.measured(contact, proximity)
@@ -273,6 +294,9 @@ class Pastry:
         """A neighbour was lost (NeighbourListener)."""
         if self.lifecycle.left:
             return
+        if self.outside:
+            self.router.lost(contact.node_id)
+            return
         if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
             self.lost_peers.remember(contact, met=contact.node_id not in self.departed)
         self.maintenance.lost(contact)
@@ -281,7 +305,7 @@ class Pastry:
 
     def recovered(self, contact: Contact) -> None:
         """A lost peer spoke (NeighbourListener): a partition may have healed, so probe all peers beyond it."""
-        if self.lifecycle.left or not self.lost_peers.forget(contact.node_id):
+        if self.lifecycle.stands_apart or not self.lost_peers.forget(contact.node_id):
             return
         self.host.trace(Mark("ring_merge"))
         if self.leaf_set.fits(contact.node_id):

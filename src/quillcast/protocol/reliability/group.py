@@ -12,6 +12,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.security.access import Warrant
 
 
 class Member(NamedTuple):
@@ -48,6 +49,15 @@ class Group(Protocol):
     @property
     def root(self) -> bytes | None:
         """The nodeId of the current term's root, if it is another than `upstream`; None otherwise."""
+        ...
+
+    @property
+    def warrant(self) -> Warrant | None:
+        """What this peer shows to be given events, if the topic limits who may have them."""
+        ...
+
+    def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
+        """May a peer that shows this be given events?"""
         ...
 
     def may_be_late(self, within_s: float) -> bool:

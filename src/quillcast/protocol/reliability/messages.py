@@ -4,6 +4,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message, WireId
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.security.access import Warrant
 
 
 class Fetch(Message, frozen=True, tag=70):
@@ -14,6 +15,8 @@ class Fetch(Message, frozen=True, tag=70):
     ranges: list[Range]
     due: bool = False
     """Send the first one at once, even without credit: full buffers wait for it, and will return its credit."""
+    warrant: Warrant | None = None
+    """On whose behalf the sender subscribes, if the topic limits that."""
 
 
 class Unavailable(Message, frozen=True, tag=71):
@@ -36,6 +39,7 @@ class FetchFromRoot(Message, frozen=True, tag=72):
     term: Term
     ranges: list[Range]
     asker: Contact
+    warrant: Warrant | None = None
 
 
 class FetchFromSource(Message, frozen=True, tag=73):
@@ -45,6 +49,7 @@ class FetchFromSource(Message, frozen=True, tag=73):
     term: Term
     ranges: list[Range]
     asker: Contact
+    warrant: Warrant | None = None
 
 
 MESSAGES: tuple[type[Message], ...] = (Fetch, Unavailable, FetchFromRoot, FetchFromSource)

@@ -112,7 +112,7 @@ class Recovery:
 
     def _fill_present(self, group: Group, term: Term, gap: Gap) -> None:
         """Request what was already missing at the last check, from one source after another, or give it up."""
-        flow, upstream = group.flow, group.upstream(term)
+        upstream = group.upstream(term)
         missing = intersection(gap.confirmed, self._missing(group, term))
         if not missing or (upstream is None and not group.decides(term)):
             return
@@ -120,11 +120,11 @@ class Recovery:
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
         gap.ask_among([*(contact.node_id for contact in sources), *last])
         for contact in sources:
-            self._ask(contact, flow.topic, term, gap.to_ask(contact.node_id, missing, self.host.now()))
+            self._ask(contact, group, term, gap.to_ask(contact.node_id, missing, self.host.now()))
         if ROOT in gap.sources:
             self._ask_root(group, term, gap.to_ask(ROOT, missing, self.host.now()))
         if upstream is not None:
-            self._ask_source(upstream, flow.topic, term, gap, missing)
+            self._ask_source(upstream, group, term, gap, missing)
             authority = SOURCE if term.of_source else upstream.node_id
             final, for_s = intersection(missing, gap.sources[authority].released), 0.0
         else:
@@ -136,13 +136,14 @@ class Recovery:
     def _ask_root(self, group: Group, term: Term, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_root"))
-            self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, self.host.contact))
+            self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, self.host.contact, group.warrant))
 
-    def _ask_source(self, upstream: Contact, topic: bytes, term: Term, gap: Gap, missing: list[Range]) -> None:
+    def _ask_source(self, upstream: Contact, group: Group, term: Term, gap: Gap, missing: list[Range]) -> None:
         """Ask the source itself for what its neighbours discarded: it has what is not stable."""
         if SOURCE in gap.sources and (ranges := gap.to_ask(SOURCE, missing, self.host.now())):
             self.host.trace(Mark("asked_source"))
-            self.host.send(upstream, FetchFromSource(topic, term, ranges, self.host.contact))
+            message = FetchFromSource(group.flow.topic, term, ranges, self.host.contact, group.warrant)
+            self.host.send(upstream, message)
 
     def _give_up(self, group: Group, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
@@ -180,7 +181,7 @@ class Recovery:
 
     def _fill_past(self, group: Group, term: Term, gap: Gap) -> None:
         """Request from each member what it reports to hold, and from all of them what is owed here."""
-        now, topic = self.host.now(), group.flow.topic
+        now = self.host.now()
         reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
         contacts = group.past_sources()
         gap.ask_among([contact.node_id for contact in contacts], group.flow.term)
@@ -188,9 +189,9 @@ class Recovery:
             gap.offered(contact.node_id, ranges)
             if asked := gap.to_ask(contact.node_id, ranges, now):
                 self.host.trace(Mark("asked_past_term"))
-                self._ask(contact, topic, term, asked)
+                self._ask(contact, group, term, asked)
         for contact in contacts:
-            self._ask(contact, topic, term, gap.to_ask(contact.node_id, owed, now))
+            self._ask(contact, group, term, gap.to_ask(contact.node_id, owed, now))
         gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s)
         self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))
         self._press(group, term, gap, contacts)
@@ -220,7 +221,7 @@ class Recovery:
         for contact in sources:
             if gap.sources[contact.node_id].in_transit([(front, front + 1)]):
                 self.host.trace(Mark("pressed"))
-                self.host.send(contact, Fetch(flow.topic, term, [(front, front + 1)], due=True))
+                self.host.send(contact, Fetch(flow.topic, term, [(front, front + 1)], True, group.warrant))
                 return
 
     def front_filled(self, topic: bytes, term: Term) -> None:
@@ -237,18 +238,29 @@ class Recovery:
 
     # ---- asking and answering
 
-    def _ask(self, source: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
+    def _ask(self, source: Contact, group: Group, term: Term, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_for_range"))
-            self.host.send(source, Fetch(topic, term, ranges))
+            self.host.send(source, Fetch(group.flow.topic, term, ranges, warrant=group.warrant))
 
     def _asked(self, sender: Contact, message: Fetch) -> None:
         """A neighbour requests missing ranges."""
-        self._answer(sender, message.topic, message.term, message.ranges, due=message.due)
+        if self._may_have(sender, message):
+            self._answer(sender, message.topic, message.term, message.ranges, due=message.due)
 
     def _routed(self, message: FetchFromRoot) -> None:
         """This peer, as the root, is asked by a peer whose neighbours do not have what it misses."""
-        self._answer(message.asker, message.topic, message.term, message.ranges)
+        if self._may_have(message.asker, message):
+            self._answer(message.asker, message.topic, message.term, message.ranges)
+
+    def _may_have(self, asker: Contact, message: Fetch | FetchFromRoot | FetchFromSource) -> bool:
+        """Does the topic let the asker have events? Else it gets none, and is not told what they were."""
+        group = self.groups.find(message.topic)
+        if group is None or group.may_have(asker.node_id, message.warrant):
+            return True
+        self.host.trace(Mark("fetch_denied"))
+        self.host.send(asker, Unavailable(message.topic, message.term, message.ranges))
+        return False
 
     def _for_source(self, sender: Contact, message: FetchFromSource) -> None:
         """A question to the source of a term: pass it on, or answer."""
@@ -256,9 +268,9 @@ class Recovery:
         if group is None:
             return  # it will be asked again
         onwards = None if group.is_source(message.term) else group.upstream(message.term)
-        if onwards is None:
+        if onwards is None and self._may_have(message.asker, message):
             self._answer(message.asker, message.topic, message.term, message.ranges, final=True)
-        elif onwards.node_id != sender.node_id:
+        elif onwards is not None and onwards.node_id != sender.node_id:
             self.host.send(onwards, message)
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:

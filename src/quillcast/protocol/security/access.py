@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import ID_BYTES
+from quillcast.core.messages import WireId
 
 RIGHTS = ("publish", "subscribe")
 PRINCIPAL_DIGITS = 2 * ID_BYTES
@@ -40,6 +41,13 @@ class Warrant(msgspec.Struct, frozen=True, array_like=True):
 
     key: Key
     signature: Signature
+
+
+class SourceWarrant(msgspec.Struct, frozen=True, array_like=True):
+    """A source's warrant, with the nodeId that it is bound to: whoever passes the stream on passes this on, too."""
+
+    node: WireId
+    warrant: Warrant
 
 
 def principal(key: bytes) -> str:

@@ -9,7 +9,7 @@ from quillcast.core.errors import LocalError, UnknownTopic, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
 from quillcast.core.interning import interned
 from quillcast.core.messages import Number
-from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_restricted, is_signed, refusal
+from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_signed, refusal
 
 CHOICES = {
     "delivery": ("best_effort", "reliable"),
@@ -95,14 +95,6 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if not self.owner_key:
             return not self.access
         return len(self.access) <= ENTRIES_MAX and is_signed(self.owner_key, self.signature, self.statement)
-
-    def check(self) -> None:
-        """Raise `LocalError` for choices that do not go together yet."""
-        if self.settings.by_source and is_restricted(self.access, "publish"):
-            raise LocalError(
-                "a topic with admission = 'source' cannot limit who publishes yet: leave out its publishers, or use "
-                "admission = 'root'"
-            )
 
     def refusal(self, right: str, who: str) -> str | None:
         """The rule by which a principal does not have a right (publish, subscribe) in this topic; None: it has it."""

@@ -7,6 +7,8 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.reliability.group import Group, Member
+from quillcast.protocol.security.access import Warrant, is_restricted
+from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.reports import Reports
@@ -40,6 +42,15 @@ class TreeGroup:
     @property
     def root(self) -> bytes | None:
         return self.tree.path[0] if len(self.tree.path) > 1 else None
+
+    @property
+    def warrant(self) -> Warrant | None:
+        return wishes(self.tree)[1] if is_restricted(self.tree.descriptor.access, "subscribe") else None
+
+    def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
+        tree = self.tree
+        near = node in tree.children or (tree.parent is not None and tree.parent.node_id == node)
+        return near or denied(tree.descriptor, node, warrant) is None
 
     def may_be_late(self, within_s: float) -> bool:
         return self.held_back.lately(self.tree.topic, within_s)

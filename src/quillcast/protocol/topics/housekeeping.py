@@ -84,6 +84,7 @@ class Housekeeping:
         self._discard_past_terms(tree, now)
         if tree.root is not None and tree.root.stable < tree.root.index:
             self.reports.touch(tree)
+        self.source_streams.dismiss_denied(tree)
         self.source_streams.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)

@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.security.access import SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -44,6 +44,8 @@ class Join(Message, frozen=True, tag=41):
     """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
     ended: tuple[tuple[Term, Number], ...] = ()
     """The streams that are over, as far as it remembers, and where they ended."""
+    warrants: tuple[SourceWarrant, ...] = ()
+    """Those of the sources of these streams, where a list says who may publish."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -83,6 +85,8 @@ class Accepted(Message, frozen=True, tag=43):
     """You asked for no events: none will come."""
     ended: tuple[tuple[Term, Number], ...] = ()
     """The streams of sources that are over, and where they ended."""
+    warrants: tuple[SourceWarrant, ...] = ()
+    """Those of the sources of `streams`, where a list says who may publish."""
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -120,14 +124,18 @@ class Create(Message, frozen=True, tag=47):
     creator: Contact
     again: bool = False
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    number: Number = 0
+    """The creator's, for the answer."""
 
 
 class Created(Message, frozen=True, tag=48):
-    """The topic stands with this descriptor, maybe an earlier one. Changed settings go down the tree in it too."""
+    """The topic stands with this descriptor, maybe an earlier one."""
 
     descriptor: Descriptor
     holders: Number = 0
-    """How many peers hold the topic's state; to the creator only."""
+    """How many peers hold the topic's state."""
+    number: Number = 0
+    """Of the `Create` that this answers."""
 
 
 class FindRoot(Message, frozen=True, tag=49):
@@ -174,6 +182,8 @@ class Receipts(Message, frozen=True, tag=52):
     """publisher, admitted, stable, again"""
     partitioned: bool = False
     """The root does not reach most of the topic's replicas: there may be another root beyond a partition."""
+    version: Number = 0
+    """Of the topic's descriptor: who knows an earlier one only asks for the root, and gets this one."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):
@@ -337,9 +347,14 @@ class CutLeases(Message, frozen=True, tag=68):
 
 
 class Denied(Message, frozen=True, tag=61):
-    """From the root: what you published was not admitted, by this descriptor's list. Show a warrant that it names."""
+    """What you published was not admitted, by this descriptor's list. Show a warrant that it names.
+
+    From the root, or from a neighbour of a source.
+    """
 
     descriptor: Descriptor
+    full: bool = False
+    """Not by the list: the topic has as many sources as it may have. Come again later."""
 
 
 class TopicEntry(msgspec.Struct, frozen=True, array_like=True):

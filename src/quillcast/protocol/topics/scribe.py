@@ -71,6 +71,7 @@ from quillcast.protocol.topics.state.effects import (
     RootEffect,
     RootHere,
     SettingsEntered,
+    SettingsLearned,
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
@@ -166,7 +167,7 @@ class Scribe:
         self.forgetting = Forgetting(records.descriptors, config.idle_topics_max)
         self.replica_set = ReplicaSet(host, config, self.overlay, self.neighbours)
         self.comparing = Comparing(host, config, self.overlay, self.replica_set, records, self.forgetting, dispatch)
-        self.known = KnownTopics(host, records, trees, self.comparing, self.forgetting)
+        self.known = KnownTopics(host, records, trees, self.comparing, self.forgetting, self.carry_out)
         self.descriptors, self.rivals = records.descriptors, records.rivals
         self.forgetting.keep_for_others(self.comparing)
         self.forgetting.spare(self.handlers)
@@ -304,7 +305,13 @@ class Scribe:
                 self.candidacies.wait(topic, request)
             case RootHere(tree):
                 self.publishing.root_here(tree)
+            case SettingsLearned(descriptor):
+                self.changes.learned(descriptor)
+                if descriptor.topic in self.trees:
+                    self.reports.touch(self.trees[descriptor.topic])
+                    self.rendezvous.settings_learned(self.trees[descriptor.topic])
             case SettingsEntered(tree):
+                self.reports.touch(tree)
                 self.changes.entered(tree)
             case Outdone(tree):
                 self.rendezvous.outdone(tree)
@@ -373,7 +380,7 @@ class Scribe:
             return message, next_hop
         if message.sends_only and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # it needs a peer of the tree, and nobody need become one for it
-        if message.warrant is not None and (tree is None or not tree.attached):
+        if message.warrant is not None and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # where a list may say who subscribes, only those who do forward to others
         self.children.adopt(message)
         return None

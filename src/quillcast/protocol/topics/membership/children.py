@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
-from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts
+from quillcast.protocol.topics.state.source_streams import HALF_BYTES, SourceStreams, Starts, shown_by_source
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -55,8 +55,11 @@ class ChildrenTables:
 
     # ---- taking in
 
-    def adopt(self, join: Join) -> None:
-        """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management)."""
+    def adopt(self, join: Join, *, direct: bool = False) -> None:
+        """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management).
+
+        `direct`: the Join came straight from the child, and so in order. One over the overlay may be an old one.
+        """
         descriptor = join.descriptor or self.known.descriptors.get(join.topic)
         if descriptor is None:
             self.host.send(join.child, Refused(join.topic, "describe"))
@@ -74,6 +77,9 @@ class ChildrenTables:
             return
         if join.have is not None:
             self.terms.heard_of(tree, join.have.term)
+        former = tree.children.get(child)
+        if former is not None and join.sends_only and not (direct or former.sends_only):
+            self.remove(tree, child, "moved", lease=True)
         if tree.attached and (tree.served or join.sends_only):
             self._accept(tree, join)
         else:
@@ -82,9 +88,9 @@ class ChildrenTables:
                 self.carry_out(FindParent(tree))
 
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
-        """Does the topic's list let this child subscribe? Else it is told by which rule not."""
+        """Does the topic's list let this child subscribe, if it wants to? Else it is told by which rule not."""
         rule = denied(descriptor, join.child.node_id, join.warrant)
-        if rule is None or self._took_over_from(join):
+        if rule is None or join.sends_only or self._took_over_from(join):
             return True
         self.host.trace(Mark("join_denied"))
         self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
@@ -164,8 +170,10 @@ class ChildrenTables:
         """From where on the child is owed the streams of sources; those that it names are known from now on."""
         if not tree.descriptor.settings.by_source:
             return ()
+        shown = shown_by_source(join.warrants)
         for term, _, stable in join.streams:
-            self.source_streams.learn(tree, term, 0 if tree.subscriptions else stable)
+            start, warrant = 0 if tree.subscriptions else stable, shown.get(term.node[:HALF_BYTES])
+            self.source_streams.learn(tree, term, start, warrant)
         has, new = {term: frontier for term, frontier, _ in join.streams}, join.have is None
         starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest and new)
         return [start for start in starts if start[0] in has] if join.sends_only else starts
@@ -175,10 +183,11 @@ class ChildrenTables:
         path = tree.path_here(self.host.me)
         fallbacks = self.placement.stand_ins(tree)
         gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
-        past = tree.flow.past_ends()
+        past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
+        ended = () if join.have is None or join.sends_only else self.source_streams.ended(tree)  # it knows of none
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            join.sends_only, self.source_streams.ended(tree),
+            join.sends_only, ended, self.source_streams.warrants(tree),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 
@@ -198,7 +207,7 @@ class ChildrenTables:
             child = Child(self.host, contact, cursor, tree.term, start)
         self.source_streams.joined(tree, child, starts, [term for term, *_ in join.streams] if join is not None else ())
         former = tree.children.get(node)  # its Join may come twice
-        lease = tree.came_back(node) or former
+        lease = (None if child.sends_only else tree.came_back(node)) or former
         tree.enter(child)
         self.placement.install(tree)
         if lease is not None and lease.acknowledged_term == tree.term:
@@ -223,6 +232,8 @@ class ChildrenTables:
 
     def heard_from(self, tree: Tree, child: Child) -> None:
         """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
+        if child.sends_only:
+            return
         nodes = tuple(node for node in child.speaks_for if node not in child.outdated)
         if nodes:
             ended = tree.heard_from(nodes)

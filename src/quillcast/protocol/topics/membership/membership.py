@@ -72,12 +72,12 @@ class TreeMembership:
     def join(self, tree: Tree, *, fault: bool = False) -> None:
         """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6).
 
-        A parent that is known is asked to send the topic's events too, if this peer did not want them before.
+        A parent that is known is asked to send the topic's events too, or no more.
         """
         if (tree.attached and tree.served) or not tree.needed:
             return
         if tree.parent is not None:
-            self._ask_for_events(tree, tree.parent)
+            self._ask_parent(tree, tree.parent)
             return
         tree.joining = True
         tree.attempt += 1
@@ -90,7 +90,7 @@ class TreeMembership:
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
 
-    def _ask_for_events(self, tree: Tree, parent: Contact) -> None:
+    def _ask_parent(self, tree: Tree, parent: Contact) -> None:
         tree.joining = True
         tree.attempt += 1
         self.host.send(parent, Rejoin(self.host.contact, b"", [self.join_message(tree, fault=False, whole=False)]))
@@ -117,6 +117,7 @@ class TreeMembership:
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
             warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
+            warrants=self.source_streams.warrants(tree),
         )  # fmt: skip
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
@@ -207,7 +208,7 @@ class TreeMembership:
             self.known.learn(message.descriptor)
         if parent.node_id in tree.children:
             self.children.remove(tree, parent.node_id, "moved", lease=False)
-        whole = tree.flow.begun and tree.served
+        whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
@@ -222,7 +223,9 @@ class TreeMembership:
         for term, end in message.past:
             self.terms.recall(tree, term, end)
         self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)
-        self.source_streams.attached(tree, parent, message.streams, whole=whole, served=not message.sends_only)
+        self.source_streams.attached(
+            tree, parent, message.streams, message.warrants, whole=whole, served=not message.sends_only
+        )
         self.terms.heard_of(tree, interned(message.term))
         if new:
             self.parents.add(parent)
@@ -245,6 +248,7 @@ class TreeMembership:
         self.children.accept_waiting(tree, gone)
         self.subscribing.start_waiting(tree, gone)
         self.reports.touch(tree)
+        self._send_only(tree)
 
     def detach(self, tree: Tree, why: str) -> None:
         """There is no parent any more."""
@@ -273,15 +277,39 @@ class TreeMembership:
     def leave_if_idle(self, tree: Tree, *, anyway: bool = False) -> None:
         """Nothing here wants the topic: leave the parent, recursively up the tree (Scribe, figure 3, lines 9 to 12).
 
-        Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed.
+        Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed. A peer that
+        still publishes stays, and asks for no events any more.
         """
         if tree.needed or tree.root is not None:
+            self._send_only(tree)
             return
         if not anyway and not self.trees.leaving and self._is_ahead(tree):
             self.terms.keep(tree)  # others may be owed what only this peer has
             return
         if tree.parent is not None or not tree.joining:
             self.close(tree)
+
+    def _send_only(self, tree: Tree) -> None:
+        """Does a source get events that nobody here or below wants, nor any lease that it speaks for? Ask for none."""
+        if not tree.sources.mine or not tree.served or tree.receives or tree.keeping_until is not None:
+            return
+        if not (tree.orphaned_leases or tree.ended or self._holds_more(tree)):
+            self.source_streams.cease(tree)
+            self.join(tree)
+
+    def _holds_more(self, tree: Tree) -> bool:
+        """Is there no parent, or may this peer have to send it what it has of other sources' streams?"""
+        parent = tree.parent
+        if parent is None:
+            return True
+        states = tree.sources.states
+        others = [stream for term, stream in tree.flow.others.items() if term not in tree.sources.mine]
+        above = {term: state.above.frontier for term, state in states.items() if state.above is not None}
+        return any(
+            stream.seen.end > max(stream.stable, above.get(stream.term, 0))
+            for stream in others
+            if stream.via != parent.node_id
+        )
 
     def _is_ahead(self, tree: Tree) -> bool:
         """Does this peer hold events of a later term than its parent knows, if it has one? It may be the last."""

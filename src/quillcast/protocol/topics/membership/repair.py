@@ -113,7 +113,7 @@ class TreeRepair:
             if tree is None or not tree.attached:
                 self._adopt_orphan(join)
             else:
-                self.children.adopt(join)
+                self.children.adopt(join, direct=True)
 
     def _adopt_orphan(self, join: Join) -> None:
         """The next root is asked before it knows that it is root."""
@@ -124,7 +124,7 @@ class TreeRepair:
 
     def _refused(self, sender: Contact, message: Refused) -> None:
         tree = self.trees.by_topic.get(message.topic)
-        if tree is None or tree.attached:
+        if tree is None or (tree.attached and (tree.served or message.why != "denied")):
             return
         match message.why:
             case "full" if message.instead:

@@ -10,6 +10,7 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import CutLeases, Orphaned
@@ -104,6 +105,7 @@ class Reporting:
             return
         self.host.trace(Mark("child_readopted"))
         start = report.acknowledged if report.term == tree.term else 0
+        tree.changed = True  # its Join said which settings it knew, and that was long ago
         child = self.children.enter(tree, sender, start)
         child.note_report(report)
         self.children.heard_from(tree, child)
@@ -115,6 +117,8 @@ class Reporting:
         """Can a peer be this one's child again without saying more? A topic with sources needs its word on each."""
         if tree.descriptor.settings.by_source or not tree.attached:
             return False
+        if is_restricted(tree.descriptor.access, "subscribe"):
+            return False  # its Join has the warrant
         return sender.node_id not in tree.path and not self.children.refers(tree, sender)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
@@ -128,6 +132,8 @@ class Reporting:
             self.membership.drop_parent(tree, "loop")
             self.membership.join(tree)
             return
+        if report.descriptor is not None and report.descriptor.topic == topic:
+            self.membership.known.learn(report.descriptor)
         term = interned(report.term)
         if report.path != tree.path:
             self.reports.touch(tree)

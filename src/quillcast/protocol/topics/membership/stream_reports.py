@@ -7,13 +7,15 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
-from quillcast.protocol.topics.messages import StreamsEnded
+from quillcast.protocol.topics.messages import Denied, StreamsEnded
 from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
+    StreamReport,
     StreamUp,
     decode_stream,
     is_topic,
@@ -21,19 +23,23 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_of,
 )
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.source_streams import SourceStreams, forget_report
+from quillcast.protocol.topics.state.source_streams import SourceStreams, forget_report, is_source
 from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.protocol.topics.state.tree import Tree
 
 
-class ConfirmStreams(Timer, frozen=True):
-    """Tell sources next to this peer that it has what they sent in this turn."""
+class TurnOver(Timer, frozen=True):
+    """What came in this turn goes on before anything is concluded from it."""
+
+
+class ConcludeTurn(Timer, frozen=True):
+    """Tell sources next to this peer that it has what they sent in this turn, and look how far children came."""
 
 
 class StreamReporting:
     """Takes the reports of parents and children on streams, and draws the conclusions."""
 
-    __slots__ = ("carry_out", "host", "progress", "source_streams", "streams", "trees", "unconfirmed")
+    __slots__ = ("carry_out", "host", "progress", "source_streams", "streams", "trees", "unconfirmed", "unjudged")
 
     def __init__(
         self, host: Host, streams: Streams, trees: Mapping[bytes, Tree], source_streams: SourceStreams,
@@ -42,7 +48,9 @@ class StreamReporting:
         self.host, self.streams, self.trees, self.source_streams = host, streams, trees, source_streams
         self.progress, self.carry_out = progress, carry_out
         self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came straight from their sources
-        dispatch.on_alarm(ConfirmStreams, self.confirm)
+        self.unjudged: dict[tuple[bytes, bytes], None] = EMPTY  # topics, and children that reported on streams
+        dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
+        dispatch.on_alarm(ConcludeTurn, self.conclude_turn)
         dispatch.on_message(StreamsEnded, self._ended)
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
@@ -51,14 +59,12 @@ class StreamReporting:
         tree = self.trees.get(topic)
         if tree is None or not term.of_source or not tree.descriptor.settings.by_source:
             return
+        report = decode_stream(value) if value is not None else None
         child = tree.children.get(sender.node_id)
         if isinstance(child, SourcesChild):
-            report = decode_stream(value) if value is not None else None
             self._child_says(tree, child, term, report if isinstance(report, StreamUp) else None)
-        elif tree.parent is not None and tree.parent.node_id == sender.node_id and value is not None:
-            report = decode_stream(value)
-            if isinstance(report, StreamDown):
-                self._parent_says(tree, term, report)
+        elif tree.parent is not None and tree.parent.node_id == sender.node_id and isinstance(report, StreamDown):
+            self._parent_says(tree, tree.parent, term, report)
 
     def _ended(self, sender: Contact, message: StreamsEnded) -> None:
         tree = self.trees.get(message.topic)
@@ -81,11 +87,16 @@ class StreamReporting:
         elif term in tree.flow.forgotten and not report.alive and report.reach <= tree.flow.forgotten[term]:
             self.source_streams.answer(tree, child.contact, term)
             return
-        elif self._known(tree, term) is not None:
-            child.streams = {**child.streams, term: report}
-            self._note_progress(tree, child)
+        elif self._known(tree, child.contact, term, report) is not None:
+            child.note_stream(term, report)
+            if not child.sends_only:
+                self._await_turn()
+                self.unjudged[tree.topic, child.contact.node_id] = None
+            state = tree.sources.states[term]
             if report.end is not None:
-                tree.sources.states[term].close(report.end)
+                state.close(report.end)
+            elif report.alive:
+                state.take_end(None, is_alive=True)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
                 stream.via = child.contact.node_id
             self._heard_of(tree, term, max(report.frontier, report.reach), report.frontier)
@@ -98,29 +109,45 @@ class StreamReporting:
         tree.catch_up(child, self.host.now())
         cut_below(self.host, tree, child)
 
-    def _known(self, tree: Tree, term: Term) -> SourceState | None:
-        """What is known of a stream that goes on; None if there is no room for it."""
+    def _known(self, tree: Tree, sender: Contact, term: Term, report: StreamReport) -> SourceState | None:
+        """What is known of a stream that goes on; None if its source may not publish, or there is no room for it."""
+        if term in tree.sources.states:
+            return tree.sources.states[term]
+        if not self.source_streams.may_publish(tree, term, report.warrant):
+            self._deny(tree, sender, term, report, full=False)
+            return None
         if term in tree.flow.forgotten:
-            self.source_streams.resume(tree, term)
+            self.source_streams.resume(tree, term, report.warrant)
         else:
-            self.source_streams.learn(tree, term, 0)
+            self.source_streams.learn(tree, term, 0, report.warrant)
+        if term in tree.sources.states:
+            self.source_streams.show_warrant(tree, term)
+        else:
+            self._deny(tree, sender, term, report, full=True)
         return tree.sources.states.get(term)
 
-    def _parent_says(self, tree: Tree, term: Term, report: StreamDown) -> None:
+    def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport, *, full: bool) -> None:
+        """A stream is not taken, nor passed on. Its source is told so, if it is the neighbour that speaks of it."""
+        if not full:
+            self.host.trace(Mark("stream_denied"))
+        if report.end is None and is_source(sender.node_id, term):
+            self.host.send(sender, Denied(tree.descriptor, full))
+
+    def _parent_says(self, tree: Tree, parent: Contact, term: Term, report: StreamDown) -> None:
         known_end = tree.flow.forgotten.get(term)
         if not tree.attached or (known_end is not None and report.end is not None and report.end <= known_end):
             return
         if not tree.served and term not in tree.sources.states:
             return
-        state = self._known(tree, term)
+        state = self._known(tree, parent, term, report)
         if state is None:
             return
         state.above = report
         tree.sources.partitioned = report.partitioned
         if report.closed and report.end is not None:
             state.close(report.end)
-        elif not state.closed and not self.source_streams.is_alive(tree, term):
-            state.end = report.end
+        else:
+            state.take_end(report.end, is_alive=self.source_streams.is_alive(tree, term))
         self.source_streams.stable_to(tree, term, report.stable)
         self._heard_of(tree, term, report.reach, report.frontier)
         self._news(tree, term)
@@ -142,16 +169,24 @@ class StreamReporting:
 
     def came(self, topic: bytes, term: Term, source: bytes) -> None:
         """A bundle came straight from its source."""
-        if not self.unconfirmed:
-            self.host.set_timer(ConfirmStreams(), 0.0)
-            self.unconfirmed = {}
+        self._await_turn()
         self.unconfirmed[topic, term] = source
 
-    def confirm(self) -> None:
-        """Sources next to this peer are told how far it has their streams."""
-        unconfirmed, self.unconfirmed = self.unconfirmed, EMPTY
+    def _await_turn(self) -> None:
+        if self.unconfirmed is EMPTY:
+            self.host.set_timer(TurnOver(), 0.0)
+            self.unconfirmed, self.unjudged = {}, {}
+
+    def conclude_turn(self) -> None:
+        """Sources next to this peer are told how far it has their streams. Do children keep up?"""
+        unconfirmed, unjudged, self.unconfirmed, self.unjudged = self.unconfirmed, self.unjudged, EMPTY, EMPTY
+        for topic, node in unjudged:
+            tree = self.trees.get(topic)
+            child = tree.children.get(node) if tree is not None else None
+            if tree is not None and isinstance(child, SourcesChild):
+                self._note_progress(tree, child)
         for (topic, term), sender in unconfirmed.items():
             tree = self.trees.get(topic)
             if tree is not None and term in tree.sources.states:
-                self.source_streams.tell_one(tree, term)
+                self.source_streams.tell_one(tree, term, only=sender)
                 self.streams.hurry(sender)

@@ -6,6 +6,7 @@ peer's own matter, and holds from where the new descriptor has come to: replicas
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
 from quillcast.protocol.security.access import AccessDenied, principal
 from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described
-from quillcast.protocol.topics.messages import Created, FindRoot, RootIs
+from quillcast.protocol.topics.messages import FindRoot, RootIs
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.forgetting import Forgetting
@@ -44,8 +45,8 @@ class SettingsChanges:
     ) -> None:  # fmt: skip
         self.host, self.receipt_timeout_s, self.ring, self.trees = host, receipt_timeout_s, ring, trees
         self.publishers, self.due, self.forgetting = publishers, due, forgetting
-        self.asked: dict[bytes, SettingsChange] = {}
-        self.asked_at: dict[bytes, float] = {}
+        self.asked: dict[bytes, list[SettingsChange]] = {}  # by topic, one after another; the first is under way
+        self.asked_at: dict[bytes, float] = {}  # for the root, which did not answer yet
         forgetting.spare(self.asked)
 
     def ask(
@@ -54,13 +55,16 @@ class SettingsChanges:
     ) -> None:  # fmt: skip
         """Change settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
         topic = described(name).topic
-        self.asked[topic] = SettingsChange(name, wanted, done, sign)
+        waiting = self.asked.setdefault(topic, [])
+        waiting.append(SettingsChange(name, wanted, done, sign))
         self.due.begin()
-        self._find(topic)
+        if len(waiting) == 1:
+            self._find(topic)
 
     def root_found(self, descriptor: Descriptor) -> tuple[Descriptor, CreateDone] | None:
         """The root told what stands: what to offer it as the next version, and who wants to know. None: nothing."""
-        change = self._answered(descriptor.topic)
+        topic = descriptor.topic
+        change = self._answered(topic)
         if change is None:
             return None
         try:
@@ -69,59 +73,63 @@ class SettingsChanges:
             for name, value in change.wanted.items():
                 _check(descriptor, name, value)
         except LocalError as problem:
-            change.done(problem)
+            self._done(topic, problem)
             return None
         if settings == descriptor.settings:
-            change.done(descriptor)
+            self._done(topic, descriptor)
             return None
         version = max(FIRST_CHANGE, descriptor.version + 1)
         newer = msgspec.structs.replace(descriptor, settings=settings, version=version)
         if descriptor.owner_key:
             newer = newer if change.sign is None else change.sign(newer)
             if newer.owner_key != descriptor.owner_key or not newer.genuine:
-                change.done(_not_owner(descriptor))
+                self._done(topic, _not_owner(descriptor))
                 return None
-        return newer, change.done
+        return newer, partial(self._done, topic)
 
     def unknown(self, topic: bytes) -> bool:
         """Nobody created the topic. Was it this peer's question that this answers?"""
         change = self._answered(topic)
         if change is None:
             return False
-        change.done(UnknownTopic(f"there is no topic {change.name!r}; run: quillcast topic create {change.name}"))
+        problem = UnknownTopic(f"there is no topic {change.name!r}; run: quillcast topic create {change.name}")
+        self._done(topic, problem)
         return True
 
     def _answered(self, topic: bytes) -> SettingsChange | None:
-        self.asked_at.pop(topic, None)
-        change = self.asked.pop(topic, None)
-        if change is not None:
-            self.forgetting.note(topic)
-        return change
+        """The change that asked for the root, if one did."""
+        return self.asked[topic][0] if self.asked_at.pop(topic, None) is not None else None
+
+    def _done(self, topic: bytes, answer: Descriptor | QuillcastError) -> None:
+        """A change is settled: tell who asked for it, and begin the next."""
+        change, *waiting = self.asked.pop(topic)
+        if waiting:
+            self.asked[topic] = waiting
+        change.done(answer)
+        if waiting:
+            self._find(topic)
+        self.forgetting.note(topic)
 
     def housekeep(self, now: float) -> None:
         """Ask again where nobody answered."""
-        for topic in self.asked:
-            if now - self.asked_at[topic] >= self.receipt_timeout_s:
+        for topic, asked_at in list(self.asked_at.items()):
+            if now - asked_at >= self.receipt_timeout_s:
                 self._find(topic)
 
     def entered(self, tree: Tree) -> None:
-        """This root entered a change: the tree and those who published are told."""
+        """This root entered a change: those who published are told."""
         if tree.root is None:
             return
         told = {admission.contact: None for admission in tree.root.admissions.values()}
         for contact in told:
             if contact.node_id != self.host.me:
                 self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
-        self.learned(tree.descriptor)
 
     def learned(self, descriptor: Descriptor) -> None:
-        """This peer learned a change: its publishers go by it, and its children are told."""
+        """This peer learned a change: its publishers go by it."""
         for publisher in self.publishers.get(descriptor.topic, {}).values():
             publisher.adapt(descriptor)
             publisher.listener.progressed()
-        tree = self.trees.get(descriptor.topic)
-        for child in tree.children.values() if tree is not None else ():
-            self.host.send(child.contact, Created(descriptor))
 
     def _find(self, topic: bytes) -> None:
         self.asked_at[topic] = self.host.now()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM
@@ -29,7 +31,7 @@ from quillcast.protocol.topics.publishing.changes import CreateDone, SettingsCha
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import CarryOut, FindParent
+from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.known import KnownTopics
@@ -61,8 +63,10 @@ class Publishing:
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.offered_at: dict[bytes, float] = {}  # topics to be created
-        self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
+        self.creating: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
+        self.creates = 0
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
+        self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
         self.count = 0
         self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
         forgetting.spare(self.publishers, self.creating)
@@ -143,6 +147,7 @@ class Publishing:
         self.publishers.get(topic, {}).pop(publisher.id, None)
         if not self.publishers.get(topic):
             self.publishers.pop(topic, None)
+            self.crowded.pop(topic, None)
             self._forget_root(topic)
             if topic in self.trees:
                 self.source_streams.close(self.trees[topic])
@@ -167,14 +172,19 @@ class Publishing:
 
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
-        self.creating[descriptor.topic] = (descriptor, done)
+        self.creates += 1
+        message = Create(descriptor, self.host.contact, number=self.creates)
+        waiting = self.creating.setdefault(descriptor.topic, [])
+        waiting.append((message, done))
         self.rounds.begin()
-        self._route_create(descriptor, again=False)
+        if len(waiting) == 1:
+            self._route_create(message)
 
-    def _route_create(self, descriptor: Descriptor, *, again: bool) -> None:
-        self.offered_at[descriptor.topic] = self.host.now()
+    def _route_create(self, message: Create) -> None:
+        topic = message.descriptor.topic
+        self.offered_at[topic] = self.host.now()
         if self.ring.active:
-            self.ring.route(Create(descriptor, self.host.contact, again), descriptor.topic)
+            self.ring.route(message, topic)
 
     # ---- roots
 
@@ -256,9 +266,10 @@ class Publishing:
     def _number_here(self, publisher: Publisher) -> None:
         """The topic's events are numbered by their sources: this peer is one, with a place in the tree."""
         tree = self.open_trees.open(publisher.descriptor)
-        source = self.source_streams.open(tree)
+        source = self.source_streams.open(tree, publisher.warrant)
         if source is None:
-            return  # it waits for one of the topic's streams to end
+            self.crowded[publisher.topic] = None  # it waits for one of the topic's streams to end
+            return
         self._watch(publisher.topic, self.host.contact)
         publisher.root_is(self.host.contact, source.term)
         if not tree.attached and not tree.joining:
@@ -276,7 +287,7 @@ class Publishing:
         publisher.listener.failed(error)
 
     def _refused(self, descriptor: Descriptor) -> None:
-        """The root admitted nothing: who may not publish is told; who may shows its warrant again, after a while."""
+        """Nothing was admitted: who may not publish is told; who may shows its warrant again, after a while."""
         topic = descriptor.topic
         self.known.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
@@ -330,11 +341,16 @@ class Publishing:
     def receipts(self, message: Receipts) -> None:
         """The root says how far it came."""
         publishers = self.publishers.get(message.topic, {})
+        if self.crowded and any(admitted for _, admitted, _, _ in message.marks):
+            self.crowded.pop(message.topic, None)
         for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
                 publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
+        outdated = any(publisher.descriptor.version < message.version for publisher in publishers.values())
+        if outdated and message.topic not in self.asked_at:
+            self._find(message.topic)
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
@@ -350,22 +366,51 @@ class Publishing:
         self._look_again(topic)
 
     def _told_denied(self, sender: Contact, message: Denied) -> None:
-        if self.roots.get(message.descriptor.topic) == sender:
+        topic = message.descriptor.topic
+        beside = self._is_beside(topic, sender)
+        if message.full and beside:
+            self._find_no_place(self.trees[topic])
+        elif not message.full and (beside or self.roots.get(topic) == sender):
             self._refused(message.descriptor)
+
+    def _find_no_place(self, tree: Tree) -> None:
+        """The topic has as many sources as it may have: this peer's publishers wait, and try again after a while."""
+        topic = tree.topic
+        if not self.source_streams.withdraw(tree):
+            return
+        self.crowded[topic] = None
+        for publisher in self.publishers.get(topic, {}).values():
+            publisher.root_lost()
+        self._forget_root(topic)
+        self.asked_at[topic] = self.host.now()
+        self.carry_out(LeaveIfIdle(tree))
+
+    def _is_beside(self, topic: bytes, other: Contact) -> bool:
+        """Is this a neighbour in the tree of a topic, in which this peer numbers its own events?"""
+        tree = self.trees.get(topic)
+        if tree is None or tree.sources.own is None:
+            return False
+        return any(contact.node_id == other.node_id for contact in tree.neighbours())
 
     def _created(self, sender: Contact, message: Created) -> None:
         descriptor = message.descriptor
-        wanted, done = self.creating.pop(descriptor.topic, (None, None))
-        self.offered_at.pop(descriptor.topic, None)
-        self.forgetting.note(descriptor.topic)
-        known = self.known.descriptors.get(descriptor.topic)
         self.known.learn(descriptor)
-        adopted = self.known.descriptors[descriptor.topic]
-        if adopted != known:
-            self.changes.learned(adopted)
-        if wanted is None or done is None:
-            return
+        waiting = self.creating.get(descriptor.topic)
+        if not waiting or message.number != waiting[0][0].number:
+            return  # an answer that came twice
+        (create, done), *waiting = self.creating.pop(descriptor.topic)
         self.holders[descriptor.topic] = message.holders
+        if waiting:
+            self.creating[descriptor.topic] = waiting
+        else:
+            self.offered_at.pop(descriptor.topic, None)
+        self._answer_create(create.descriptor, descriptor, done)
+        if waiting:
+            self._route_create(waiting[0][0])
+        self.forgetting.note(descriptor.topic)
+
+    def _answer_create(self, wanted: Descriptor, descriptor: Descriptor, done: CreateDone) -> None:
+        """Tell the application what stands."""
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
             owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
             done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
@@ -400,9 +445,9 @@ class Publishing:
 
     def create_again(self, now: float) -> None:
         """Ask again for topics to be created where nobody answered."""
-        for descriptor, _ in list(self.creating.values()):
-            if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
-                self._route_create(descriptor, again=True)
+        for topic, waiting in list(self.creating.items()):
+            if now - self.offered_at[topic] >= self.config.receipt_timeout_s:
+                self._route_create(msgspec.structs.replace(waiting[0][0], again=True))
 
     def housekeep(self, now: float) -> None:
         """Look anew for roots that are silent about events they were sent."""

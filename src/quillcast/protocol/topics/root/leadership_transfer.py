@@ -261,6 +261,8 @@ class LeadershipTransfer:
     # ---- the root that comes
 
     def _transferred(self, sender: Contact, message: TransferLeadership) -> None:
+        if self.overlay.outside:
+            return  # it was meant for a member of the ring, and the sender hears that this peer is none
         if self.trees.leaving:
             return  # the sender will tell somebody else
         self.received(message)

@@ -152,18 +152,35 @@ class Rendezvous:
         if follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
             self.known.learn(descriptor)
         if tree.descriptor == tree.root.noted:
-            self.answers.tell(message.creator, Created(tree.descriptor, tree.root.holders), again=message.again)
+            self._tell_created(tree.root, message)
         else:
-            self.replication.note(tree.descriptor, tree.root.term, lambda round_: self._noted(tree, message, round_))
+            self.replication.note(tree.descriptor, tree.root.term, lambda _: self._created(tree, message))
 
-    def _noted(self, tree: Tree, message: Create, round_: Round) -> None:
-        """Most replicas have recorded what was entered."""
-        if tree.root is None or round_.note != (tree.descriptor, tree.root.term):
+    def _created(self, tree: Tree, message: Create) -> None:
+        if tree.root is None or tree.descriptor != tree.root.noted:
             self.ring.route(message, tree.topic)
-            return
-        tree.root.noted, tree.root.holders = tree.descriptor, round_.holders
-        self.carry_out(SettingsEntered(tree))
-        self.answers.tell(message.creator, Created(tree.descriptor, round_.holders), again=message.again)
+        else:
+            self._tell_created(tree.root, message)
+
+    def settings_learned(self, tree: Tree) -> None:
+        """This peer goes by other settings: as a root it tells the tree once most replicas have recorded them."""
+        root = tree.root
+        if root is not None and tree.descriptor != root.noted:
+            self.replication.note(tree.descriptor, root.term, lambda round_: self._noted(tree, root, round_))
+
+    def _noted(self, tree: Tree, root: Root, round_: Round) -> None:
+        """Most replicas have recorded the settings, or one of them knew better."""
+        for entry in round_.answers.values():
+            if entry.descriptor is not None:
+                self.known.learn(entry.descriptor)
+            self.terms.heard_of(tree, entry.term)
+        if tree.root is root and round_.note == (tree.descriptor, root.term):
+            root.noted, root.holders = tree.descriptor, round_.holders
+            self.carry_out(SettingsEntered(tree))
+
+    def _tell_created(self, root: Root, message: Create) -> None:
+        created = Created(root.noted, root.holders, message.number)
+        self.answers.tell(message.creator, created, again=message.again)
 
     def join(self, message: Join) -> None:
         """Take the child in."""

@@ -6,7 +6,7 @@ For one kind of topic that is its root (`root.py`), for the other every source (
 from collections import deque
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import DOWN, Envelope, Term
+from quillcast.core.envelope import DOWN, SERIALS, Envelope, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
@@ -45,6 +45,7 @@ class Admitter:
         "index",
         "marks",
         "sealing",
+        "serial",
         "stable",
         "term",
         "topic",
@@ -57,6 +58,7 @@ class Admitter:
         self.topic, self.descriptor = descriptor.topic, descriptor
         self.index = 0
         self.stable = 0
+        self.serial = 0  # of the next bundle
         self.admissions: dict[bytes, Admission] = EMPTY
         self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
@@ -139,14 +141,19 @@ class Admitter:
         size, first = 0, self.sealed
         for block in self.waiting:
             if blocks and size + block.size > self.config.bundle_bytes:
-                bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
+                bundles.append(self._bundle(first, blocks))
                 first, blocks, size = bundles[-1].last, [], 0
             blocks.append(block)
             size += block.size
         if blocks:
-            bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
+            bundles.append(self._bundle(first, blocks))
         self.waiting = _NO_BLOCKS
         return bundles
+
+    def _bundle(self, first: int, blocks: list[Block]) -> Bundle:
+        envelope = Envelope(self.topic, DOWN, self.term, first, serial=self.serial)
+        self.serial = (self.serial + 1) % SERIALS
+        return Bundle(envelope, tuple(blocks))
 
     def _settle(self, index: int) -> None:
         """All live leases cover the stream below `index`: publishers are owed that word."""

@@ -9,6 +9,7 @@ import msgspec
 
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create, FindRoot, Join
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -112,13 +113,19 @@ class RootHere(msgspec.Struct, frozen=True):
     tree: Tree
 
 
+class SettingsLearned(msgspec.Struct, frozen=True):
+    """This peer goes by another descriptor of a topic than before."""
+
+    descriptor: Descriptor
+
+
 class SettingsEntered(msgspec.Struct, frozen=True):
     """The root entered settings, and most of those who keep its state noted them: tell the tree and the publishers."""
 
     tree: Tree
 
 
-RootEffect = BecomeRoot | AwaitRoot | RootHere | SettingsEntered | Outdone | Resign | AllStable
+RootEffect = BecomeRoot | AwaitRoot | RootHere | SettingsLearned | SettingsEntered | Outdone | Resign | AllStable
 TreeEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildEntered | LeaseEnded | NeighbourLost
 Effect = TreeEffect | GapNoticed | FrontFilled | CameFromSource | RootEffect
 CarryOut = Callable[[Effect], None]

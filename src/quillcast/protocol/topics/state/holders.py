@@ -160,8 +160,14 @@ class SourcesChild(Child):
         self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int, *, sends_only: bool
     ) -> None:
         super().__init__(host, contact, cursor, term, acknowledged)
-        self.sends_only, self.streams = sends_only, EMPTY
+        self.streams: dict[Term, StreamUp] = EMPTY
+        self.sends_only = sends_only
         self.acknowledged_events = self.events = 0
+
+    def note_stream(self, term: Term, report: StreamUp) -> None:
+        """What it reports of a stream."""
+        self.streams = self.streams or {}
+        self.streams[term] = report
 
     def note_streams(self, acknowledged: int, events: int) -> None:
         """So many events of all streams reached everybody below the child, and the child itself (`Tree.total`)."""

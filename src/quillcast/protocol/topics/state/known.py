@@ -12,6 +12,7 @@ from quillcast.core.trace import Mark, Named
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.messages import TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
+from quillcast.protocol.topics.state.effects import CarryOut, SettingsLearned
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.tree import Tree
@@ -22,9 +23,10 @@ class KnownTopics:
 
     def __init__(
         self, host: Host, records: TopicRecords, trees: Mapping[bytes, Tree], comparing: Comparing,
-        forgetting: Forgetting,
+        forgetting: Forgetting, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.trees, self.comparing, self.forgetting = host, trees, comparing, forgetting
+        self.carry_out = carry_out
         self.descriptors, self.rivals, self.terms = records.descriptors, records.rivals, records.terms
 
     def describe(self, name: str) -> Descriptor:
@@ -56,6 +58,8 @@ class KnownTopics:
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
+        if known is not None:
+            self.carry_out(SettingsLearned(descriptor))
 
     def enter(self, topic: bytes, term: Term) -> None:
         """Keep a term of the topic, even if this peer is in no tree of it."""

@@ -8,6 +8,8 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.security.access import SourceWarrant
+from quillcast.protocol.topics.descriptor import Descriptor
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
 NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
@@ -37,7 +39,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to.
 
     `stable` is the root's word, passed on: 0 while it has not come to me. So is `held_back`: the root holds publishers
-    back, and what they keep comes later.
+    back, and what they keep comes later; and so is the `descriptor`, if the child may not have the latest one.
     """
 
     term: Term
@@ -47,13 +49,15 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     fallbacks: tuple[Contact, ...]
     held: Held = ()
     held_back: bool = False
+    descriptor: Descriptor | None = None
 
 
 class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """A child to its parent on the stream of a source: I and all below me have everything of it below `acknowledged`.
 
     I have it below `frontier`, and somebody here or below has events up to `reach`. `alive`: its source is here or
-    below. `end`: the source said that this is where it ends.
+    below. `end`: the source said that this is where it ends. `warrant` is the source's, where a list says who may
+    publish.
     """
 
     acknowledged: Number
@@ -61,13 +65,14 @@ class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
     reach: Number
     alive: bool = False
     end: Number | None = None
+    warrant: SourceWarrant | None = None
 
 
 class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A parent to its child on the stream of a source: I have it below `frontier`, and know of events up to `reach`.
 
     It is `stable` below there, as the root declared it, which may be `partitioned` from most replicas. `end`: it ended,
-    as the root declared; `closed` if its source said so.
+    as the root declared; `closed` if its source said so. `warrant` is the source's.
     """
 
     frontier: Number
@@ -76,6 +81,7 @@ class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):
     end: Number | None = None
     closed: bool = False
     partitioned: bool = False
+    warrant: SourceWarrant | None = None
 
 
 LinkReport = ChildReport | ParentReport
@@ -119,8 +125,10 @@ def decode(data: bytes) -> LinkReport:
     match decoded(_decoder, data, "report on a topic"):
         case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf):
             return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
-        case ParentReport(term, frontier, stable, path, fallbacks, held, held_back):
-            return ParentReport(interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back)
+        case ParentReport(term, frontier, stable, path, fallbacks, held, held_back, descriptor):
+            return ParentReport(
+                interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back, descriptor
+            )
 
 
 def told(streams: Streams, node: bytes, topic: bytes) -> LinkReport | None:

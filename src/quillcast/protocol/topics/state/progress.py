@@ -119,7 +119,7 @@ class Progress:
         if not terms:
             return
         if self.source_streams.advance(tree, terms):
-            self._trim(tree)
+            self._trim(tree, terms)
         own = tree.sources.own
         if own is not None:
             own.settled_to(tree.flow.others[own.term].stable)
@@ -131,9 +131,9 @@ class Progress:
         if self.source_streams.handed_over(tree) or over:
             self.carry_out(LeaveIfIdle(tree))
 
-    def _trim(self, tree: Tree) -> int:
-        """Discard what nobody needs any more; how many bytes that was."""
-        gone_bytes = tree.trim(self.host.now()) if len(tree.flow.log) else 0
+    def _trim(self, tree: Tree, some: Iterable[Term] | None = None) -> int:
+        """Discard what nobody needs any more of all or some live terms; how many bytes that was."""
+        gone_bytes = tree.trim(self.host.now(), some) if len(tree.flow.log) else 0
         if gone_bytes:
             self.flow_control.relieved()
         return gone_bytes
@@ -149,7 +149,7 @@ class Progress:
         if partitioned and tree.descriptor.settings.partition == "wait":
             return  # what is owed to publishers stays owed
         for contact, marks in admitter.receipts().items():
-            message = Receipts(tree.topic, admitter.term, marks, partitioned)
+            message = Receipts(tree.topic, admitter.term, marks, partitioned, tree.descriptor.version)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

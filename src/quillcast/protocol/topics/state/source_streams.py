@@ -8,12 +8,14 @@ from collections.abc import Container, Iterable, Mapping
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import StreamsEnded
 from quillcast.protocol.topics.state.due import DueTopics
@@ -25,7 +27,7 @@ from quillcast.protocol.topics.state.source import Source, source_term
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceState
 from quillcast.protocol.topics.state.tree import Tree
 
-ENDS_TOLD_MAX = 64  # streams that are over and are told of when a peer joins; a guess: those of a partition
+HALF_BYTES = ID_BYTES // 2  # of a nodeId, in a term
 Starts = Iterable[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 
@@ -50,15 +52,32 @@ class SourceStreams:
 
     # ---- beginning
 
-    def open(self, tree: Tree) -> Source | None:
-        """This peer's own stream in a topic, begun if there is none; None if the topic has too many."""
-        sources = self._of(tree)
+    def open(self, tree: Tree, warrant: Warrant | None) -> Source | None:
+        """This peer's own stream in a topic, begun if there is none; None if the topic has too many.
+
+        `warrant` says on whose behalf it publishes.
+        """
+        sources, shown = self._of(tree), None
+        if warrant is not None and is_restricted(tree.descriptor.access, "publish"):
+            shown = SourceWarrant(self.host.me, warrant)
         if sources.own is None and not self._full(tree):
             self.count += 1
             sources.own = Source(self.host, self.config, tree.descriptor, source_term(self.host, self.count))
             sources.mine[sources.own.term] = None
-            self.begin(tree, sources.own.term, 0).via = self.host.me
+            self.begin(tree, sources.own.term, 0, shown).via = self.host.me
+            self.show_warrant(tree, sources.own.term)
+        elif sources.own is not None and sources.states[sources.own.term].warrant is None:
+            sources.states[sources.own.term].warrant = shown  # the list came to be known after its first events
+            self.show_warrant(tree, sources.own.term)
         return sources.own
+
+    def withdraw(self, tree: Tree) -> bool:
+        """A neighbour has no room for this peer's stream: it never was, unless another peer has some of it."""
+        own = tree.sources.own
+        if own is None or own.held or own.stable:
+            return False
+        self._dismiss(tree, own.term)
+        return True
 
     def close(self, tree: Tree) -> None:
         """This peer publishes no more in a topic: its stream ends here."""
@@ -67,6 +86,7 @@ class SourceStreams:
             tree.sources.states[own.term].close(own.index)
             tree.sources.own = None
             self._news(tree, own.term)
+            self.dismiss_denied(tree)
 
     def _of(self, tree: Tree) -> Sources:
         if tree.sources is NO_SOURCES:
@@ -79,36 +99,82 @@ class SourceStreams:
         self.host.trace(Mark("streams_full"))
         return True
 
-    def begin(self, tree: Tree, term: Term, start: int) -> SourceStream:
+    def begin(self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None) -> SourceStream:
         """A stream begins here, or goes on where it was taken for ended: it is owed from an index on."""
         sources, term = self._of(tree), interned(term)
         stream = tree.flow.begin_beside(term, start)
-        sources.states[term] = SourceState()
+        sources.states[term] = SourceState(warrant)
         for subscription in tree.subscriptions:
             subscription.begin(term, start)
         self._news(tree, term)
         return stream
 
-    def learn(self, tree: Tree, term: Term, start: int) -> Stream | None:
-        """The stream that a neighbour names, begun if it is new. None: it is over here, or there are too many."""
+    def show_warrant(self, tree: Tree, term: Term) -> None:
+        """Neighbours take no event of a source before they have seen its warrant: it goes ahead of its events."""
+        if tree.sources.states[term].warrant is None:
+            return
+        self.tell_one(tree, term)
+        for contact in tree.neighbours():
+            self.streams.hurry(contact.node_id)
+
+    def learn(self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None = None) -> Stream | None:
+        """The stream that a neighbour names, begun if it is new.
+
+        None: it is over here, its source may not publish, or there are too many.
+        """
         stream = tree.flow.live(term)
         if stream is None and term.of_source and term not in tree.flow.forgotten and not self._full(tree):
-            stream = self.begin(tree, term, start)
+            stream = self.begin(tree, term, start, warrant) if self.may_publish(tree, term, warrant) else None
         return stream
 
-    def resume(self, tree: Tree, term: Term) -> None:
+    def resume(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> None:
         """A stream that was taken for ended goes on: its source had been out of reach."""
         if term.node == source_term(self.host, 0).node or self._full(tree):
             return
         self.host.trace(Mark("stream_resumed"))
-        self.begin(tree, term, tree.flow.forgotten.pop(term))
+        self.begin(tree, term, tree.flow.forgotten.pop(term), warrant)
+
+    # ---- who may publish
+
+    def may_publish(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> bool:
+        """Does the topic's list, if it has one, let the source of a stream publish? Its warrant says for whom it does.
+
+        Every peer that learns of the stream looks, so that nobody who passes one on need be trusted.
+        """
+        descriptor = tree.descriptor
+        if not is_restricted(descriptor.access, "publish"):
+            return True
+        if warrant is None or not is_source(warrant.node, term):
+            return False
+        return descriptor.refusal("publish", bearer(warrant.warrant, warrant.node, tree.topic)) is None
+
+    def warrants(self, tree: Tree) -> tuple[SourceWarrant, ...]:
+        """What the sources of the streams here have shown, and those that children named who wait to be taken in."""
+        shown = [state.warrant for state in tree.sources.states.values() if state.warrant is not None]
+        return tuple(dict.fromkeys([*shown, *(each for join in tree.waiting.values() for each in join.warrants)]))
+
+    def dismiss_denied(self, tree: Tree) -> None:
+        """The list may have come to be known after some streams: those of sources that may not publish are over."""
+        if not is_restricted(tree.descriptor.access, "publish"):
+            return
+        for term in [term for term, state in tree.sources.states.items() if state.warrant is None]:
+            self._dismiss(tree, term)
+
+    def _dismiss(self, tree: Tree, term: Term) -> None:
+        end, own = known_end(tree, term), tree.sources.own
+        if own is not None and own.term == term:
+            tree.sources.own = None
+        for subscription in tree.subscriptions:
+            if (front := subscription.frontier(term)) < end:
+                subscription.skip(term, [(front, end)], "unavailable", tree.flow.runs(term, [(front, end)]))
+        tree.flow.drop(term)
+        self._forget(tree, term, end)
 
     # ---- ends that the other side of a partition knows
 
     def ended(self, tree: Tree) -> tuple[tuple[Term, int], ...]:
         """The streams that are over here and ended last."""
-        ends = [(term, end) for term, end in tree.flow.forgotten.items() if term.of_source]
-        return tuple(ends[-ENDS_TOLD_MAX:])
+        return tuple((term, end) for term, end in tree.flow.forgotten.items() if term.of_source)
 
     def learn_ends(self, tree: Tree, ends: Iterable[tuple[Term, int]], sender: Contact, *, owed: bool = True) -> None:
         """A neighbour says where streams ended that are over there: those that went further are passed on.
@@ -140,17 +206,20 @@ class SourceStreams:
 
     # ---- neighbours
 
-    def attached(self, tree: Tree, parent: Contact, starts: Starts, *, whole: bool, served: bool) -> None:
+    def attached(
+        self, tree: Tree, parent: Contact, starts: Starts, warrants: Iterable[SourceWarrant], *, whole: bool,
+        served: bool,
+    ) -> None:  # fmt: skip
         """A parent took this peer in, and sends it the topic's events unless it only publishes.
 
         `whole`: it was in the tree before, and is owed whole what is new to it.
         """
         if not tree.descriptor.settings.by_source:
             return
-        sources, above = self._of(tree), dict[Term, int]()
+        sources, above, shown = self._of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.served = served
         for term, start, frontier in starts:
-            if self.learn(tree, term, 0 if whole else start) is not None:
+            if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES])) is not None:
                 above[term] = frontier
                 sources.states[term].above = StreamDown(frontier, frontier, 0)
         if sources.up is None:
@@ -228,6 +297,15 @@ class SourceStreams:
         above = tree.sources.states[term].above
         return above.frontier if above is not None else 0
 
+    def cease(self, tree: Tree) -> None:
+        """Nobody here or below wants the topic's events any more: only this peer's own streams are kept."""
+        tree.sources.served = False
+        for term in [term for term in tree.sources.states if term not in tree.sources.mine]:
+            del tree.sources.states[term]
+            tree.flow.drop(term)
+            if tree.parent is not None:
+                self.streams.drop(tree.parent, stream_key(tree.topic, term))
+
     # ---- news
 
     def moved(self, tree: Tree, term: Term) -> None:
@@ -255,20 +333,21 @@ class SourceStreams:
             if term in tree.sources.states:
                 self.tell_one(tree, term)
 
-    def tell_one(self, tree: Tree, term: Term) -> None:
-        """Report on one stream."""
+    def tell_one(self, tree: Tree, term: Term, only: bytes | None = None) -> None:
+        """Report on one stream, to all neighbours or to one."""
         key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
-        if tree.parent is not None:
+        if tree.parent is not None and only in (None, tree.parent.node_id):
             self.streams.put(tree.parent, key, encode(self._up(tree, stream, state)))
-        if not (tree.children and tree.attached):
+        children = tree.children if only is None else {only: tree.children[only]} if only in tree.children else {}
+        if not (children and tree.attached):
             return
         report = encode(
             StreamDown(
                 tree.flow.front(term) or 0, known_end(tree, term), stream.stable, state.end, state.closed,
-                tree.sources.partitioned,
+                tree.sources.partitioned, state.warrant,
             )
         )  # fmt: skip
-        for child in tree.children.values():
+        for child in children.values():
             if not child.sends_only or term in child.streams:
                 self.streams.put(child.contact, key, report)
 
@@ -276,7 +355,7 @@ class SourceStreams:
         term, now = stream.term, self.host.now()
         return StreamUp(
             tree.acknowledged_position(now, term), tree.flow.front(term) or 0, _reach(tree, term),
-            self.is_alive(tree, term), state.end if state.closed else None,
+            self.is_alive(tree, term), state.end if state.closed else None, state.warrant,
         )  # fmt: skip
 
     def is_alive(self, tree: Tree, term: Term) -> bool:
@@ -359,7 +438,9 @@ class SourceStreams:
             state.above is not None and state.above.end is not None and state.above.stable >= state.above.end
         )
         taken = min([tree.flow.front(term) or 0, *(each.frontier(term) for each in tree.subscriptions)])
-        return told and tree.flow.others[term].stable >= end and taken >= end
+        stream = tree.flow.others[term]
+        goes_on = stream.seen.end > end  # the source is back, and the root does not know yet
+        return told and not goes_on and stream.stable >= end and taken >= end
 
     def handed_over(self, tree: Tree) -> bool:
         """Does the parent have what this peer's ended streams held, and know their ends? Then this peer may leave."""
@@ -374,12 +455,16 @@ class SourceStreams:
 
     def conclude(self, tree: Tree, term: Term, end: int) -> None:
         """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
+        tree.flow.conclude(term, end)
+        self._forget(tree, term, end)
+        self.host.trace(Mark("stream_over"))
+
+    def _forget(self, tree: Tree, term: Term, end: int) -> None:
         state = tree.sources.states.pop(term)
         tree.sources.mine.pop(term, None)
         tree.sources.over += end
-        tree.flow.conclude(term, end)
         for subscription in tree.subscriptions:
-            subscription.forget(lambda other: other != term)
+            subscription.end(term)
         key = stream_key(tree.topic, term)
         if tree.parent is not None and tree.root is None:
             self.streams.drop(tree.parent, key)
@@ -388,12 +473,21 @@ class SourceStreams:
                 self.streams.put(child.contact, key, encode(_over(end, closed=state.closed)))
             else:
                 self.streams.drop(child.contact, key)
-        self.host.trace(Mark("stream_over"))
 
     def answer(self, tree: Tree, child: Contact, term: Term) -> None:
         """A child speaks of a stream that is over here."""
         end = tree.flow.forgotten[term]
         self.streams.put(child, stream_key(tree.topic, term), encode(_over(end, closed=False)))
+
+
+def is_source(node: bytes, term: Term) -> bool:
+    """Is this the nodeId of the source of a stream?"""
+    return node[:HALF_BYTES] == term.node[:HALF_BYTES]
+
+
+def shown_by_source(warrants: Iterable[SourceWarrant]) -> dict[bytes, SourceWarrant]:
+    """Warrants by what terms say of their sources."""
+    return {each.node[:HALF_BYTES]: each for each in warrants}
 
 
 def known_end(tree: Tree, term: Term) -> int:
@@ -411,7 +505,7 @@ def forget_report(child: Child, term: Term) -> bool:
     """Forget what a child reported of a stream; did it report anything?"""
     if term not in child.streams or not isinstance(child, SourcesChild):
         return False
-    child.streams = {other: report for other, report in child.streams.items() if other != term}
+    del child.streams[term]
     return True
 
 

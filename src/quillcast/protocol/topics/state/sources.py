@@ -5,6 +5,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
 from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.state.link_reports import StreamDown
 from quillcast.protocol.topics.state.source import Source
 
@@ -12,9 +13,10 @@ from quillcast.protocol.topics.state.source import Source
 class SourceState:
     """What is known of a stream that goes on, or has ended and is not over yet."""
 
-    __slots__ = ("above", "closed", "end", "gone_since", "heard_end")
+    __slots__ = ("above", "closed", "end", "gone_since", "heard_end", "warrant")
 
-    def __init__(self) -> None:
+    def __init__(self, warrant: SourceWarrant | None = None) -> None:
+        self.warrant = warrant  # the source's, where a list says who may publish
         self.above: StreamDown | None = None  # what the parent reported last
         self.end: int | None = None
         self.closed = False  # the source said so itself
@@ -24,6 +26,11 @@ class SourceState:
     def close(self, end: int) -> None:
         """The source said where its stream ends."""
         self.end, self.closed = end, True
+
+    def take_end(self, end: int | None, *, is_alive: bool) -> None:
+        """The root took the stream for ended at an index, or takes it back; who has the source knows better."""
+        if not self.closed:
+            self.end = None if is_alive else end
 
 
 class Sources:

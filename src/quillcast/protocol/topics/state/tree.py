@@ -22,7 +22,7 @@ from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
-JOINING, MOVED = 1, 2
+JOINING, MOVED, CHANGED = 1, 2, 4
 NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
@@ -78,7 +78,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moving = 0  # `joining` and `moved`, in one field
+        self.moving = 0  # `joining`, `moved` and `changed`, in one field
         self.attempt = 0
 
     @property
@@ -100,6 +100,15 @@ class Tree:
         self.moving = self.moving & ~MOVED | MOVED * has_moved
 
     @property
+    def changed(self) -> bool:
+        """May there be children that do not know the settings? Then reports tell them."""
+        return bool(self.moving & CHANGED)
+
+    @changed.setter
+    def changed(self, may_be_news: bool) -> None:
+        self.moving = self.moving & ~CHANGED | CHANGED * may_be_news
+
+    @property
     def topic(self) -> bytes:
         """The topic's id."""
         return self.flow.topic
@@ -117,6 +126,7 @@ class Tree:
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
         self.descriptor = descriptor
+        self.changed |= bool(self.children)
         self.flow.keeps = descriptor.settings.reliable
         for subscription in self.subscriptions:
             subscription.adapt(descriptor)
@@ -272,6 +282,11 @@ class Tree:
         return self.root is not None or self.sources.served
 
     @property
+    def was_served(self) -> bool:
+        """Is anybody here or below owed events already? An answer to an old Join may say that none will come."""
+        return self.served or bool(self.subscriptions) or any(not child.sends_only for child in self.children.values())
+
+    @property
     def next_parent(self) -> Contact | None:
         """The peer that this one turned to after its parent left or it transferred the topic, until that answers."""
         return self.fallbacks[0] if self.moved and not self.attached and self.fallbacks else None
@@ -312,7 +327,7 @@ class Tree:
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
-        if self.flow.begun and self.served:
+        if self.flow.begun and (self.was_served or not self.receives):
             return Have(self.term, self.frontier)
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
@@ -397,13 +412,16 @@ class Tree:
         if holder.cut is not None and holder.cut.is_over(self.reached(holder.needed_from), self.total, now):
             holder.cut = None
 
-    def trim(self, now: float) -> int:
-        """Let go of what nobody needs any more; how many bytes that was. The one rule for a peer within its budget.
+    def trim(self, now: float, some: Iterable[Term] | None = None) -> int:
+        """Let go of what nobody needs of all or some live terms; how many bytes that was.
+
+        The one rule for a peer within its budget.
 
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
         local subscribers and leases of those that departed, cut or not.
         """
-        return sum([self._trim(stream, now) for stream in self.flow.live_streams()])
+        streams = self.flow.live_streams() if some is None else [self.flow.others[term] for term in some]
+        return sum([self._trim(stream, now) for stream in streams])
 
     def _trim(self, stream: Stream, now: float) -> int:
         term = stream.term
@@ -488,6 +506,7 @@ class Tree:
             fallbacks,
             self.flow.held(),
             held_back,
+            (self.descriptor if self.root is None else self.root.noted) if self.changed else None,
         )
 
     def check_place(self, me: bytes) -> None:

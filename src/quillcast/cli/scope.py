@@ -1,0 +1,131 @@
+"""`quillcast scope`: check the files of scopes, and the policies of other packages."""
+
+import hashlib
+import tomllib
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import msgspec
+
+from quillcast.cli.options import JSON
+from quillcast.core.errors import LocalError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from quillcast.protocol.scopes.policy import ScopePolicy
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Check scope files, and policies of your own for scopes."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@command.command(short_help="Explain scope files, and check them.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@JSON
+@click.pass_context
+def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
+    """Explain what scope files will do, and check them, each by itself and all together.
+
+    Each error is a line with the file, the line in it, and the remedy. Policies of other packages are started once, to
+    check their parameters.
+    """
+    from quillcast.live.scopes import files as scope_files
+
+    checked = scope_files.check(tuple(dict.fromkeys(files)))
+    for number, each in enumerate(checked):
+        scope = None if each.described is None else each.described.scope
+        if as_json:
+            faults = [fault._asdict() for fault in each.faults]
+            click.echo(
+                msgspec.json.encode(
+                    {"file": each.file, "scope": scope, "sentences": each.sentences, "errors": faults}
+                ).decode()
+            )
+        elif each.sentences:
+            click.echo("\n".join(["", each.file] if number else [each.file]))
+            for sentence in each.sentences:
+                click.echo(f"  {sentence}")
+    if wrong := [fault for each in checked for fault in each.faults]:
+        for fault in () if as_json else wrong:
+            click.echo(str(fault), err=True)
+        context.exit(LocalError.exit_code)
+
+
+@command.group()
+def policy() -> None:
+    """Check a policy of your own."""
+
+
+def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    from quillcast.live.scopes.plugins import POLICIES, offered
+    from quillcast.protocol.scopes.policies import BUILT_IN
+
+    if begun.endswith((".", "/")) or "/" in begun:
+        return [CompletionItem(begun, type="file")]
+    return [CompletionItem(name) for name in sorted({*BUILT_IN, *offered(POLICIES)}) if name.startswith(begun)]
+
+
+@policy.command("check")
+@click.argument("name", metavar="POLICY", shell_complete=_policies)
+@click.option("--set", "parameters", metavar="NAME=VALUE", multiple=True, help="A parameter, as in TOML. Repeatable.")
+@JSON
+def check_policy(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
+    """Check that POLICY keeps the rules: a name, module:Class, or FILE.py:Class.
+
+    It decides for groups that come about by many joins, leaves and changes, in two processes that must answer alike.
+    For a file, this prints the hash that pins it.
+    """
+    from quillcast.live.scopes.confined import ConfinedPolicy
+    from quillcast.live.scopes.plugins import InstalledFilters, opened
+    from quillcast.protocol.scopes.conformance import Nonconforming
+    from quillcast.protocol.scopes.conformance import check as check_rules
+
+    chosen, sha256 = dict(map(_parameter, parameters)), _sha256(name)
+    with ExitStack() as stack:
+
+        def instance(hash_seed: int) -> "ScopePolicy":
+            made = opened(name, chosen, sha256=sha256, hash_seed=hash_seed)
+            if isinstance(made, ConfinedPolicy):
+                stack.enter_context(made)
+            return cast("ScopePolicy", made)
+
+        filters = InstalledFilters(lambda line: click.echo(line, err=True))
+        try:
+            report = check_rules(instance(0), instance(1), customs=filters)
+        except Nonconforming as broken:
+            raise Nonconforming(f"policy {name} breaks a rule: {broken}") from None
+    if as_json:
+        click.echo(msgspec.json.encode({"policy": name, "sha256": sha256, **report._asdict()}).decode())
+        return
+    click.echo(
+        f"{name} keeps the rules of policies with delivery {report.delivery}: checked in {report.groups} groups, "
+        f"at most {report.fan_out} channels from one member for one origin"
+    )
+    if sha256:
+        click.echo(f'to pin it: sha256 = "{sha256}"')
+
+
+def _sha256(name: str) -> str:
+    """The hash of the file that `FILE.py:Class` names. Empty for other names, and if there is no such file."""
+    file = Path(name.partition(":")[0])
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" and file.is_file() else ""
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; a value that is not TOML is a text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--set {text}: write NAME=VALUE", click.get_current_context())
+    try:
+        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value.strip()

@@ -1,0 +1,1 @@
+"""What scopes need of the machine: policies and filters of other packages, and the processes in which policies run."""

@@ -1,0 +1,133 @@
+"""The process in which a policy of another package runs: `python -m quillcast.live.scopes.child FD SECONDS BYTES`.
+
+It reads orders from a socket and answers them one by one. It bounds its own memory, writes no files, and ends when the
+other end of the socket is closed, or when one order takes too long.
+"""
+
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from quillcast.core.errors import QuillcastError
+from quillcast.live.scopes.orders import (
+    ORDERS,
+    Answer,
+    AskChannels,
+    AskFanOut,
+    AskRoundTrips,
+    ChannelsAre,
+    Failed,
+    FanOutIs,
+    Made,
+    Make,
+    Order,
+    RoundTripsAre,
+    encoded,
+    receive,
+)
+from quillcast.protocol.scopes.policies import first_line, made
+from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy
+
+
+class Child:
+    """Makes one policy, and asks it."""
+
+    def __init__(self, line: socket.socket, limit_s: float) -> None:
+        self.line, self.limit_s = line, limit_s
+        self.policy: ScopePolicy
+        self.package = ""
+
+    def serve(self) -> None:
+        """Answer orders until the other end closes the socket."""
+        while True:
+            try:
+                order = receive(self.line, ORDERS)
+            except EOFError:
+                return
+            signal.setitimer(signal.ITIMER_REAL, self.limit_s)  # ends the process: the other side may be gone
+            self.line.sendall(self._answered(order))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _answered(self, order: Order) -> bytes:
+        try:
+            return encoded(self._answer(order))
+        except MemoryError:
+            return encoded(Failed("it needs more memory than it may use"))
+        except Exception as error:  # noqa: BLE001  a policy may raise anything
+            return encoded(Failed(told(error, self.package)))
+
+    def _answer(self, order: Order) -> Answer:
+        match order:
+            case Make(name, reference, parameters, content):
+                self.package = Path(reference.partition(":")[0].partition(".")[0]).stem
+                self.policy = made(name, found(reference, content), parameters)
+                return Made(self.policy.delivery, first_line(self.policy))
+            case AskFanOut(group):
+                return FanOutIs(self.policy.fan_out_max(group))
+            case AskChannels(group, standing):
+                channels = tuple(self.policy.channels(group, standing, self._round_trips(group)))
+                return ChannelsAre(channels, self.policy.fan_out_max(group))
+            case RoundTripsAre():
+                raise ValueError("nobody asked for round trips")
+
+    def _round_trips(self, group: Group) -> RoundTrips:
+        """What the policy asks for round trips. Those of one member are fetched together."""
+        rows: dict[int, dict[int, float | None]] = {}
+
+        def round_trip(one: int, other: int) -> float | None:
+            if one not in rows:
+                self.line.sendall(encoded(AskRoundTrips(one)))
+                answer = receive(self.line, ORDERS)
+                assert isinstance(answer, RoundTripsAre)
+                rows[one] = dict(zip(group.members, answer.seconds, strict=True))
+            return rows[one].get(other)
+
+        return round_trip
+
+
+def found(reference: str, content: bytes) -> Callable[..., Any]:
+    """The class that `module:Class` names, or `FILE.py:Class` with the file's content."""
+    where, _, name = reference.partition(":")
+    if not content:
+        sys.path.append(str(Path.cwd()))
+        module = import_module(where)
+    else:
+        module = ModuleType(Path(where).stem)
+        sys.modules[module.__name__] = module
+        exec(compile(content, where, "exec"), module.__dict__)
+    factory: Callable[..., Any] = attrgetter(name)(module)
+    return factory
+
+
+def told(error: Exception, package: str) -> str:
+    """What a policy raised, in one line, with the last line of its own package."""
+    if isinstance(error, QuillcastError):
+        return " ".join(str(error).split())
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        file = Path(frame.filename)
+        if package in {file.stem, *file.parts}:
+            where = f" ({file.name}, line {frame.lineno})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+
+
+def main() -> None:
+    """Serve the socket with this number."""
+    number, limit_s, memory_bytes = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with socket.socket(fileno=number) as line:
+        Child(line, limit_s).serve()
+
+
+if __name__ == "__main__":
+    main()

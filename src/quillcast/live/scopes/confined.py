@@ -1,0 +1,191 @@
+"""Policies of other packages, in a process of their own that can be killed.
+
+Such a policy may raise, loop, use too much memory, or answer nonsense. Then it is stopped, and whoever asked learns why
+in one line. Its process keeps mistakes away from the peer. It is no barrier against attacks: a policy runs with the
+rights of the peer's user, so install only what you trust, and pin files by their hash.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from quillcast.core.errors import LocalError, Malformed
+from quillcast.live.scopes.orders import (
+    ANSWERS,
+    Answer,
+    AskChannels,
+    AskFanOut,
+    AskRoundTrips,
+    ChannelsAre,
+    Failed,
+    FanOutIs,
+    Made,
+    Make,
+    Order,
+    RoundTripsAre,
+    encoded,
+    receive,
+)
+from quillcast.protocol.scopes.conformance import Nonconforming, check_channels
+from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
+
+START_LIMIT_S = 10.0  # to import the policy's package; a guess
+ANSWER_LIMIT_S = 2.0  # a guess: the built-in policies take less than 0.5 s for a thousand members
+END_LIMIT_S = 1.0  # for a process to end after it closed its end of the line
+MEMORY_BYTES_MAX = 512 << 20  # a guess
+
+A = TypeVar("A")
+
+
+class PolicyStopped(LocalError):
+    """A policy of another package was stopped; the text says why."""
+
+
+class ConfinedPolicy:
+    """A `ScopePolicy` in a process of its own. Close it, or use it in a `with` statement."""
+
+    delivery: Delivery
+    about: str
+    """The first line of what its class says of itself."""
+
+    def __init__(
+        self,
+        make: Make,
+        *,
+        answer_limit_s: float = ANSWER_LIMIT_S,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        hash_seed: int = 0,
+    ) -> None:
+        """Start the process and make the policy. Raises `PolicyStopped`.
+
+        `hash_seed` is that of the process: equal ones make equal mistakes with the order of sets.
+        """
+        self.name, self._limit_s = make.name, answer_limit_s
+        self._stopped, self._what = "", "cannot be made"
+        self._line, theirs = socket.socketpair()
+        arguments = [str(theirs.fileno()), str(START_LIMIT_S + answer_limit_s), str(memory_bytes_max)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "quillcast.live.scopes.child", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        )
+        theirs.close()
+        made = self._ask(make, Made, START_LIMIT_S)
+        self.delivery, self.about = made.delivery, made.about
+        self._what = "was stopped"
+
+    def fan_out_max(self, group: Group) -> int:
+        """Ask the policy. Raises `PolicyStopped`."""
+        return self._ask(AskFanOut(group), FanOutIs, self._limit_s).bound
+
+    def channels(
+        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+    ) -> tuple[WantedChannel, ...]:
+        """Ask the policy, and check the answer. Raises `PolicyStopped`."""
+        answer = self._ask(AskChannels(group, standing), ChannelsAre, self._limit_s, (group, round_trips))
+        try:
+            check_channels(group, answer.channels, answer.bound)
+        except Nonconforming as broken:
+            raise self._stop(str(broken)) from None
+        return answer.channels
+
+    def _ask(self, order: Order, kind: type[A], limit_s: float, group: tuple[Group, RoundTrips] | None = None) -> A:
+        """Have an order answered; on the way the policy may ask for round trips."""
+        if self._stopped:
+            raise PolicyStopped(self._stopped)
+        deadline = time.monotonic() + limit_s
+        try:
+            while isinstance(answer := self._exchange(order, deadline), AskRoundTrips) and group is not None:
+                members, round_trips = group[0].members, group[1]
+                known = answer.source in members
+                seconds = (round_trips(answer.source, each) if known else None for each in members)
+                order = RoundTripsAre(tuple(seconds))
+        except TimeoutError:
+            raise self._stop(f"it took longer than {limit_s:g} s; make it faster, or the scope smaller") from None
+        except (EOFError, OSError):
+            raise self._stop(self._ended()) from None
+        except Malformed as error:
+            raise self._stop(f"it does not answer as it should: {error}") from None
+        if isinstance(answer, Failed):
+            raise self._stop(answer.why)
+        if not isinstance(answer, kind):
+            raise self._stop(f"it answers {type(answer).__name__} when asked for {kind.__name__}")
+        return answer
+
+    def _exchange(self, order: Order, deadline: float) -> Answer:
+        self._line.settimeout(max(1e-3, deadline - time.monotonic()))
+        self._line.sendall(encoded(order))
+        return receive(self._line, ANSWERS, deadline)
+
+    def _ended(self) -> str:
+        try:
+            code = self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return "its process closed the line to this one"
+        return f"its process ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
+
+    def _stop(self, why: str) -> PolicyStopped:
+        self.close()
+        named = why.startswith(f"policy {self.name}")
+        self._stopped = why if named else f"policy {self.name} {self._what}: {why}"
+        return PolicyStopped(self._stopped)
+
+    def close(self) -> None:
+        """End the process."""
+        self._stopped = self._stopped or f"policy {self.name} is closed"
+        self._line.close()
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> "ConfinedPolicy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LastGood:
+    """A `ScopePolicy` that answers with the channels that stand once its policy has been stopped, and says why."""
+
+    delivery: Delivery
+
+    def __init__(self, policy: ConfinedPolicy, tell: Callable[[str], object]) -> None:
+        """`tell` is given the reason, once."""
+        self.delivery, self._policy = policy.delivery, policy
+        self._tell: Callable[[str], object] | None = tell
+
+    def fan_out_max(self, group: Group) -> int:
+        """The bound; without the policy, there is none but the size of the group."""
+        try:
+            return self._policy.fan_out_max(group)
+        except PolicyStopped as stopped:
+            self._say(stopped)
+            return len(group.members)
+
+    def channels(
+        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+    ) -> tuple[WantedChannel, ...]:
+        """What the policy wants, or else what stands between those that are still members."""
+        try:
+            return self._policy.channels(group, standing, round_trips)
+        except PolicyStopped as stopped:
+            self._say(stopped)
+            left = frozenset(group.members)
+            return tuple(
+                each
+                for each in standing
+                if {each.source, each.target, each.source if each.origin is None else each.origin} <= left
+            )
+
+    def _say(self, stopped: PolicyStopped) -> None:
+        if self._tell is not None:
+            self._tell(f"{stopped}; the last good channels stay")
+            self._tell = None

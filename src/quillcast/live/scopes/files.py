@@ -1,0 +1,222 @@
+"""Scope files on disk: read, checked with the policies and filters of this machine, and explained in sentences."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quillcast.core.errors import LocalError
+from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
+from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, offered, opened
+from quillcast.protocol.scopes import config
+from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
+from quillcast.protocol.scopes.policies import first_line
+from quillcast.protocol.scopes.policy import Delivery
+
+_PROMISES: Mapping[Delivery, str] = {
+    "tree": "Each receiver gets one copy of each bundle.",
+    "redundant": "Each receiver gets at least one copy of each bundle; further copies are dropped.",
+    "lossy": "Some receivers miss some bundles at first, and fetch them.",
+}
+
+
+class Known(NamedTuple):
+    """What is known of a policy: its class, and what it says of itself."""
+
+    delivery: Delivery
+    about: str
+
+
+class Checked(NamedTuple):
+    """A file that was checked. Without a scope, it could not be read."""
+
+    file: str
+    described: Described | None
+    faults: list[Fault]
+    sentences: list[str]
+
+
+def check(files: Sequence[Path]) -> list[Checked]:
+    """Check files, each by itself and all together."""
+    checked = [_check_one(file) for file in files]
+    readable = [each.described for each in checked if each.described is not None]
+    for fault in config.check_together(readable):
+        next(each for each in checked if each.file == fault.file).faults.append(fault)
+    return checked
+
+
+def read(file: Path) -> Described:
+    """The scope that a file describes. Raises `ScopeFileWrong`, and `LocalError` if it cannot be read."""
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise LocalError(f"{file} is not text in UTF-8; convert it") from None
+    except OSError as error:
+        raise LocalError(f"cannot read the scope file {file}: {error.strerror}") from None
+    return config.parse(text, str(file))
+
+
+def _check_one(file: Path) -> Checked:
+    try:
+        described = read(file)
+    except ScopeFileWrong as wrong:
+        return Checked(str(file), None, list(wrong.faults), [])
+    except LocalError as error:
+        return Checked(str(file), None, [Fault(str(file), 1, str(error))], [])
+    faults, known = list[Fault](), list[Known | None]()
+    for at, rule in enumerate(described.scope.topics):
+        known.append(_known(described, at, rule, faults))
+        faults += [described.fault(("topics", at, "filter"), text) for text in _unknown_filters(rule.filter)]
+    return Checked(str(file), described, faults, [] if faults else list(explained(described, known)))
+
+
+def _known(described: Described, at: int, rule: TopicRule, faults: list[Fault]) -> Known | None:
+    """Make the policy of a rule, as the scope's manager would. What is wrong is added to `faults`."""
+    folder = Path(described.file).parent
+    key = "policy"
+    try:
+        policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=folder)
+    except PolicyUnavailable as error:
+        text = str(error)
+        key = "sha256" if rule.sha256 and "SHA-256" in text else "policy"
+    except PolicyStopped as error:
+        text = str(error)
+    except LocalError as error:
+        text, key = str(error), "parameters"
+    else:
+        if not isinstance(policy, ConfinedPolicy):
+            return Known(policy.delivery, first_line(policy))
+        with policy:
+            return Known(policy.delivery, policy.about)
+    faults.append(described.fault(("topics", at, key), text))
+    return None
+
+
+def _unknown_filters(table: FilterTable | None) -> Iterator[str]:
+    if table is None:
+        return
+    if table.custom is not None and table.custom.name not in offered(FILTERS):
+        near = get_close_matches(table.custom.name, offered(FILTERS), 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        known = ", ".join(offered(FILTERS)) or "none"
+        yield f"there is no filter {table.custom.name!r}{hint}; installed packages offer: {known}"
+    for each in (*(table.every or ()), *(table.either or ()), table.except_):
+        yield from _unknown_filters(each)
+
+
+# In sentences
+
+
+def explained(described: Described, policies: Sequence[Known | None]) -> Iterator[str]:
+    """What the scope will do. `policies` are those of the rules."""
+    scope = described.scope
+    above = _listed(scope.superscopes, "and")
+    where = f"is a member of {above}" if above else "has no superscope: its members reach others through the overlay"
+    yield f"Scope {scope.name} {where}."
+    if len(scope.superscopes) > 1:
+        first = f"with {scope.superscopes[0]} if that leads to the topic's root scope"
+        yield f"For each topic it registers with one of them, {first}."
+    yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."
+    if scope.limits.members_max is not None:
+        yield f"The scope has at most {_count(scope.limits.members_max, 'member')}."
+    if rates := list(_rates(scope.limits)):
+        yield f"At most {_listed(rates, 'and')} enter it in all; senders wait above that."
+    for rule, policy in zip(scope.topics, policies, strict=True):
+        yield " ".join(_rule_sentences(scope.name, rule, policy))
+    if not any(rule.pattern == "#" for rule in scope.topics):
+        yield "Registrations for other topics are refused."
+
+
+def _ways_in(admission: Admission) -> Iterator[str]:
+    if admission.members:
+        yield f"is {_listed(admission.members, 'or')}"
+    if admission.join_line:
+        yield "shows a join line of the scope"
+    if admission.certificate:
+        told = [f"{name} = {value}" for name, value in admission.certificate.items()]
+        yield f"has a certificate with {_listed(told, 'and')}"
+
+
+def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterator[str]:
+    topics = _topics_of(rule.pattern)
+    with_ = _listed([f"{name} = {_shown(value)}" for name, value in rule.parameters.items()], "and")
+    yield f"{topics} go by policy {rule.policy}{f' with {with_}' if with_ else ''}."
+    if policy is not None:
+        yield from (text for text in (policy.about, _PROMISES[policy.delivery]) if text)
+    if rule.root:
+        yield f"{scope} is their root scope."
+    if rule.filter is not None:
+        if condition := _condition(rule.filter):
+            yield f"A bundle enters only if {condition}."
+        if tags := dict.fromkeys(_tags(rule.filter)):
+            yield f"The filter tags bundles {_listed(tags, 'and')}."
+    if rates := list(_rates(rule)):
+        yield f"At most {_listed(rates, 'and')} enter per topic; senders wait above that."
+    people = [
+        _count(most, what)
+        for most, what in ((rule.publishers_max, "publisher"), (rule.subscribers_max, "subscriber"))
+        if most is not None
+    ]
+    if people:
+        yield f"A topic has at most {_listed(people, 'and')} here."
+
+
+def _topics_of(pattern: str) -> str:
+    if pattern == "#":
+        return "All topics"
+    return f"Topics that match {pattern}" if "+" in pattern or "#" in pattern else f"Events of topic {pattern}"
+
+
+def _tags(table: FilterTable) -> Iterator[str]:
+    """The tags that it may note."""
+    if table.add_tag is not None:
+        yield table.add_tag
+    for each in (*(table.every or ()), *(table.either or ())):
+        yield from _tags(each)
+
+
+def _condition(table: FilterTable) -> str:
+    """What must hold for a bundle to enter; empty if all do."""
+    match table:
+        case FilterTable(modulo=modulo) if modulo is not None:
+            return f"its serial modulo {modulo.n} is {_listed(map(str, modulo.k), 'or')}"
+        case FilterTable(topics=topics) if topics is not None:
+            return f"its topic is {_listed(topics, 'or')}"
+        case FilterTable(senders=senders) if senders is not None:
+            return f"its sender is {_listed(senders, 'or')}"
+        case FilterTable(sample=sample) if sample is not None:
+            return f"it is in a sample of {100 * sample.share:g} %"
+        case FilterTable(tagged=str(tag)):
+            return f"it has the tag {tag}"
+        case FilterTable(custom=custom) if custom is not None:
+            return f"filter {custom.name} of an installed package lets it through"
+        case FilterTable(every=every) if every is not None:
+            return _listed(filter(None, map(_condition, every)), "and")
+        case FilterTable(either=either) if either is not None:
+            conditions = list(map(_condition, either))
+            return f"one of these holds: {'; '.join(conditions)}" if all(conditions) else ""
+        case FilterTable(except_=inner) if inner is not None:
+            return f"this does not hold: {_condition(inner) or 'it is a bundle'}"
+        case _:
+            return ""
+
+
+def _rates(limits: config.Limits | TopicRule) -> Iterator[str]:
+    if limits.bytes_per_s is not None:
+        yield f"{limits.bytes_per_s:,} bytes a second"
+    if limits.bundles_per_s is not None:
+        yield f"{limits.bundles_per_s:,} bundles a second"
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _count(many: int, what: str) -> str:
+    return f"{many:,} {what}{'' if many == 1 else 's'}"
+
+
+def _listed(texts: Any, word: str) -> str:
+    """a; a or b; a, b or c."""
+    *before, last = [*texts] or [""]
+    return f"{', '.join(before)} {word} {last}" if before else last

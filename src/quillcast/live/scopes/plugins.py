@@ -1,0 +1,140 @@
+"""Policies and filters that other packages offer by entry points, and policies in files that are pinned by a hash.
+
+Policies run in processes of their own (`ConfinedPolicy`). Filters run in the data path of the peer.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from quillcast.core.envelope import Envelope
+from quillcast.core.errors import LocalError
+from quillcast.live.scopes.confined import ConfinedPolicy
+from quillcast.live.scopes.orders import Make
+from quillcast.protocol.scopes.filters import CustomFilter
+from quillcast.protocol.scopes.policies import BUILT_IN, made
+from quillcast.protocol.scopes.policy import ScopePolicy
+
+POLICIES = "quillcast.scope_policies"
+FILTERS = "quillcast.scope_filters"
+_REFERENCE = re.compile(r"([\w.]+):([A-Za-z_][\w.]*)")
+
+
+class PolicyUnavailable(LocalError):
+    """There is no such policy, or its file is not the one that was pinned."""
+
+
+@cache
+def offered(group: str) -> dict[str, EntryPoint]:
+    """The entry points of installed packages by name. Raises `LocalError` if two packages offer one name."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        if found.setdefault(entry.name, entry).value != entry.value:
+            both = f"{found[entry.name].value} and {entry.value}"
+            raise LocalError(f"two packages offer {entry.name} in {group}: {both}; uninstall one")
+    return found
+
+
+def opened(
+    policy: str, parameters: Mapping[str, Any], *, sha256: str = "", folder: Path | None = None, hash_seed: int = 0
+) -> ScopePolicy | ConfinedPolicy:
+    """The policy that a name stands for, with its parameters: close it if it is confined.
+
+    Args:
+        policy: a built-in name, an entry point, `module:Class`, or `FILE.py:Class`.
+        parameters: by name.
+        sha256: the hash of the file, in hexadecimal.
+        folder: where the file is.
+        hash_seed: of the process, if it gets one.
+
+    Raises `PolicyUnavailable`, `LocalError` for wrong parameters, and `PolicyStopped` if it cannot be made.
+    """
+    if policy in BUILT_IN:
+        return made(policy, BUILT_IN[policy], parameters)
+    entry = offered(POLICIES).get(policy)
+    reference = policy if entry is None else entry.value
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
+        raise PolicyUnavailable(_unknown(policy))
+    content = _pinned(policy, Path(folder or "") / match[1], sha256) if match[1].endswith(".py") else b""
+    return ConfinedPolicy(Make(policy, reference, dict(parameters), content), hash_seed=hash_seed)
+
+
+def _unknown(policy: str) -> str:
+    names = [*BUILT_IN, *offered(POLICIES)]
+    near = get_close_matches(policy, names, 1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return (
+        f"there is no policy {policy!r}{hint}; known: {', '.join(names)}; "
+        "for one of your own, write module:Class, or FILE.py:Class and its sha256"
+    )
+
+
+def _pinned(policy: str, file: Path, sha256: str) -> bytes:
+    """The content of a file, if it has this hash."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise PolicyUnavailable(f"policy {policy}: cannot read {file}: {error.strerror}; copy the file there") from None
+    found = hashlib.sha256(content).hexdigest()
+    if not sha256:
+        raise PolicyUnavailable(f'policy {policy}: {file} is not pinned; read it, and then add sha256 = "{found}"')
+    if found != sha256:
+        raise PolicyUnavailable(
+            f"policy {policy}: {file} has changed: its SHA-256 is {found}, not {sha256}; "
+            "read the file again, and then correct the hash"
+        )
+    return content
+
+
+class InstalledFilters(Mapping[str, Callable[..., CustomFilter]]):
+    """The filters of installed packages, as `filters.Customs`.
+
+    One that raises stops the bundle. `tell` is given a line for each filter that does, once.
+    """
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+
+    def __getitem__(self, name: str) -> Callable[..., CustomFilter]:
+        return lambda **arguments: _guarded(name, self._made(name, arguments), self._tell)
+
+    def __contains__(self, name: object) -> bool:
+        return name in offered(FILTERS)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(offered(FILTERS))
+
+    def __len__(self) -> int:
+        return len(offered(FILTERS))
+
+    def _made(self, name: str, arguments: dict[str, Any]) -> CustomFilter:
+        entry = offered(FILTERS)[name]
+        try:
+            made: CustomFilter = entry.load()(**arguments)
+        except Exception as error:
+            raise LocalError(
+                f"filter {name} of {entry.value} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
+        return made
+
+
+def _guarded(name: str, decide: CustomFilter, tell: Callable[[str], object]) -> CustomFilter:
+    told = False
+
+    def guarded(envelope: Envelope) -> bool | str:
+        nonlocal told
+        try:
+            return decide(envelope)
+        except Exception as error:  # noqa: BLE001  another package's code may raise anything
+            if not told:
+                tell(f"filter {name} raised {type(error).__name__}: {error}; it stops such bundles")
+            told = True
+            return False
+
+    return guarded

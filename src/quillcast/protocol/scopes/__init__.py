@@ -1,0 +1,1 @@
+"""Management scopes: their hierarchy, managers, channels, policies and routing records (docs/scopes.md)."""

@@ -1,0 +1,182 @@
+"""Channels between scopes: what they lead to, which bundles they are for, and how a scope passes them on to members.
+
+A channel is an address, an external multicast mechanism, or subchannels with filters (figures 11 to 13). Its
+specification is a tree of filters with addresses at its leaves. The sending side gets it from the manager of the
+receiving scope, and asks the managers of scopes within that scope for the details.
+
+A distributed sender cannot send itself (figure 14). It delegates the channel to a member, replicates it over several
+members with modulo-n filters, or delegates the subchannels one by one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from quillcast.core.messages import Contact, WireId
+from quillcast.protocol.scopes.filters import Every, Filter, Modulo
+from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
+from quillcast.protocol.scopes.records import NO_RECORD, Record, forwarded, matches, misroutes
+
+
+class Party(msgspec.Struct, frozen=True, array_like=True):
+    """Who takes part in the control interface: a peer, or a scope, which is reached through its manager's peer."""
+
+    id: WireId
+    contact: Contact
+    managed: bool = False
+    """Is it a scope?"""
+    name: str = ""
+
+
+# ---- specifications: what a channel leads to
+
+
+class Address(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A peer."""
+
+    peer: Contact
+
+
+class Multicast(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """An external multicast mechanism, such as an IP multicast address: it reaches all members at once."""
+
+    mechanism: str
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A scope whose manager knows the details."""
+
+    scope: Party
+
+
+class Subchannel(msgspec.Struct, frozen=True, array_like=True):
+    """One of several ways into a scope: the member that it enters through, and which bundles take it."""
+
+    label: Label
+    spec: "Spec"
+    filter: Filter | None = None
+
+
+class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The ways into a scope. Their filters decide together, per bundle, which of them it takes."""
+
+    parts: tuple[Subchannel, ...] = ()
+
+
+Spec: TypeAlias = Address | Multicast | Ask | Subchannels
+Answers: TypeAlias = Callable[[Party, bytes], Spec | None]
+"""What the manager of a scope answered for a topic; None: nothing yet."""
+
+
+def to_party(party: Party) -> Spec:
+    """The specification of a channel to a peer; that of a scope's channels is its manager's to give."""
+    return Ask(party) if party.managed else Address(party.contact)
+
+
+# ---- channels
+
+
+class Constraint(NamedTuple):
+    """For which bundles a channel is (T:R in the paper), and at which depth its two ends are in that topic."""
+
+    topic: WireId
+    depth: Depth
+    origin: Label | None
+    """The member at which the bundle locally originated; None: any."""
+
+
+class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
+    """Keep a channel: what a scope orders of the member at its source.
+
+    `label` is complete as far as it has been delegated and specified. Graphs of several topics are superimposed: there
+    is one channel for all topics that have label, specification and filter in common (figure 10). A channel from or to
+    a client has no source or no target in its label, for a client is in no scope. Bundles cross it without a record.
+    """
+
+    label: ChannelLabel
+    spec: Spec
+    constraints: tuple[Constraint, ...]
+    filter: Filter | None = None
+
+    @property
+    def of_client(self) -> bool:
+        """Does it lead from or to a client?"""
+        return not (self.label.source and self.label.target)
+
+    def route(self, topic: bytes, record: Record) -> Record | None:
+        """The record of a bundle that takes this channel; None: it is not for this channel."""
+        for of, depth, origin in self.constraints:
+            if of == topic and self.of_client:
+                return NO_RECORD
+            if of == topic and matches(record, self.label, depth, origin):
+                return forwarded(record, self.label, depth)
+        return None
+
+    def misroutes(self, topic: bytes, record: Record) -> bool:
+        """Is a bundle that should be at this channel's source elsewhere, according to its record?"""
+        if self.of_client:
+            return False
+        return any(of == topic and misroutes(record, self.label, depth) for of, depth, _ in self.constraints)
+
+
+def both(first: Filter | None, second: Filter | None) -> Filter | None:
+    """The bundles that pass two filters."""
+    return Every((first, second)) if first is not None and second is not None else first or second
+
+
+def superimposed(orders: Iterable[ChannelOrder]) -> tuple[ChannelOrder, ...]:
+    """One channel for all that differ in their constraints only, in the order in which they come."""
+    merged = dict[tuple[ChannelLabel, Spec, Filter | None], dict[Constraint, None]]()
+    for order in orders:
+        merged.setdefault((order.label, order.spec, order.filter), {}).update(dict.fromkeys(order.constraints))
+    return tuple(
+        ChannelOrder(label, spec, tuple(constraints), filter_) for (label, spec, filter_), constraints in merged.items()
+    )
+
+
+def for_topic(order: ChannelOrder, topic: bytes) -> ChannelOrder:
+    """The part of a channel that concerns one topic."""
+    return msgspec.structs.replace(order, constraints=tuple(each for each in order.constraints if each.topic == topic))
+
+
+# ---- how a distributed scope passes a channel on (figure 14)
+
+
+def delegated(order: ChannelOrder, member: int) -> ChannelOrder:
+    """The channel, kept by a member on behalf of its scope: P-Q becomes P:B-Q."""
+    label = ChannelLabel((*order.label.source, member), order.label.target)
+    return msgspec.structs.replace(order, label=label)
+
+
+def replicated(order: ChannelOrder, members: Sequence[int]) -> Iterator[tuple[int, ChannelOrder]]:
+    """The channel at each of n members, with filters that let each n-th bundle pass; at a single one, without."""
+    n = len(members)
+    for k, member in enumerate(members):
+        share = Modulo(n, (k,)) if n > 1 else None
+        yield member, msgspec.structs.replace(delegated(order, member), filter=both(order.filter, share))
+
+
+def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
+    """The subchannels of a channel for one topic as far as they are known, down to addresses or scopes to be asked."""
+    topic, depth, _ = order.constraints[0]
+    if depth + len(order.label.target) - 1 > DEPTH_MAX:
+        return  # deeper than a record goes
+    match order.spec:
+        case Ask(scope):
+            spec = answers(scope, topic)
+            if spec is None or isinstance(spec, Ask):
+                yield order
+            else:
+                yield from leaves(msgspec.structs.replace(order, spec=spec), answers)
+        case Subchannels(parts):
+            for part in parts:
+                yield from leaves(entered(order, part), answers)
+        case Address() | Multicast():
+            yield order
+
+
+def entered(order: ChannelOrder, part: Subchannel) -> ChannelOrder:
+    """One of the subchannels of a channel."""
+    label = ChannelLabel(order.label.source, (*order.label.target, part.label))
+    return ChannelOrder(label, part.spec, order.constraints, both(order.filter, part.filter))

@@ -1,0 +1,227 @@
+"""What a scope orders of its members for one topic: the channels of its policy, and those passed on to it.
+
+A function of the scope's state. It chooses entry points and delegates, asks the policy, and makes an order of each
+channel. Candidates are the members that came first. The entry point is the nearest of three to the senders; delegates
+are rather others, for it has work enough.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import NamedTuple
+
+from quillcast.protocol.scopes.channels import (
+    Answers,
+    Ask,
+    ChannelOrder,
+    Constraint,
+    Multicast,
+    Spec,
+    Subchannel,
+    Subchannels,
+    delegated,
+    entered,
+    for_topic,
+    replicated,
+    to_party,
+)
+from quillcast.protocol.scopes.filters import Modulo
+from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
+from quillcast.protocol.scopes.messages import Standing
+from quillcast.protocol.scopes.policy import Group, WantedChannel
+from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
+
+BETTER = 0.8  # who is chosen stays so until another is nearer by a fifth; a guess that outlasts noise
+
+
+class Part(NamedTuple):
+    """What a member is ordered to do for one topic."""
+
+    standing: Standing
+    channels: tuple[ChannelOrder, ...] = ()
+
+
+class Surroundings(NamedTuple):
+    """What is around a scope in one topic."""
+
+    standing: Standing
+    """The scope's own standing: in its superscope, in the overlay, or as the root scope, at depth 0."""
+    is_top: bool
+    """Does the scope take part in the overlay's tree for nobody else?"""
+    outgoing: tuple[ChannelOrder, ...]
+    """The channels that its superscope ordered of it."""
+    answers: Answers
+    round_trip: Callable[[int, bytes], float | None]
+    """From a member to a party, in seconds."""
+
+
+class Composition:
+    """One topic in one scope, as of now."""
+
+    def __init__(self, state: ScopeState, config: ScopeConfig, topic: bytes, around: Surroundings) -> None:
+        self.state, self.config, self.topic, self.around = state, config, topic, around
+        self.kept: Topic = state.topics[topic]
+        self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
+        taking = [each for each in state.members.values() if self._takes_part(each)]
+        self.clients = [each for each in taking if each.relation == "client"]
+        self.members = {each.label: each for each in taking if each.relation == "member"}
+        if around.is_top:  # its entry point is one that the overlay reaches, even if nobody subscribes there
+            self.members |= {label: state.members[label] for label in state.ring}
+
+    def _takes_part(self, member: Member) -> bool:
+        role = member.roles.get(self.topic)
+        return role is not None and role.root == self.kept.root
+
+    def _labels(self, doing: str) -> list[int]:
+        return [label for label, each in self.members.items() if self._does(each, doing)]
+
+    def _does(self, member: Member, doing: str) -> bool:
+        role = member.roles.get(self.topic)
+        return role is not None and bool(getattr(role, doing))
+
+    def composed(self) -> dict[int, Part]:
+        """Choose anew who does what, and order it."""
+        if self._obstacle() is None:
+            self._choose()
+        else:
+            self.kept.entries = self.kept.delegates = self.kept.channels = ()
+        return self._parts()
+
+    # ---- who does what
+
+    def _choose(self) -> None:
+        """Choose entry points and delegates, and ask the policy for channels."""
+        able = self.state.ring if self.around.is_top else ()
+        able = able or tuple(self._labels("subscribes") or self.members)
+        askers = [sender.party.id for sender in self.senders]
+        acting = self.kept.entries[: self.config.entry_points]
+        self.kept.entries = tuple(self._nearest(able, askers, acting)[: max(RING_MAX, self.config.entry_points)])
+        others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
+        self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
+        policy, standing = self.config.policy(self.topic), self._between_members(self.kept.channels)
+        self.kept.channels = self._between_members(policy.channels(self._group(), standing, self._round_trip))
+
+    def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
+        """The members nearest to any of these parties.
+
+        Who was chosen before stays until another is much nearer, and until it has been measured itself.
+        """
+
+        def key(label: int) -> tuple[float, bool]:
+            trips = [trip for id_ in to if (trip := self.around.round_trip(label, id_)) is not None]
+            if label in chosen:
+                return min(trips, default=0.0) * BETTER, False
+            return min(trips, default=inf), True
+
+        return sorted(labels, key=key)
+
+    def _between_members(self, channels: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
+        return tuple(each for each in channels if each.source in self.members and each.target in self.members)
+
+    def _round_trip(self, source: int, target: int) -> float | None:
+        return self.around.round_trip(source, self.state.members[target].party.id)
+
+    def _group(self) -> Group:
+        """The members, as the policy sees them. Who passes bundles on out of the scope has to receive them all."""
+        first = self.kept.entries[:1]
+        publishing = [*self._labels("publishes"), *(first if self._clients("publishes") else ())]
+        comes_in = self.senders or self.around.standing.ring == 0
+        entries = self.kept.entries[: self.config.entry_points] if comes_in and not self.config.multicast else ()
+        goes_out = first if self.around.standing.ring == 0 and publishing else ()
+        serving = first if self._clients("subscribes") else ()
+        return Group(
+            tuple(self.members),
+            tuple(sorted({*publishing, *entries})),
+            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *goes_out, *serving})),
+        )
+
+    def _clients(self, doing: str) -> list[Member]:
+        return [client for client in self.clients if self._does(client, doing)]
+
+    # ---- orders
+
+    def _parts(self) -> dict[int, Part]:
+        """By label: what each member and client is ordered to do."""
+        why = self._obstacle()
+        if why is not None:
+            return {label: Part(Standing(self.topic, why=why)) for label in [*self.members, *self._client_labels()]}
+        depth = (self.around.standing.depth or 0) + 1
+        channels = dict[int, list[ChannelOrder]]()
+        for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
+            channels.setdefault(label, []).append(order)
+        parts = {label: Part(self._standing(label, depth), tuple(channels.get(label, ()))) for label in self.members}
+        for label in self._client_labels():
+            parts[label] = Part(Standing(self.topic, depth), tuple(channels.get(label, ())))
+        return parts
+
+    def _obstacle(self) -> str | None:
+        """Why the scope cannot carry the topic; empty if even its superscope does not know."""
+        standing, name = self.around.standing, self.state.scope.name
+        if not self.members:
+            return f"no member of scope {name} takes part, who could serve its clients"
+        if standing.depth is None:
+            return standing.why
+        if standing.depth >= DEPTH_MAX:
+            return (
+                f"scope {name} lies {standing.depth} levels below the topic's root scope; its members would be too deep"
+            )
+        return None
+
+    def _client_labels(self) -> list[int]:
+        return [client.label for client in self.clients]
+
+    def _standing(self, label: int, depth: int) -> Standing:
+        rank = self.kept.entries.index(label) if label in self.kept.entries else None
+        ring = rank if self.around.is_top else self.around.standing.ring if rank == 0 else None
+        return Standing(self.topic, depth, rank, ring)
+
+    def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
+        """The policy's channels."""
+        for source, target, origin, filter_ in self.kept.channels:
+            label, constraint = ChannelLabel((source,), (target,)), Constraint(self.topic, depth, origin)
+            yield source, ChannelOrder(label, self._spec(target), (constraint,), filter_)
+
+    def _passed_on(self) -> Iterator[tuple[int, ChannelOrder]]:
+        """The superscope's channels, at the members to which they are delegated (figure 14)."""
+        delegates = self.kept.delegates
+        for order in self.around.outgoing if delegates else ():
+            concerned = for_topic(order, self.topic)
+            parts = self._subchannels(concerned)
+            if parts is None:
+                yield from replicated(concerned, delegates)
+            for at, part in enumerate(parts or ()):
+                member = delegates[at % len(delegates)]
+                yield member, delegated(entered(concerned, part), member)
+
+    def _subchannels(self, order: ChannelOrder) -> tuple[Subchannel, ...] | None:
+        """The subchannels to be delegated one by one; None: the channel is delegated whole."""
+        if not self.config.split or not isinstance(order.spec, Ask):
+            return None
+        spec = self.around.answers(order.spec.scope, self.topic)
+        if spec is None:
+            return ()
+        return spec.parts if isinstance(spec, Subchannels) else None
+
+    def _for_clients(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
+        """Clients never forward: they send to the entry point, and get what it has."""
+        any_bundle = (Constraint(self.topic, depth, None),)
+        for server in self.kept.entries[:1]:
+            for client in self._clients("subscribes"):
+                yield server, ChannelOrder(ChannelLabel((server,), ()), self._spec(client.label), any_bundle)
+            for client in self._clients("publishes"):
+                yield client.label, ChannelOrder(ChannelLabel((), (server,)), self._spec(server), any_bundle)
+
+    def _spec(self, label: int) -> Spec:
+        return to_party(self.state.members[label].party)
+
+    def specification(self) -> Spec:
+        """The answer to who asks for a channel into this scope."""
+        if self.config.multicast:
+            return Multicast(self.config.multicast)
+        entries = self.kept.entries[: self.config.entry_points]
+        n = len(entries)
+        return Subchannels(
+            tuple(
+                Subchannel(label, self._spec(label), Modulo(n, (k,)) if n > 1 else None)
+                for k, label in enumerate(entries)
+            )
+        )

@@ -1,0 +1,371 @@
+"""Scope files: what an operator says of one scope, in TOML (docs/scope-files.md).
+
+A file is checked as a whole, and so are several together. Each fault names the file, the line and the remedy.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from quillcast.core.envelope import SERIALS
+from quillcast.core.errors import LocalError
+from quillcast.core.ids import ID_BYTES, topic_id
+from quillcast.protocol.scopes import filters, patterns
+from quillcast.protocol.scopes.filters import Filter
+from quillcast.protocol.scopes.policies import reworded
+
+Place = tuple[str | int, ...]
+"""Where something is in a file: the keys and indexes that lead there."""
+
+ScopeName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
+Limit = Annotated[int, Meta(ge=1)]
+ATTRIBUTES = ("common_name", "organization", "organizational_unit", "locality", "country")
+"""The attributes of a certificate's subject that admission may ask for."""
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is admitted as a member: whoever fulfils one of these."""
+
+    members: tuple[str, ...] = ()
+    """NodeIds of peers in hexadecimal, and names of scopes."""
+    join_line: bool = False
+    """Those that show a join line of the scope."""
+    certificate: dict[str, str] = {}
+    """Those whose certificate has all these attributes."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds for the whole scope."""
+
+    members_max: Limit | None = None
+    bytes_per_s: Limit | None = None
+    bundles_per_s: Limit | None = None
+
+
+class ModuloTable(msgspec.Struct, frozen=True, kw_only=True):
+    """See `filters.Modulo`."""
+
+    n: Annotated[int, Meta(ge=1, le=SERIALS)]
+    k: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+
+
+class SampleTable(msgspec.Struct, frozen=True, kw_only=True):
+    """See `filters.Sample`."""
+
+    share: Annotated[float, Meta(ge=0, le=1)]
+    salt: Annotated[str, Meta(max_length=64)] = ""
+
+
+class CustomTable(msgspec.Struct, frozen=True, kw_only=True):
+    """See `filters.Custom`."""
+
+    name: filters.Name
+    arguments: dict[filters.Name, filters.Value] = {}
+
+
+class FilterTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"except_": "except"}):
+    """A filter: one of these keys."""
+
+    modulo: ModuloTable | None = None
+    topics: tuple[str, ...] | None = None
+    senders: tuple[str, ...] | None = None
+    sample: SampleTable | None = None
+    tagged: filters.Tag | None = None
+    add_tag: filters.Tag | None = None
+    custom: CustomTable | None = None
+    every: "tuple[FilterTable, ...] | None" = None
+    either: "tuple[FilterTable, ...] | None" = None
+    except_: "FilterTable | None" = None
+
+    def filter(self) -> Filter:
+        """The filter that the table describes. Raises `ValueError`."""
+        given = [(name, value) for name, value in msgspec.structs.asdict(self).items() if value is not None]
+        if len(given) != 1:
+            known = ", ".join(self.__struct_encode_fields__)
+            raise ValueError(f"a filter has one key, and this has {len(given)}; choose one of {known}")
+        return _filter(*given[0])
+
+
+def _filter(name: str, value: Any) -> Filter:
+    match name:
+        case "modulo":
+            return filters.Modulo(value.n, value.k)
+        case "topics":
+            return filters.Topics(tuple(map(topic_id, value)))
+        case "senders":
+            return filters.Senders(tuple(map(_node, value)))
+        case "sample":
+            return filters.Sample(value.share, value.salt)
+        case "tagged":
+            return filters.Tagged(value)
+        case "add_tag":
+            return filters.AddTag(value)
+        case "custom":
+            return filters.Custom(value.name, tuple(sorted(value.arguments.items())))
+        case "every":
+            return filters.Every(tuple(each.filter() for each in value))
+        case "either":
+            return filters.Either(tuple(each.filter() for each in value))
+        case _:
+            return filters.Except(value.filter())
+
+
+class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for topics of a pattern. The first rule that fits a topic decides."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=255)]
+    root: bool = False
+    """Is the scope the root scope of these topics?"""
+    policy: str = "k_ary"
+    parameters: dict[str, Any] = {}
+    sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    """The hash of the policy's file."""
+    filter: FilterTable | None = None
+    """What decides per bundle whether it enters the scope."""
+    bytes_per_s: Limit | None = None
+    bundles_per_s: Limit | None = None
+    publishers_max: Limit | None = None
+    subscribers_max: Limit | None = None
+
+
+class ScopeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope, as its file describes it."""
+
+    name: ScopeName
+    superscopes: tuple[ScopeName, ...] = ()
+    """The scopes that it is a member of, the preferred one first. None: it is a member of the overlay only."""
+    admission: Admission
+    limits: Limits = Limits()
+    topics: tuple[TopicRule, ...] = (TopicRule(pattern="#"),)
+
+    def rule(self, topic: str) -> TopicRule | None:
+        """The rule for a topic. None: the scope refuses it."""
+        return next((rule for rule in self.topics if patterns.covers(rule.pattern, topic)), None)
+
+
+class Fault(NamedTuple):
+    """Something that is wrong in a file."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text}"
+
+
+class ScopeFileWrong(LocalError):
+    """A file has faults; the text tells the first one."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(str(faults[0]))
+
+
+class Described(NamedTuple):
+    """A scope, and the text that describes it."""
+
+    file: str
+    scope: ScopeFile
+    lines: Mapping[Place, int]
+
+    def fault(self, place: Place, text: str) -> Fault:
+        """A fault at a place, or at the nearest place before it that has a line of its own."""
+        return Fault(self.file, _line(self.lines, place), text)
+
+
+def parse(text: str, file: str) -> Described:
+    """The scope that a TOML text describes; `file` names it in errors. Raises `ScopeFileWrong`."""
+    try:
+        told = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        fault = Fault(file, int(line[1]) if line else text.count("\n") + 1, f"this is not valid TOML: {error}")
+        raise ScopeFileWrong([fault]) from error
+    lines = lines_of(text)
+    if unknown := list(_unknown_keys(told, ScopeFile, ())):
+        raise ScopeFileWrong([Fault(file, _line(lines, place), why) for place, why in unknown])
+    try:
+        described = Described(file, msgspec.convert(told, ScopeFile), lines)
+    except msgspec.ValidationError as error:
+        raise ScopeFileWrong([Fault(file, _line(lines, _place(str(error))), reworded(error))]) from error
+    if faults := [described.fault(place, why) for place, why in _faults(described.scope)]:
+        raise ScopeFileWrong(faults)
+    return described
+
+
+def check_together(described: Sequence[Described]) -> list[Fault]:
+    """What does not fit together in several files: names, memberships, and root scopes of topics."""
+    return [*_same_names(described), *_cycles(described), *_two_roots(described)]
+
+
+# What is wrong within one file
+
+_TABLES: Mapping[type, Mapping[str, type]] = {
+    ScopeFile: {"admission": Admission, "limits": Limits, "topics": TopicRule},
+    TopicRule: {"filter": FilterTable},
+    FilterTable: {
+        "modulo": ModuloTable,
+        "sample": SampleTable,
+        "custom": CustomTable,
+        **dict.fromkeys(("every", "either", "except"), FilterTable),
+    },
+}
+
+
+def _unknown_keys(told: Any, kind: type[msgspec.Struct], place: Place) -> Iterator[tuple[Place, str]]:
+    if isinstance(told, list):
+        for at, each in enumerate(told):
+            yield from _unknown_keys(each, kind, (*place, at))
+    if not isinstance(told, dict):
+        return
+    known = kind.__struct_encode_fields__
+    for key, value in told.items():
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            yield (*place, key), f"unknown key {key}{hint}; there are: {', '.join(known)}"
+        elif inner := _TABLES.get(kind, {}).get(key):
+            yield from _unknown_keys(value, inner, (*place, key))
+
+
+def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
+    yield from _admission_faults(scope.admission)
+    for at, name in enumerate(scope.superscopes):
+        if name in scope.superscopes[:at]:
+            yield ("superscopes",), f"superscope {name} is named twice; remove one"
+    for at, rule in enumerate(scope.topics):
+        place = ("topics", at)
+        try:
+            patterns.check(rule.pattern)
+        except LocalError as error:
+            yield (*place, "pattern"), str(error)
+        for before in scope.topics[:at]:
+            if patterns.covers(before.pattern, rule.pattern):
+                text = f"no topic gets here: the rule for {before.pattern} above decides for {rule.pattern}"
+                yield (*place, "pattern"), f"{text}; move this rule before that one, or remove it"
+        if rule.sha256 and not rule.policy.partition(":")[0].endswith(".py"):
+            yield (*place, "sha256"), f"policy {rule.policy} is not in a file; remove sha256, or name FILE.py:Class"
+        if rule.filter is not None:
+            try:
+                rule.filter.filter()
+            except ValueError as error:
+                yield (*place, "filter"), str(error)
+
+
+def _admission_faults(admission: Admission) -> Iterator[tuple[Place, str]]:
+    if not (admission.members or admission.join_line or admission.certificate):
+        yield ("admission",), "nobody can be admitted; give members, join_line = true, or a certificate's attributes"
+    for member in admission.members:
+        if not re.fullmatch(rf"[0-9a-f]{{{2 * ID_BYTES}}}|[a-z0-9][a-z0-9._-]{{0,63}}", member) or (
+            re.fullmatch(r"[0-9a-f]{17,}", member) and len(member) != 2 * ID_BYTES
+        ):
+            yield (
+                ("admission", "members"),
+                f"member {member!r} is neither a nodeId of {2 * ID_BYTES} hexadecimal digits nor the name of a scope",
+            )
+    for name in admission.certificate:
+        if name not in ATTRIBUTES:
+            near = get_close_matches(name, ATTRIBUTES, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            text = f"certificates have no attribute {name}{hint}; there are: {', '.join(ATTRIBUTES)}"
+            yield ("admission", "certificate", name), text
+
+
+def _node(text: str) -> bytes:
+    if not re.fullmatch(rf"[0-9a-f]{{{2 * ID_BYTES}}}", text):
+        raise ValueError(f"sender {text!r} is not a nodeId; give its {2 * ID_BYTES} hexadecimal digits")
+    return bytes.fromhex(text)
+
+
+# What is wrong between files
+
+
+def _same_names(described: Sequence[Described]) -> Iterator[Fault]:
+    first: dict[str, Described] = {}
+    for each in described:
+        other = first.setdefault(each.scope.name, each)
+        if other is not each:
+            yield each.fault(("name",), f"{other.file} describes a scope {each.scope.name} too; rename one of them")
+
+
+def _cycles(described: Sequence[Described]) -> Iterator[Fault]:
+    by_name = {each.scope.name: each for each in described}
+    told = set[str]()
+    for each in described:
+        way = _way_back(each.scope.name, by_name)
+        if way and told.isdisjoint(way):
+            told.update(way)
+            circle = " in ".join([*way, way[0]])
+            text = f"scope {each.scope.name} would be a member of itself ({circle}); remove one of these superscopes"
+            yield each.fault(("superscopes",), text)
+
+
+def _way_back(start: str, by_name: Mapping[str, Described]) -> list[str]:
+    """The shortest way from a scope through superscopes back to it; empty if there is none."""
+    ways, seen = [[start]], set[str]()
+    for way in ways:
+        above = by_name[way[-1]].scope.superscopes if way[-1] in by_name else ()
+        for name in above:
+            if name == start:
+                return way
+            if name not in seen:
+                seen.add(name)
+                ways.append([*way, name])
+    return []
+
+
+def _two_roots(described: Sequence[Described]) -> Iterator[Fault]:
+    roots = [(each, at, rule) for each in described for at, rule in enumerate(each.scope.topics) if rule.root]
+    for number, (each, at, rule) in enumerate(roots):
+        for other, there, theirs in roots[:number]:
+            if other.scope.name != each.scope.name and patterns.overlap(rule.pattern, theirs.pattern):
+                where = f"{other.file}:{_line(other.lines, ('topics', there, 'pattern'))}"
+                text = f"topics of {rule.pattern} would have two root scopes, {each.scope.name} and {other.scope.name}"
+                yield each.fault(("topics", at, "root"), f"{text} ({where}: {theirs.pattern}); set root = false in one")
+
+
+# Where things are
+
+
+def lines_of(text: str) -> dict[Place, int]:
+    """The line of each table and key. Keys of inline tables have none."""
+    lines: dict[Place, int] = {(): 1}
+    table: Place = ()
+    counts: dict[Place, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]", line):
+            table = tuple(_key_parts(header[2]))
+            if header[1] == "[[":
+                counts[table] = counts.get(table, -1) + 1
+                table = (*table, counts[table])
+            elif table[:-1] in counts:
+                table = (*table[:-1], counts[table[:-1]], table[-1])
+            lines.setdefault(table, number)
+        elif key := re.match(r"\s*([\w.\"'-]+(?:\s*\.\s*[\w\"'-]+)*)\s*=", line):
+            place = table
+            for part in _key_parts(key[1]):
+                place = (*place, part)
+                lines.setdefault(place, number)
+    return lines
+
+
+def _key_parts(key: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in key.split(".")]
+
+
+def _line(lines: Mapping[Place, int], place: Place) -> int:
+    """The line of a place, or of the nearest one around it."""
+    return lines[next(place[:length] for length in range(len(place), -1, -1) if place[:length] in lines)]
+
+
+def _place(error: str) -> Place:
+    """The place that an error of msgspec names: it ends in "- at `$.topics[0].policy`"."""
+    _, _, where = error.partition(" - at `$")
+    found = re.findall(r"\.(\w+)|\[(\d+)\]", where)
+    return tuple(name or int(index) for name, index in found)

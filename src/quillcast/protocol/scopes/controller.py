@@ -1,0 +1,174 @@
+"""The local controller: a peer's side of the control interface (figures 20 and 21).
+
+A peer is a scope of one node. It registers with its owners, asks receivers for the channels that they order of it, and
+answers with the channels that its host is to install. Then `arrived` says, from records alone, which of them a bundle
+takes; no manager stands on its way.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Party, Spec, leaves, superimposed
+from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Send
+from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
+from quillcast.protocol.scopes.membership import Membership, owners_of
+from quillcast.protocol.scopes.messages import (
+    ChannelAnswer,
+    ControlMessage,
+    Heard,
+    Measured,
+    MeasureRoundTrips,
+    Orders,
+    RegistrationRefused,
+    Relation,
+    Role,
+    Standing,
+)
+from quillcast.protocol.scopes.records import Record, decode, encode, originated
+from quillcast.protocol.scopes.requests import Requests
+
+LEAVES_MAX = 1024  # addresses that one ordered channel leads to; a guess that bounds what a faulty manager costs
+
+
+class Departure(NamedTuple):
+    """A bundle leaves over a channel, if its filter lets it."""
+
+    channel: ChannelOrder
+    record: bytes
+
+
+class LocalController:
+    """The channels of one peer, as the managers of its scopes order them."""
+
+    def __init__(self, me: Party, owners: Iterable[Party], lease_s: float, relation: Relation = "member") -> None:
+        self.me = me
+        self.membership = Membership(me, owners_of(owners), lease_s, relation)
+        self.requests = Requests(me, {})
+        self.channels: tuple[ChannelOrder, ...] = ()
+        self.measuring: dict[bytes, dict[bytes, Party]] = {}  # by party: the owners who want to know
+        self.misrouted = 0
+        self.malformed = 0
+
+    # ---- inputs
+
+    def begin(self, now: float) -> list[Effect]:
+        """Register with the owners."""
+        self.membership.begin(now)
+        return self._settle()
+
+    def take_part(self, role: Role) -> list[Effect]:
+        """Publish or subscribe; with neither, take no part in the topic any more."""
+        self.membership.set_role(role.topic, role if role.publishes or role.subscribes else None)
+        return self._settle()
+
+    def received(self, message: ControlMessage, now: float) -> list[Effect]:
+        """A message of an owner, host or receiver."""
+        match message:
+            case Orders():
+                self.membership.ordered(message, now)
+            case Heard():
+                self.membership.heard(message, now)
+            case RegistrationRefused():
+                self.membership.refused(message, now)
+            case ChannelAnswer():
+                self.requests.answered(message)
+            case MeasureRoundTrips():
+                return self._measure(message)
+        return self._settle()
+
+    def measured(self, to: bytes, seconds: float) -> list[Effect]:
+        """The round trip to a party was measured: tell the owners who asked."""
+        asking = self.measuring.pop(to, {})
+        return [Send(owner, Measured(id_, self.me.id, to, seconds)) for id_, owner in asking.items()]
+
+    def passed(self, now: float) -> list[Effect]:
+        """Time passed: give signs of life. Call it several times per lease."""
+        self.membership.passed(now)
+        self.requests.beat()
+        return [*self.membership.beat(), *self._settle()]
+
+    def leave(self) -> list[Effect]:
+        """Leave all owners and channels."""
+        effects: list[Effect] = [*self.membership.leave(), *self.requests.want({}), *map(Remove, self.channels)]
+        self.channels = ()
+        return effects
+
+    def standing(self, topic: bytes) -> Standing:
+        """How this peer stands in a topic, or what it waits for."""
+        return self.membership.standing(topic)
+
+    def _measure(self, message: MeasureRoundTrips) -> list[Effect]:
+        owner = self.membership.owners.get(message.owner)
+        if owner is None:
+            return []
+        for party in message.to:
+            self.measuring.setdefault(party.id, {})[message.owner] = owner.party
+        return [Measure(party) for party in message.to]
+
+    # ---- channels
+
+    def _settle(self) -> list[Effect]:
+        wanted = dict[Party, dict[bytes, None]]()
+        channels = superimposed(self._resolved(wanted))
+        effects: list[Effect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
+        before, after = _by_name(self.channels), _by_name(channels)
+        effects += [Install(channel) for name, channel in after.items() if before.get(name) != channel]
+        effects += [Remove(channel) for name, channel in before.items() if name not in after]
+        self.channels = channels
+        return effects
+
+    def _resolved(self, wanted: dict[Party, dict[bytes, None]]) -> Iterator[ChannelOrder]:
+        """The ordered channels down to addresses; `wanted` takes down who has to be asked for that."""
+
+        def answers(scope: Party, topic: bytes) -> Spec | None:
+            wanted.setdefault(scope, {})[topic] = None
+            return self.requests.spec(scope, topic)
+
+        for order in self.membership.channels():
+            for constraint in order.constraints:
+                concerned = ChannelOrder(order.label, order.spec, (constraint,), order.filter)
+                yield from (
+                    leaf for leaf in islice(leaves(concerned, answers), LEAVES_MAX) if not isinstance(leaf.spec, Ask)
+                )
+
+    # ---- bundles
+
+    def published(self, topic: bytes) -> list[Departure]:
+        """A bundle is published here, or comes from a client: the channels that it takes, and its record in each."""
+        return self._departures(topic, decode(self.record(topic)))
+
+    def arrived(self, topic: bytes, data: bytes) -> list[Departure]:
+        """A bundle arrived with this record. A client never forwards."""
+        if self.membership.relation == "client" or not self.admits(topic, data):
+            return []
+        return self._departures(topic, decode(data) if data else decode(self.record(topic)))
+
+    def admits(self, topic: bytes, data: bytes) -> bool:
+        """Is it the record of a bundle that should be here? If not, the bundle is to be dropped, and is counted."""
+        try:
+            record = decode(data)
+        except MalformedRecord:
+            self.malformed += 1
+            return False
+        is_misrouted = any(channel.misroutes(topic, record) for channel in self.channels)
+        self.misrouted += is_misrouted
+        return not is_misrouted
+
+    def record(self, topic: bytes) -> bytes:
+        """The record of a bundle that locally originates here; empty at a client, or without a part in the topic."""
+        standing, label = self.membership.standing(topic), self.membership.label(topic)
+        if standing.depth is None or label is None or self.membership.relation == "client":
+            return b""
+        return encode(originated(standing.depth, label))
+
+    def _departures(self, topic: bytes, record: Record) -> list[Departure]:
+        taken = [(channel, channel.route(topic, record)) for channel in self.channels]
+        return [Departure(channel, encode(changed)) for channel, changed in taken if changed is not None]
+
+
+Name = tuple[ChannelLabel, Spec, object]
+
+
+def _by_name(channels: Iterable[ChannelOrder]) -> dict[Name, ChannelOrder]:
+    return {(channel.label, channel.spec, channel.filter): channel for channel in channels}

@@ -1,0 +1,41 @@
+"""How a bundle crosses a channel between scopes: its record decides, then the channel's filter, and the record changes.
+
+To the data path that is a filter of an ordinary channel (`forwarding.channels.Channel`) to the peer at the other end.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import msgspec
+
+from quillcast.core.bundle import Bundle
+from quillcast.protocol.forwarding import channels
+from quillcast.protocol.scopes.channels import ChannelOrder
+from quillcast.protocol.scopes.filters import Customs, compiled, on_bundles
+from quillcast.protocol.scopes.records import decode, encode
+
+ROUTES_MAX = 256  # per channel: a bundle of one topic comes with few different records, one per origin and way here
+
+
+def crossing(order: ChannelOrder, originated: Callable[[bytes], bytes], customs: Customs) -> channels.Filter:
+    """What a bundle turns into on this channel; None if it does not take it.
+
+    `originated` gives the record of a topic's bundles that come without one, because they are published here. Records
+    of others have been checked when they arrived (`LocalController.admits`).
+    """
+    decide = on_bundles(compiled(order.filter, customs)) if order.filter is not None else None
+
+    @lru_cache(ROUTES_MAX)
+    def routed(topic: bytes, record: bytes) -> bytes | None:
+        changed = order.route(topic, decode(record))
+        return encode(changed) if changed is not None else None
+
+    def cross(bundle: Bundle) -> Bundle | None:
+        topic, record = bundle.envelope.topic, bundle.envelope.record
+        changed = routed(topic, record or originated(topic))
+        entering = bundle if decide is None or changed is None else decide(bundle)
+        if changed is None or entering is None:
+            return None
+        return entering.under(msgspec.structs.replace(entering.envelope, record=changed))
+
+    return cross

@@ -1,0 +1,44 @@
+"""What a manager, or the controller at a peer, wants done. Its host carries the effects out in their order."""
+
+import msgspec
+
+from quillcast.protocol.scopes.channels import ChannelOrder, Party
+from quillcast.protocol.scopes.messages import ControlMessage
+
+
+class Save(msgspec.Struct, frozen=True):
+    """Write the manager's state to disk before anything that follows is carried out."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a message to a party."""
+
+    to: Party
+    message: ControlMessage
+
+
+class Superseded(msgspec.Struct, frozen=True):
+    """Another process manages the scope under a higher epoch: end this one."""
+
+    epoch: int
+
+
+class Install(msgspec.Struct, frozen=True):
+    """Open a channel to an address or multicast mechanism, in the flows of all its topics; or change its topics."""
+
+    channel: ChannelOrder
+
+
+class Remove(msgspec.Struct, frozen=True):
+    """Close a channel in all its flows."""
+
+    channel: ChannelOrder
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """Measure the round trip to a party; the answer is the input `measured`."""
+
+    to: Party
+
+
+Effect = Save | Send | Superseded | Install | Remove | Measure

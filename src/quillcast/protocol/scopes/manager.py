@@ -1,0 +1,311 @@
+"""The scope manager: administers one scope (QuickSilver, *The Anatomy of a Scope*).
+
+It is a deterministic state machine. Its host feeds it messages and the time, and carries out the effects that it
+answers with. `Save` comes first whenever something changed that must survive a crash, so that nothing is ordered that
+the manager would not know of afterwards.
+
+Each input changes the state and marks topics. `_settle` then composes the marked topics anew, compares what each member
+is ordered with what it was told, and says what is new upwards, downwards and to senders.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+from quillcast.core.messages import Contact
+from quillcast.protocol.scopes.channels import Ask, Party
+from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
+from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
+from quillcast.protocol.scopes.hierarchy import TwoRootScopes
+from quillcast.protocol.scopes.members import Members
+from quillcast.protocol.scopes.membership import Membership, owners_of
+from quillcast.protocol.scopes.messages import (
+    Alive,
+    ChannelAnswer,
+    ChannelRequest,
+    ControlMessage,
+    Deregistration,
+    Heard,
+    Measured,
+    MeasureRoundTrips,
+    Orders,
+    Registration,
+    RegistrationRefused,
+    Role,
+    Standing,
+)
+from quillcast.protocol.scopes.orders import OrderBook
+from quillcast.protocol.scopes.receiver import Receiver
+from quillcast.protocol.scopes.requests import Requests
+from quillcast.protocol.scopes.roundtrips import RoundTripTable
+from quillcast.protocol.scopes.state import ScopeConfig, ScopeState, Topic
+
+_decoder = msgspec.msgpack.Decoder(ScopeState)
+
+
+class ScopeManager:
+    """The manager of one scope. One process may run several."""
+
+    def __init__(self, state: ScopeState, config: ScopeConfig) -> None:
+        self.state, self.config = state, config
+        self.membership = Membership(state.scope, state.owners, config.lease_s)
+        self.requests = Requests(state.scope, state.asked)
+        self.members = Members(state)
+        self.receiver = Receiver(state, config.rate)
+        self.round_trips = RoundTripTable()
+        self.orders = OrderBook(state)
+        self.topics: dict[bytes, None] = dict.fromkeys(state.topics)  # to be composed
+        self.changed = True
+        self.superseded = False
+
+    @classmethod
+    def new(cls, scope: Party, owners: Iterable[Party], config: ScopeConfig) -> "ScopeManager":
+        """The manager of a new scope, which is to be a member of these, the preferred one first."""
+        return cls(ScopeState(scope, owners_of(owners)), config)
+
+    @classmethod
+    def restored(cls, saved: bytes, config: ScopeConfig) -> "ScopeManager":
+        """The same manager after a crash."""
+        state = _decoder.decode(saved)
+        state.begin_epoch()
+        return cls(state, config)
+
+    def saved(self) -> bytes:
+        """The state for `restored`."""
+        return msgspec.msgpack.encode(self.state)
+
+    # ---- inputs
+
+    def begin(self, now: float) -> list[Effect]:
+        """Start: register with the owners, and tell all members their orders. Leases begin anew."""
+        self.members.begin(now)
+        self.receiver.begin(now)
+        self.membership.begin(now)
+        for topic in self.topics:
+            self._cascade(topic)
+        return self._effects(())
+
+    def received(self, message: ControlMessage, now: float) -> list[Effect]:
+        """A message of a member, client, sender, owner or receiver."""
+        return [] if self.superseded else self._effects(self._take(message, now))
+
+    def passed(self, now: float) -> list[Effect]:
+        """Time passed: give signs of life, and remove those who gave none. Call it several times per lease."""
+        return [] if self.superseded else self._effects(self._passed(now))
+
+    def standing(self, topic: bytes) -> Standing:
+        """How the scope stands in a topic: at which depth, or what it waits for."""
+        if self.state.topics[topic].root == self.state.scope.id:
+            return Standing(topic, depth=0)
+        return self.membership.standing(topic)
+
+    def waiting(self) -> dict[bytes, str]:
+        """The topics that the scope cannot carry yet, and what each waits for."""
+        standings = map(self.standing, self.state.topics)
+        return {standing.topic: standing.why for standing in standings if standing.depth is None}
+
+    def ring(self) -> tuple[Contact, ...]:
+        """Those with a place in the overlay's ring: those of the scopes above, or else members of this one."""
+        return self.membership.ring() or tuple(self.state.members[label].party.contact for label in self.state.ring)
+
+    # ---- messages
+
+    def _take(self, message: ControlMessage, now: float) -> Iterable[Effect]:
+        match message:
+            case Registration():
+                return self._register(message, now)
+            case Alive():
+                return self._alive(message, now)
+            case Deregistration(member=member):
+                self._remove(member)
+            case ChannelRequest():
+                return self._asked(message, now)
+            case Measured():
+                self._measured(message)
+            case ChannelAnswer():
+                self._mark(dict(message.specs) if self.requests.answered(message) else ())
+            case Orders() | RegistrationRefused():
+                self._heed(message, now)
+            case Heard():
+                self.membership.heard(message, now)
+            case MeasureRoundTrips():
+                pass  # a scope is no place to measure from
+        return ()
+
+    def _mark(self, topics: Iterable[bytes]) -> None:
+        """Something changed in these topics: compose them anew."""
+        marked = dict.fromkeys(topics)
+        self.topics |= marked
+        self.changed = self.changed or bool(marked)
+
+    # ---- with owners
+
+    def _heed(self, message: Orders | RegistrationRefused, now: float) -> None:
+        above = self.membership.above(), self.membership.ring()
+        if isinstance(message, Orders):
+            self._mark(self.membership.ordered(message, now))
+        else:
+            self._mark(self.membership.refused(message, now))
+        if (self.membership.above(), self.membership.ring()) != above:
+            self.orders.owe(self.state.members)
+            self.changed = True
+
+    def _cascade(self, topic: bytes) -> None:
+        """Register with a superscope for what the members want, unless this is the topic's root scope."""
+        kept = self.state.topics.get(topic)
+        if kept is None or kept.root == self.state.scope.id or not self.members.can_carry(topic):
+            self.membership.set_role(topic, None)
+            return
+        roles = [role for role in self.members.roles(topic) if role.root == kept.root]
+        publishes, subscribes = any(role.publishes for role in roles), any(role.subscribes for role in roles)
+        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes))
+
+    # ---- with members and clients
+
+    def _register(self, message: Registration, now: float) -> Iterator[Effect]:
+        try:
+            member, topics = self.members.enter(message, self.membership.above(), now)
+        except LocalError as refusal:
+            yield Send(message.member, RegistrationRefused(self.state.scope.id, self.state.epoch, str(refusal)))
+            return
+        self.orders.owe([member.label])
+        self._choose_ring()
+        self._roles_changed(topics)
+
+    def _roles_changed(self, topics: Iterable[bytes]) -> None:
+        """Members' roles in these topics changed. A topic has the root scope that the first of its members names."""
+        for topic in topics:
+            roots, kept = [role.root for role in self.members.roles(topic)], self.state.topics.get(topic)
+            if not roots:
+                self.state.topics.pop(topic, None)
+            elif kept is None or kept.root not in roots:
+                self.state.topics[topic] = Topic(roots[0])
+            self._cascade(topic)
+        self._mark(topics)
+        self.changed = True
+
+    def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
+        if message.epoch > self.state.epoch:
+            self.superseded = True
+            yield Superseded(message.epoch)
+            return
+        member = self.members.lives(message.member.id, now)
+        serial = member.serial if member is not None else 0
+        yield Send(message.member, Heard(self.state.scope.id, self.state.epoch, serial))
+        if member is not None:
+            yield from self.orders.repeat(member.label, (message.epoch, message.number))
+
+    def _remove(self, id_: bytes) -> None:
+        member = self.members.remove(id_)
+        if member is not None:
+            self.round_trips.forget_member(member.label)
+            self.orders.remove(member.label)
+            self._choose_ring()
+            self._roles_changed(member.roles)
+
+    def _choose_ring(self) -> None:
+        """Members came or went: do others have a place in the overlay's ring now?"""
+        if self.state.choose_ring():
+            self.orders.owe(self.state.members)
+            self._mark(self.state.topics)
+            self.changed = True
+
+    # ---- with senders
+
+    def _asked(self, message: ChannelRequest, now: float) -> Iterable[Effect]:
+        topics = self.receiver.asked(message, now)
+        self._mark(topics)
+        return () if topics else self.receiver.repeat(message.sender.id)
+
+    def _forget_sender(self, id_: bytes) -> None:
+        self.round_trips.forget_party(id_)
+        self._mark(self.receiver.forget(id_))
+
+    def _measured(self, message: Measured) -> None:
+        member = self.members.find(message.member)
+        if member is not None:
+            self.round_trips.note(member.label, message.to, message.seconds)
+            self._mark(member.roles)
+
+    def _measure(self, topic: bytes) -> Iterator[Effect]:
+        """The entry point and its stand-bys measure the way to the senders; no other member does anything outside."""
+        senders = {sender.party.id: sender.party for sender in self.receiver.of(topic)}
+        ranked = self.state.topics[topic].entries if senders and topic in self.state.topics else ()
+        for member in [self.state.members[label] for label in ranked]:
+            if not member.party.managed and (unmeasured := self.round_trips.unmeasured(member.label, senders)):
+                parties = tuple(senders[id_] for id_ in unmeasured)
+                yield Send(member.party, MeasureRoundTrips(self.state.scope.id, parties))
+
+    # ---- with time
+
+    def _passed(self, now: float) -> Iterator[Effect]:
+        since = now - self.config.lease_s
+        for id_ in self.members.silent(since):
+            self._remove(id_)
+        for id_ in self.receiver.silent(since):
+            self._forget_sender(id_)
+        self._mark(self.membership.passed(now))
+        self.requests.beat()
+        yield from self.membership.beat()
+
+    # ---- what follows
+
+    def _effects(self, first: Iterable[Effect]) -> list[Effect]:
+        effects = [*first, *self._settle()]
+        if self.changed:
+            self.changed = False
+            effects.insert(0, Save())
+        return effects
+
+    def _settle(self) -> Iterator[Effect]:
+        topics, self.topics = self.topics, {}
+        for topic in topics:
+            self._compose(topic)
+            yield from self._measure(topic)
+        yield from self.requests.want(self._scopes_to_ask())
+        yield from self.requests.settle()
+        yield from self.membership.settle()
+        yield from self.orders.settle(tuple(self.membership.above()), self.ring())
+        yield from self.receiver.settle(topics, lambda topic: self._composition(topic).specification())
+
+    def _compose(self, topic: bytes) -> None:
+        parts = dict[int, Part]()
+        if (kept := self.state.topics.get(topic)) is not None:
+            parts = self._composition(topic).composed()
+            for member in self.members.at_other_root(topic, kept.root):
+                two = TwoRootScopes(topic, kept.root.hex()[:8], member.roles[topic].root.hex()[:8])
+                parts[member.label] = Part(Standing(topic, why=str(two)))
+        self.changed = self.orders.update(topic, parts) or self.changed
+
+    def _composition(self, topic: bytes) -> Composition:
+        outgoing = [order for order in self.membership.channels() if any(topic == of for of, _, _ in order.constraints)]
+        around = Surroundings(
+            self.standing(topic),
+            self.membership.is_top(topic),
+            tuple(outgoing),
+            self.requests.spec,
+            self.round_trips.get,
+        )
+        return Composition(self.state, self.config, topic, around)
+
+    def _scopes_to_ask(self) -> dict[Party, dict[bytes, None]]:
+        """The scopes whose subchannels are delegated one by one, and for which topics."""
+        wanted = dict[Party, dict[bytes, None]]()
+        for order in self.membership.channels() if self.config.split else ():
+            if isinstance(order.spec, Ask):
+                wanted.setdefault(order.spec.scope, {}).update({of: None for of, _, _ in order.constraints})
+        return wanted
+
+    # ---- consistency
+
+    def check(self) -> None:
+        """Raise AssertionError unless the parts of the manager agree."""
+        state = self.state
+        assert self.members.labels == {member.party.id: label for label, member in state.members.items()}
+        assert all(label < state.next_label for label in state.members)
+        assert self.orders.parts.keys() == state.members.keys()
+        for topic, kept in state.topics.items():
+            assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
+            ends = {end for channel in kept.channels for end in (channel.source, channel.target)}
+            assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()

@@ -1,0 +1,88 @@
+"""A scope as the owner of members and the host of clients: who they are, their roles, and whether they live."""
+
+from collections.abc import Iterable
+
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.hierarchy import ScopeCycle, TwoManagers
+from quillcast.protocol.scopes.messages import Registration, Role
+from quillcast.protocol.scopes.state import Member, ScopeState
+
+
+class Members:
+    """The members and clients of one scope."""
+
+    def __init__(self, state: ScopeState) -> None:
+        self.state = state
+        self.labels = {member.party.id: member.label for member in state.members.values()}
+        self.heard_at: dict[bytes, float] = {}
+
+    def begin(self, now: float) -> None:
+        """All leases begin anew."""
+        self.heard_at = dict.fromkeys(self.labels, now)
+
+    def find(self, id_: bytes) -> Member | None:
+        """A member by its party's id."""
+        label = self.labels.get(id_)
+        return self.state.members[label] if label is not None else None
+
+    def enter(self, message: Registration, above: Iterable[bytes], now: float) -> tuple[Member, tuple[bytes, ...]]:
+        """Register a party: the member, and the topics in which its roles changed.
+
+        Raises `LocalError` if it cannot be a member.
+        """
+        party = message.member
+        if party.managed:
+            self._check_scope(party, above)
+        member = self.find(party.id) or self._new(message)
+        self.heard_at[party.id] = now
+        known = (member.party, member.relation) == (party, message.relation)
+        if known and message.serial == member.serial:
+            return member, ()
+        old, roles = member.roles, {role.topic: role for role in message.roles}
+        member.party, member.relation, member.serial, member.roles = party, message.relation, message.serial, roles
+        return member, tuple(topic for topic in old | roles if not known or old.get(topic) != roles.get(topic))
+
+    def _new(self, message: Registration) -> Member:
+        label = self.labels[message.member.id] = self.state.assign_label()
+        member = self.state.members[label] = Member(label, message.member, message.relation, 0, {})
+        return member
+
+    def _check_scope(self, party: Party, above: Iterable[bytes]) -> None:
+        if party.id in (self.state.scope.id, *above):
+            raise ScopeCycle(party.name, self.state.scope.name)
+        for other in self.state.members.values():
+            if other.party.managed and other.party.name == party.name and other.party.id != party.id:
+                raise TwoManagers(party.name, other.party.id, party.id)
+
+    def lives(self, id_: bytes, now: float) -> Member | None:
+        """A sign of life came; None: it is no member."""
+        member = self.find(id_)
+        if member is not None:
+            self.heard_at[id_] = now
+        return member
+
+    def remove(self, id_: bytes) -> Member | None:
+        """End a membership: who it was."""
+        label = self.labels.pop(id_, None)
+        self.heard_at.pop(id_, None)
+        return self.state.members.pop(label) if label is not None else None
+
+    def silent(self, since: float) -> list[bytes]:
+        """Who has not been heard from since then."""
+        return [id_ for id_, at in self.heard_at.items() if at < since]
+
+    def roles(self, topic: bytes) -> list[Role]:
+        """The members' roles in a topic."""
+        return [role for each in self.state.members.values() if (role := each.roles.get(topic)) is not None]
+
+    def can_carry(self, topic: bytes) -> bool:
+        """Does any member take part in the topic? Clients alone cannot carry it."""
+        return any(each.relation == "member" and topic in each.roles for each in self.state.members.values())
+
+    def at_other_root(self, topic: bytes, root: bytes) -> list[Member]:
+        """Members that take another scope for the topic's root scope."""
+        return [
+            each
+            for each in self.state.members.values()
+            if (role := each.roles.get(topic)) is not None and role.root != root
+        ]

@@ -1,0 +1,231 @@
+"""A party as a member, or client, of its owners: what it registers, and what they order of it.
+
+A peer and a scope register alike. For each topic a party registers with one owner, the first that is the topic's root
+scope or lies below it. An owner that is silent changes nothing about the channels that stand; what it has not answered
+waits, and says for whom.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.scopes.channels import ChannelOrder, Party, for_topic
+from quillcast.protocol.scopes.effects import Send
+from quillcast.protocol.scopes.hierarchy import OVERLAY, NoWayToRoot, ScopeCycle
+from quillcast.protocol.scopes.messages import (
+    Alive,
+    Deregistration,
+    Heard,
+    Orders,
+    Registration,
+    RegistrationRefused,
+    Relation,
+    Role,
+    Standing,
+)
+
+
+class Owner(msgspec.Struct):
+    """An owner, as its member knows it."""
+
+    party: Party
+    serial: int = 1
+    roles: dict[bytes, Role] = {}
+    orders: Orders | None = None
+    refused: str = ""
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """The epoch and number of its orders."""
+        return (self.orders.epoch, self.orders.number) if self.orders is not None else (0, 0)
+
+    def standing(self, topic: bytes) -> Standing | None:
+        """What it said of its member's standing in a topic, unless it waits itself and does not know for what."""
+        standings = self.orders.standings if self.orders is not None else ()
+        return next((each for each in standings if each.topic == topic and (each.depth is not None or each.why)), None)
+
+    def leads_to(self, root: bytes) -> bool:
+        """Is it the root scope, or below it?"""
+        return root in (self.party.id, OVERLAY) or (self.orders is not None and root in self.orders.above)
+
+
+class Membership:
+    """One party and its owners, in the order in which it prefers them."""
+
+    def __init__(self, me: Party, owners: dict[bytes, Owner], lease_s: float, relation: Relation = "member") -> None:
+        self.me, self.owners, self.lease_s, self.relation = me, owners, lease_s, relation
+        self.roles: dict[bytes, Role] = {}
+        self.heard_at: dict[bytes, float] = {}
+        self.silent: dict[bytes, None] = {}
+        self.unregistered: dict[bytes, None] = {}  # owners that are to be told of the roles
+
+    def begin(self, now: float) -> None:
+        """Register with all owners."""
+        self.heard_at = dict.fromkeys(self.owners, now)
+        self.unregistered = dict.fromkeys(self.owners)
+
+    def set_role(self, topic: bytes, role: Role | None) -> None:
+        """Take this part in a topic from now on; None: none."""
+        if role is None:
+            self.roles.pop(topic, None)
+        else:
+            self.roles[topic] = role
+        self._assign(topic)
+
+    def _assign(self, topic: bytes) -> None:
+        role, chosen = self.roles.get(topic), self._owner(topic)
+        for id_, owner in self.owners.items():
+            wanted = role if owner is chosen else None
+            if owner.roles.get(topic) != wanted:
+                owner.roles = {**owner.roles, topic: wanted} if wanted else _without(owner.roles, topic)
+                owner.serial += 1
+                self.unregistered[id_] = None
+
+    def _owner(self, topic: bytes) -> Owner | None:
+        """The owner with which it registers for a topic."""
+        role = self.roles.get(topic)
+        leading = (owner for owner in self.owners.values() if role is not None and owner.leads_to(role.root))
+        return next((owner for owner in leading if not owner.refused), None)
+
+    def is_top(self, topic: bytes) -> bool:
+        """Does it take part in the topic in the overlay itself, for no scope is above it?"""
+        role = self.roles.get(topic)
+        return role is not None and role.root == OVERLAY and not self.owners
+
+    def standing(self, topic: bytes) -> Standing:
+        """How this party stands in a topic, or what it waits for."""
+        if self.is_top(topic):
+            return Standing(topic, depth=1, ring=0)
+        owner = self._owner(topic)
+        standing = owner.standing(topic) if owner is not None else None
+        return standing or Standing(topic, why=self._why(topic, owner))
+
+    def _why(self, topic: bytes, chosen: Owner | None) -> str:
+        for owner in [chosen] if chosen is not None else self.owners.values():
+            if owner.party.id in self.silent:
+                return f"scope {owner.party.name} is silent; the registration waits for its manager"
+            if owner.refused and chosen is None:
+                return owner.refused
+            if owner is chosen or owner.orders is None:
+                return f"the registration waits for an answer of scope {owner.party.name}"
+        role = self.roles.get(topic)
+        return str(NoWayToRoot(self.me.name, topic, role.root.hex()[:8])) if role is not None else ""
+
+    def label(self, topic: bytes) -> int | None:
+        """The label that this party has in the topic."""
+        owner = self._owner(topic)
+        return owner.orders.label if owner is not None and owner.orders is not None else None
+
+    def above(self) -> dict[bytes, None]:
+        """The scopes that this party lies below."""
+        found = dict[bytes, None]()
+        for owner in self.owners.values():
+            if not owner.refused:
+                found[owner.party.id] = None
+                found |= dict.fromkeys(owner.orders.above if owner.orders is not None else ())
+        return found
+
+    def ring(self) -> tuple[Contact, ...]:
+        """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
+        obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
+        return next((orders.ring for orders in obeyed if orders.ring), ())
+
+    def channels(self) -> Iterator[ChannelOrder]:
+        """What all owners order."""
+        obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
+        return (channel for orders in obeyed for channel in orders.channels)
+
+    # ---- what owners say
+
+    def ordered(self, orders: Orders, now: float) -> tuple[bytes, ...]:
+        """An owner's orders came: the topics in which something changes. Those of an old manager are not obeyed."""
+        owner = self.owners.get(orders.owner.id)
+        if owner is None or (orders.epoch, orders.number) <= owner.stamp:
+            return ()
+        self._hear(owner, now)
+        old, owner.orders = owner.orders, orders
+        owner.party, owner.refused = orders.owner, ""
+        if self.me.id in (orders.owner.id, *orders.above):
+            owner.refused = str(ScopeCycle(self.me.name, orders.owner.name))
+        if owner.refused or old is None or old.above != orders.above:
+            for topic in self.roles:
+                self._assign(topic)
+            return tuple(self.roles)
+        return _changed(old, orders)
+
+    def heard(self, message: Heard, now: float) -> None:
+        """An owner lives."""
+        owner = self.owners.get(message.owner)
+        if owner is not None and message.epoch >= owner.stamp[0]:
+            self._hear(owner, now)
+            if message.serial != owner.serial:
+                self.unregistered[message.owner] = None
+
+    def refused(self, message: RegistrationRefused, now: float) -> tuple[bytes, ...]:
+        """An owner does not take this party: the topics in which it stands differently now."""
+        owner = self.owners.get(message.owner)
+        if owner is None or message.epoch < owner.stamp[0]:
+            return ()
+        self._hear(owner, now)
+        owner.refused = message.why
+        for topic in self.roles:
+            self._assign(topic)
+        self.unregistered.pop(message.owner, None)
+        return tuple(self.roles)
+
+    def _hear(self, owner: Owner, now: float) -> None:
+        self.heard_at[owner.party.id] = now
+        self.silent.pop(owner.party.id, None)
+
+    # ---- what it says
+
+    def settle(self) -> Iterator[Send]:
+        """Tell owners of changes."""
+        told, self.unregistered = self.unregistered, {}
+        for id_ in told:
+            owner = self.owners[id_]
+            roles = tuple(owner.roles.values())
+            yield Send(owner.party, Registration(id_, self.me, owner.serial, roles, self.relation))
+
+    def passed(self, now: float) -> tuple[bytes, ...]:
+        """Time passed: the topics that wait for an owner who has just become silent."""
+        newly = [id_ for id_, at in self.heard_at.items() if now - at > self.lease_s and id_ not in self.silent]
+        self.silent |= dict.fromkeys(newly)
+        return tuple(self.roles) if newly else ()
+
+    def beat(self) -> Iterator[Send]:
+        """Signs of life for all owners; what has had no answer is said again."""
+        for id_, owner in self.owners.items():
+            if owner.orders is None or owner.refused:
+                self.unregistered[id_] = None
+            else:
+                yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp))
+
+    def leave(self) -> Iterator[Send]:
+        """Leave all owners."""
+        return (Send(owner.party, Deregistration(id_, self.me.id)) for id_, owner in self.owners.items())
+
+
+def _without(roles: dict[bytes, Role], topic: bytes) -> dict[bytes, Role]:
+    return {each: role for each, role in roles.items() if each != topic}
+
+
+def _changed(old: Orders, new: Orders) -> tuple[bytes, ...]:
+    before, after = _by_topic(old), _by_topic(new)
+    return tuple(topic for topic in before | after if before.get(topic) != after.get(topic))
+
+
+def _by_topic(orders: Orders) -> dict[bytes, list[Standing | ChannelOrder]]:
+    found = dict[bytes, list[Standing | ChannelOrder]]()
+    for standing in orders.standings:
+        found.setdefault(standing.topic, []).append(standing)
+    for channel in orders.channels:
+        for topic in dict.fromkeys(each.topic for each in channel.constraints):
+            found.setdefault(topic, []).append(for_topic(channel, topic))
+    return found
+
+
+def owners_of(parties: Iterable[Party]) -> dict[bytes, Owner]:
+    """Owners that nothing is known of yet."""
+    return {party.id: Owner(party) for party in parties}

@@ -1,0 +1,173 @@
+"""The control interface of scopes: one for the three relations of figure 7.
+
+Both sides tell each other their whole state under a number that grows, and now and then the number alone. So a message
+may be lost or repeated: who hears a number that it does not have the state of is told that again.
+
+============== ====================================== =========================================
+relation       towards the owner, receiver, host      back
+============== ====================================== =========================================
+member-owner   Registration, Alive, Deregistration, Measured Orders, Heard, RegistrationRefused, MeasureRoundTrips
+client-host    Registration (`client`), Alive         Orders, Heard, RegistrationRefused
+sender-receiver ChannelRequest                        ChannelAnswer
+============== ====================================== =========================================
+
+Between peers they travel inside `Control`, which names the party that they are for.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.protocol.scopes.channels import ChannelOrder, Party, Spec
+from quillcast.protocol.scopes.hierarchy import OVERLAY
+from quillcast.protocol.scopes.labels import Depth, Label
+
+Relation = Literal["member", "client"]
+
+
+class Role(Message, frozen=True):
+    """A party's part in a topic, for itself and everything in its span."""
+
+    topic: WireId
+    root: WireId = OVERLAY
+    publishes: bool = False
+    subscribes: bool = False
+
+
+class Registration(Message, frozen=True, tag=90):
+    """Enter the party as a member or client, with these roles and no others; answer with `Orders`, or why not."""
+
+    owner: WireId
+    member: Party
+    serial: Number
+    roles: tuple[Role, ...] = ()
+    relation: Relation = "member"
+
+
+class Alive(Message, frozen=True, tag=91):
+    """The member lives, registered under `serial`, and has the orders of this epoch and number; answer `Heard`."""
+
+    owner: WireId
+    member: Party
+    serial: Number
+    epoch: Number
+    number: Number
+
+
+class Deregistration(Message, frozen=True, tag=92):
+    """Remove the member."""
+
+    owner: WireId
+    member: WireId
+
+
+class Standing(Message, frozen=True):
+    """How a member stands in a topic."""
+
+    topic: WireId
+    depth: Depth | None = None
+    """The member's distance from the root scope; None: it has no part yet, and `why` says what it waits for."""
+    rank: Number | None = None
+    """0: it is the scope's entry point for the topic; from 1: a stand-by of the entry point."""
+    ring: Number | None = None
+    """Its rank among those through which the scope takes part in the overlay's tree, where that is the root scope."""
+    why: str = ""
+
+
+class Orders(Message, frozen=True, tag=93):
+    """Keep these channels and no others of this owner. Orders of a lower epoch, or number within it, are not obeyed."""
+
+    owner: Party
+    epoch: Number
+    number: Number
+    serial: Number
+    """The registration that this answers."""
+    label: Label
+    above: tuple[WireId, ...] = ()
+    """The scopes that the owner lies below."""
+    standings: tuple[Standing, ...] = ()
+    channels: tuple[ChannelOrder, ...] = ()
+    ring: tuple[Contact, ...] = ()
+    """The members with a place in the overlay's ring, through which the others reach it."""
+
+
+class Heard(Message, frozen=True, tag=94):
+    """The owner lives, and has the registration of this serial; 0: it does not know the member."""
+
+    owner: WireId
+    epoch: Number
+    serial: Number
+
+
+class RegistrationRefused(Message, frozen=True, tag=95):
+    """The registration cannot be accepted; `why` is a sentence for people."""
+
+    owner: WireId
+    epoch: Number
+    why: str
+
+
+class ChannelRequest(Message, frozen=True, tag=96):
+    """Specify the channels that lead into the receiver for these topics, and again when they change; none: forget me.
+
+    `rate` is the most that the sender will send, in bytes per second; 0: it does not know.
+    """
+
+    receiver: WireId
+    sender: Party
+    serial: Number
+    topics: tuple[WireId, ...] = ()
+    rate: Number = 0
+
+
+class ChannelAnswer(Message, frozen=True, tag=97):
+    """Use these channels from now on, and send at most `rate` bytes per second over them together (0: no limit)."""
+
+    receiver: WireId
+    epoch: Number
+    number: Number
+    serial: Number
+    specs: tuple[tuple[WireId, Spec], ...] = ()
+    rate: Number = 0
+
+
+class MeasureRoundTrips(Message, frozen=True, tag=98):
+    """Measure the round trips to these parties, and answer with `Measured` for each."""
+
+    owner: WireId
+    to: tuple[Party, ...]
+
+
+class Measured(Message, frozen=True, tag=99):
+    """The round trip from a member to a party."""
+
+    owner: WireId
+    member: WireId
+    to: WireId
+    seconds: Annotated[float, Meta(ge=0)]
+
+
+ControlMessage = (
+    Registration
+    | Alive
+    | Deregistration
+    | Orders
+    | Heard
+    | RegistrationRefused
+    | ChannelRequest
+    | ChannelAnswer
+    | MeasureRoundTrips
+    | Measured
+)
+
+
+class Control(Message, frozen=True, tag=100):
+    """A message of the control interface, to a party at the receiver: the peer itself, or a scope that it manages."""
+
+    to: WireId
+    message: ControlMessage
+
+
+MESSAGES: tuple[type[Message], ...] = (Control,)
+"""What travels between peers. The others are inside, and have tags of their own."""

@@ -1,0 +1,59 @@
+"""Forwarding policies of managed scopes: told who is in a group, they answer with the channels that they want.
+
+A policy decides at the granularity of a scope's members, whatever those are: peers, or scopes with policies of their
+own ("Hierarchical Composition of Policies", figure 9). The scope's manager compares its answer with the channels that
+stand and installs the difference.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, Literal, NamedTuple, Protocol
+
+from quillcast.protocol.scopes.filters import Filter
+
+Delivery = Literal["tree", "redundant", "lossy"]
+"""What a policy promises: each receiver is reached once; at least once; or not always, and recovery fills the rest."""
+
+
+class Group(NamedTuple):
+    """The members of a scope that take part in a topic, as policies see them: labels in the order of arrival."""
+
+    members: tuple[int, ...]
+    """All of them; each may be asked to forward."""
+    senders: tuple[int, ...]
+    """Those at which bundles locally originate: publishers among the members, and the scope's entry points."""
+    receivers: tuple[int, ...]
+    """Those that subscribe."""
+
+
+class WantedChannel(NamedTuple):
+    """A channel between two members, for the bundles that locally originated at a member, or at any."""
+
+    source: int
+    target: int
+    origin: int | None
+    """The member at which its bundles locally originated; None: any."""
+    filter: Filter | None = None
+    """Decides per bundle whether it enters; None: each does."""
+
+
+RoundTrips = Callable[[int, int], float | None]
+"""The measured round trip between two members in seconds; None: not measured."""
+
+
+class ScopePolicy(Protocol):
+    """Decides which channels the members of a scope keep.
+
+    Same input, same answer: it keeps no state, and rolls no dice.
+    """
+
+    delivery: ClassVar[Delivery]
+
+    def fan_out_max(self, group: Group) -> int:
+        """The most channels for bundles of one origin that it wants from one member."""
+        ...
+
+    def channels(
+        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+    ) -> tuple[WantedChannel, ...]:
+        """The channels that it wants, given those that stand."""
+        ...

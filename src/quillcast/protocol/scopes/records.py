@@ -1,0 +1,118 @@
+"""Routing records: where in each scope a bundle locally originated, and where it is now.
+
+QuickSilver, *Constructing the Dissemination Structure*. A record is a list of pairs (X, Y), one per level of scopes.
+X is the member of a scope that the bundle locally originated from; Y is the member that it is in, or is entering. A
+record holds the deepest K levels. Levels above them are added when the bundle crosses a channel there: nothing has
+happened there before.
+
+The paper counts levels from the peers upwards, as L = 1, 2, ... That needs peers at one depth, so a peer that lies less
+deep than others is padded with scopes of one member, nested in each other. Here a level has the depth of its members
+below the topic's root scope: 1 for members of the root scope itself. Then the pairs of padding need not be written, for
+they always say the same and no channel is defined inside a scope of one member. With D for the greatest depth,
+L = D + 1 - depth and K = D + 1 - top, and D drops out of every comparison: K < L means depth < top.
+"""
+
+from typing import NamedTuple
+
+from quillcast.protocol.scopes.labels import (
+    DEPTH_MAX,
+    ChannelLabel,
+    MalformedRecord,
+    decode_label,
+    encode_label,
+)
+
+FORMAT = 0  # the first byte; a later format has the version of a policy in each pair (swaps in two phases)
+
+
+class Pair(NamedTuple):
+    """The state of dissemination in one scope, as labels of its members."""
+
+    origin: int
+    current: int
+
+
+class Record(NamedTuple):
+    """The levels from depth `top` down, the outermost first."""
+
+    top: int
+    pairs: tuple[Pair, ...]
+
+    def at(self, depth: int) -> Pair | None:
+        """The pair at a depth; None where the record has none."""
+        return self.pairs[depth - self.top] if self.top <= depth < self.top + len(self.pairs) else None
+
+    def __str__(self) -> str:
+        return ",".join(f"{origin}-{current}" for origin, current in self.pairs)
+
+
+NO_RECORD = Record(0, ())
+"""Of a bundle that is in no scope: it locally originates where it enters one."""
+
+
+def originated(depth: int, label: int) -> Record:
+    """The record of a bundle that was created at, or entered the scope at, a member at this depth."""
+    return Record(depth, (Pair(label, label),))
+
+
+def misroutes(record: Record, channel: ChannelLabel, depth: int) -> bool:
+    """Is the bundle elsewhere than where the channel begins? The paper's Y_L = P_L, which "is always true"."""
+    pair = record.at(depth)
+    return pair is not None and pair.current != channel.source[0]
+
+
+def matches(record: Record, channel: ChannelLabel, depth: int, origin: int | None) -> bool:
+    """Does a channel between members at this depth, for bundles of this origin (None: any), take the bundle?
+
+    K >= L and X_L = R, or K < L and P_L = R: if the record has nothing for this level, the bundle originated at the
+    channel's own source. Beyond the paper, whose policies are trees: a bundle never returns to where it originated,
+    which has it already. There it would seem to originate at the entry point, and cross another tree than before.
+    """
+    if depth < record.top:
+        return origin is None or origin == channel.source[0]
+    pair = record.at(depth)
+    if pair is None or pair.current != channel.source[0] or pair.origin == channel.target[0]:
+        return False
+    return origin is None or origin == pair.origin
+
+
+def forwarded(record: Record, channel: ChannelLabel, depth: int) -> Record:
+    """The record after the channel.
+
+    It is extended up to the channel's level, what is inside the scope that it leaves is replaced by what is inside the
+    one that it enters, and the current member at the channel's level changes. Levels above stay.
+    """
+    pair = record.at(depth)
+    origin = channel.source[0] if pair is None else pair.origin
+    entered, *inside = channel.target
+    changed = (Pair(origin, entered), *(Pair(label, label) for label in inside))
+    return Record(min(record.top, depth), record.pairs[: max(0, depth - record.top)] + changed)
+
+
+def encode(record: Record) -> bytes:
+    """The record as it travels in an envelope: format, depth of the first pair, two labels per pair; empty for none."""
+    if not record.pairs:
+        return b""
+    out = bytearray((FORMAT, record.top))
+    for origin, current in record.pairs:
+        encode_label(origin, out)
+        encode_label(current, out)
+    return bytes(out)
+
+
+def decode(data: bytes) -> Record:
+    """The record of an envelope. Raises `MalformedRecord`."""
+    if not data:
+        return NO_RECORD
+    if len(data) < 2 or data[0] != FORMAT:
+        raise MalformedRecord(f"{len(data)} bytes are not a routing record of format {FORMAT}: {data[:8].hex()}")
+    at, pairs = 2, list[Pair]()
+    while at < len(data):
+        origin, at = decode_label(data, at)
+        current, at = decode_label(data, at)
+        pairs.append(Pair(origin, current))
+        if data[1] + len(pairs) - 1 > DEPTH_MAX:
+            raise MalformedRecord(f"a routing record goes deeper than {DEPTH_MAX} levels")
+    if not data[1] or not pairs:
+        raise MalformedRecord(f"a routing record begins at depth {data[1]} and has {len(pairs)} pairs")
+    return Record(data[1], tuple(pairs))

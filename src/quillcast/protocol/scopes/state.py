@@ -1,0 +1,106 @@
+"""What a manager keeps on disk: after a crash it is the same manager, with a higher epoch and the same labels."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.labels import LABEL_MAX
+from quillcast.protocol.scopes.membership import Owner
+from quillcast.protocol.scopes.messages import Relation, Role
+from quillcast.protocol.scopes.policy import ScopePolicy, WantedChannel
+from quillcast.protocol.scopes.requests import Asked
+
+RING_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
+
+
+class LabelsExhausted(LocalError):
+    """A scope gave out all labels of its epoch."""
+
+
+class ScopeConfig(NamedTuple):
+    """How a scope is managed."""
+
+    policy: Callable[[bytes], ScopePolicy]
+    """The forwarding policy of a topic."""
+    lease_s: float = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
+    """A party that is silent for so long is gone; an owner is said to be silent."""
+    entry_points: int = 1
+    """Members that take bundles into the scope, each a share of them."""
+    replicas: int = 1
+    """Members to which a channel out of the scope is delegated, each for a share of the bundles."""
+    split: bool = False
+    """Ask the receiver for subchannels, and delegate them one by one."""
+    multicast: str = ""
+    """An external multicast mechanism that reaches all members, instead of entry points."""
+    rate: int = 0
+    """Bytes per second that may enter through one sender; 0: no limit."""
+
+
+class Member(msgspec.Struct):
+    """A member or client."""
+
+    label: int
+    party: Party
+    relation: Relation
+    serial: int
+    roles: dict[bytes, Role]
+
+
+class Topic(msgspec.Struct):
+    """How a scope carries a topic; what is chosen stays chosen as long as it serves."""
+
+    root: bytes
+    entries: tuple[int, ...] = ()
+    """The entry point, its stand-bys."""
+    delegates: tuple[int, ...] = ()
+    channels: tuple[WantedChannel, ...] = ()
+
+
+class Sender(msgspec.Struct):
+    """A party that asked for channels into the scope."""
+
+    party: Party
+    serial: int
+    topics: tuple[bytes, ...]
+    rate: int
+
+
+class ScopeState(msgspec.Struct):
+    """All that a manager must remember of a scope."""
+
+    scope: Party
+    owners: dict[bytes, Owner]
+    epoch: int = 1
+    next_label: int = 1
+    members: dict[int, Member] = {}
+    ring: tuple[int, ...] = ()
+    """The members with a place in the overlay's ring."""
+    topics: dict[bytes, Topic] = {}
+    senders: dict[bytes, Sender] = {}
+    asked: dict[bytes, Asked] = {}
+
+    def assign_label(self) -> int:
+        """A label that nobody had in this epoch."""
+        if self.next_label > LABEL_MAX:
+            raise LabelsExhausted(
+                f"scope {self.scope.name} gave out all {LABEL_MAX} labels of this epoch; restart its manager, which "
+                "begins another epoch"
+            )
+        self.next_label += 1
+        return self.next_label - 1
+
+    def choose_ring(self) -> bool:
+        """See that three peers have a place in the ring: who has one keeps it. Does that change anything?"""
+        peers = [each.label for each in self.members.values() if each.relation == "member" and not each.party.managed]
+        kept = [label for label in self.ring if label in peers]
+        chosen = (*kept, *(label for label in peers if label not in kept))[:RING_MAX]
+        changed, self.ring = chosen != self.ring, chosen
+        return changed
+
+    def begin_epoch(self) -> None:
+        """Be the manager again: labels of members that are gone may be given out again."""
+        self.epoch += 1
+        self.next_label = max(self.members, default=0) + 1

@@ -1,0 +1,181 @@
+"""A peer's part in scopes: as a member of some, and as the host of managers of others (figures 20 and 21).
+
+What the managers order becomes of a peer:
+
+- **Its way to the ring.** A scope's orders name three members that have a place in the overlay's ring. The others
+  reach it through them, so that a scope is one member of each topic's tree.
+- **Its place in the trees below.** A channel to another peer is a link of the topic's tree: this peer invites the
+  other to be its child (`topics.messages.Invite`), until it is. So leases, reports and recovery work in a scope as they
+  do elsewhere, and while no manager answers, trees repair themselves.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact, Message, WireId
+from quillcast.core.trace import Mark
+from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import Control, Role
+from quillcast.protocol.topics.membership.subscribing import Subscribing
+from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.state.tree import Tree
+
+BEATS = 4  # signs of life per lease; a guess: three may be lost
+
+SaveState = Callable[[bytes], None]
+"""Writes a manager's state to disk, before it returns."""
+
+
+class Beat(Timer, frozen=True):
+    """Give signs of life, and see what became of the orders."""
+
+
+class Scoping:
+    """The scopes of one peer."""
+
+    __slots__ = (
+        "beat_s", "controller", "entered", "had_place", "host", "managers", "overlay", "seeks_place", "subscribing",
+        "trees",
+    )  # fmt: skip
+
+    def __init__(
+        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], dispatch: Dispatch
+    ) -> None:
+        self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
+        self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
+        self.controller: LocalController | None = None
+        self.beat_s = 0.0
+        self.entered: tuple[Contact, ...] = ()  # the entry points in use
+        self.had_place = False
+        self.seeks_place = False  # does this peer join the ring, or has it joined it?
+        dispatch.on_message(Control, self._received)
+        dispatch.on_timer(Beat, self._beat)
+
+    # ---- calls
+
+    def join(self, owners: Iterable[Party], lease_s: float, *, had_place: bool = False) -> None:
+        """Become a member of these scopes, the preferred one first, and take part in the network as they order.
+
+        `had_place`: this peer may have had a place in the ring before it was restarted.
+        """
+        self.had_place = had_place
+        self.overlay.stay_outside()
+        self.controller = LocalController(Party(self.host.me, self.host.contact), owners, lease_s)
+        self._carry_out(self.host.me, self.controller.begin(self.host.now()))
+        self._set_beat(lease_s)
+
+    def manage(self, manager: ScopeManager, save: SaveState) -> None:
+        """Be the host of a scope's manager."""
+        scope = manager.state.scope.id
+        self.managers[scope] = manager, save
+        self._carry_out(scope, manager.begin(self.host.now()))
+        self._set_beat(manager.config.lease_s)
+
+    def leave(self) -> None:
+        """Leave the scopes. Managers end with this process, and come back as the same ones."""
+        if self.controller is not None:
+            self._carry_out(self.host.me, self.controller.leave())
+            self.controller = None
+
+    # ---- inputs
+
+    def measured(self, contact: Contact, proximity: float | None) -> None:
+        """The answer to a measurement that this or another layer requested."""
+        if self.controller is not None and proximity is not None:
+            self._carry_out(self.host.me, self.controller.measured(contact.node_id, proximity))
+
+    def _received(self, sender: Contact, control: Control) -> None:
+        now = self.host.now()
+        if control.to in self.managers:
+            manager, _ = self.managers[control.to]
+            self._carry_out(control.to, manager.received(control.message, now))
+        elif control.to == self.host.me and self.controller is not None:
+            self._carry_out(control.to, self.controller.received(control.message, now))
+            self._follow(self.controller)
+
+    def _beat(self, timer: Beat) -> None:
+        now = self.host.now()
+        for scope, (manager, _) in list(self.managers.items()):
+            self._carry_out(scope, manager.passed(now))
+        if self.controller is not None:
+            self._tell_roles(self.controller)
+            self._carry_out(self.host.me, self.controller.passed(now))
+            self._follow(self.controller)
+        if self.managers or self.controller is not None:
+            self.host.set_timer(timer, self.beat_s)
+
+    def _set_beat(self, lease_s: float) -> None:
+        if not self.beat_s:
+            self.host.set_timer(Beat(), lease_s / BEATS)
+        self.beat_s = lease_s / BEATS
+
+    def _tell_roles(self, controller: LocalController) -> None:
+        """Register for the topics that this peer subscribes to, and for no others."""
+        topics = dict.fromkeys(subscription.topic for subscription in self.subscribing.all())
+        known = controller.membership.roles
+        for topic in [topic for topic in known if topic not in topics]:
+            self._carry_out(self.host.me, controller.take_part(Role(topic)))
+        for topic in [topic for topic in topics if topic not in known]:
+            self._carry_out(self.host.me, controller.take_part(Role(topic, subscribes=True)))
+
+    # ---- what managers order
+
+    def _follow(self, controller: LocalController) -> None:
+        ring = controller.membership.ring()
+        if ring:
+            self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
+        if not self.overlay.lifecycle.left:
+            for contact, topics in self._to_invite(controller).items():
+                self.host.send(contact, Invite(topics))
+
+    def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
+        """Have a place in the ring, or reach it through those that have."""
+        others = tuple(contact for contact in ring if contact.node_id != self.host.me)
+        if len(others) < len(ring):
+            if not self.seeks_place:
+                self.seeks_place = True
+                self.host.trace(Mark("ring_place_taken"))
+                self.overlay.join([*others, *managers])
+        elif not self.seeks_place and self.entered != others:
+            self.entered = others
+            self.overlay.enter(others, had_place=self.had_place)
+
+    def _to_invite(self, controller: LocalController) -> dict[Contact, list[WireId]]:
+        """The peers that are to be children here and are not yet, and in which topics."""
+        invited = dict[Contact, list[WireId]]()
+        for channel in controller.channels:
+            match channel.spec:
+                case Address(contact) if contact.node_id != self.host.me:
+                    missing = [each.topic for each in channel.constraints if not self._is_child(each.topic, contact)]
+                    if missing:
+                        invited.setdefault(contact, []).extend(missing)
+        return invited
+
+    def _is_child(self, topic: bytes, contact: Contact) -> bool:
+        tree = self.trees.get(topic)
+        return tree is not None and contact.node_id in tree.children
+
+    # ---- effects
+
+    def _carry_out(self, party: bytes, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Save():
+                    manager, save = self.managers[party]
+                    save(manager.saved())
+                case Send(to, message):
+                    self._send(to.contact, Control(to.id, message))
+                case Measure(to):
+                    self.host.measure(to.contact)
+                case Superseded():
+                    self.host.trace(Mark("manager_superseded"))
+                    self.managers.pop(party, None)
+
+    def _send(self, to: Contact, message: Message) -> None:
+        """Send it; what is for this peer, too, comes as an input of its own."""
+        self.host.send(to, message)

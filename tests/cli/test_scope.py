@@ -1,0 +1,155 @@
+"""`quillcast scope`: files are explained and checked, and so are policies."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from quillcast.cli.app import run
+from tests.cli.commands import Commands
+from tests.cli.test_welcome import completed
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "scope-files.md").read_text()
+NORTH, SENTENCES, ERROR = (block for _, block in re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL))
+HUB = (ROOT / "examples" / "policies" / "pinned_file" / "around_hub.py").read_text()
+PINNED = f"""\
+name = "lab"
+[admission]
+join_line = true
+[[topics]]
+pattern = "#"
+policy = "hub.py:AroundHub"
+parameters = {{ far_s = 0.5 }}
+sha256 = "{hashlib.sha256(HUB.encode()).hexdigest()}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("north.toml").write_text(NORTH)
+    Path("hub.py").write_text(HUB)
+    Path("lab.toml").write_text(PINNED)
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(["scope", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_file_is_explained_in_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(capsys, "check", "north.toml") == (0, SENTENCES, "")
+
+
+def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("north.toml").write_text(NORTH.replace("pattern", "patern", 1))
+    assert check(capsys, "check", "north.toml") == (2, "", ERROR)
+
+
+def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.toml").write_text("nam = 1\n")
+    code, out, err = check(capsys, "check", "north.toml", "bad.toml", "--json")
+    north, bad = map(json.loads, out.splitlines())
+    assert (code, err) == (2, "")
+    assert north["sentences"] == [line.strip() for line in SENTENCES.splitlines()[1:]]
+    assert north["scope"]["topics"][1]["filter"]["every"][1] == {"add_tag": "half"}
+    assert north["errors"] == []
+    assert bad["scope"] is None
+    assert bad["errors"][0]["line"] == 1
+    assert bad["errors"][0]["text"].startswith("unknown key nam (did you mean name?)")
+
+
+def test_several_files_are_checked_together(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("campus.toml").write_text('name = "campus"\nsuperscopes = ["site-north"]\n[admission]\njoin_line = true\n')
+    code, _, err = check(capsys, "check", "north.toml", "campus.toml")
+    assert code == 2
+    assert err == (
+        "north.toml:2: scope site-north would be a member of itself (site-north in campus in site-north); "
+        "remove one of these superscopes\n"
+    )
+
+
+def test_a_pinned_policy_is_explained_with_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = check(capsys, "check", "lab.toml")
+    assert code == 0
+    assert (
+        "All topics go by policy hub.py:AroundHub with far_s = 0.5. The receiver with the shortest round trips" in out
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("hub.py:AroundHub", "nohub.py:AroundHub", "lab.toml:6: policy nohub.py:AroundHub: cannot read nohub"),
+        ("far_s", "fars", "lab.toml:6: policy hub.py:AroundHub has no parameter fars (did you mean far_s?)"),
+        ('sha256 = "', 'sha256 = "0', "lab.toml:8: topics[0].sha256: expected"),
+        ("join_line = true", "joinline = true", "lab.toml:3: unknown key joinline (did you mean join_line?)"),
+        ('pattern = "#"', 'pattern = "#"\nfilter.custom.name = "mine"', "lab.toml:6: there is no filter 'mine'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_policies_and_filters(
+    capsys: pytest.CaptureFixture[str], old: str, new: str, expected: str
+) -> None:
+    Path("lab.toml").write_text(PINNED.replace(old, new, 1))
+    code, out, err = check(capsys, "check", "lab.toml")
+    assert (code, out) == (2, "")
+    assert err.startswith(expected)
+    assert err.count("\n") == 1
+
+
+def test_a_policy_file_that_changed_is_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("hub.py").write_text("raise SystemExit")
+    code, _, err = check(capsys, "check", "lab.toml")
+    assert code == 2
+    assert err.startswith("lab.toml:8: policy hub.py:AroundHub: hub.py has changed: its SHA-256 is ")
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = check(capsys, "check", "nowhere.toml")
+    assert (code, err) == (2, "nowhere.toml:1: cannot read the scope file nowhere.toml: No such file or directory\n")
+
+
+def test_a_policy_is_checked_and_its_hash_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = check(capsys, "policy", "check", "hub.py:AroundHub", "--set", "far_s=0.2")
+    assert (code, err) == (0, "")
+    assert out.startswith("hub.py:AroundHub keeps the rules of policies with delivery tree: checked in ")
+    assert f'to pin it: sha256 = "{hashlib.sha256(HUB.encode()).hexdigest()}"' in out
+
+
+def test_a_policy_that_depends_on_the_order_of_a_set_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "sorted({str(each): each for each in {str(label) for label in group.receivers}}, key=hash)"
+    Path("hub.py").write_text(HUB.replace("min(group.receivers, key=distance)", f"int({words}[0])"))
+    code, out, err = check(capsys, "policy", "check", "hub.py:AroundHub")
+    assert (code, out) == (2, "")
+    assert err.startswith("quillcast: policy hub.py:AroundHub breaks a rule: asked again, it answers something else (")
+
+
+def test_a_parameter_is_written_as_in_toml_or_is_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = check(capsys, "policy", "check", "k_ary", "--set", "fan_out=2", "--json")
+    report = json.loads(out)
+    assert (code, report["fan_out"], report["sha256"]) == (0, 3, "")
+    code, _, err = check(capsys, "policy", "check", "k_ary", "--set", "fan_out=two")
+    assert (code, err) == (2, "quillcast: policy k_ary: fan_out: expected int, got str\n")
+    code, _, err = check(capsys, "policy", "check", "k_ary", "--set", "fan_out")
+    assert (code, "write NAME=VALUE" in err) == (2, True)
+
+
+def test_policies_are_completed(quillcast: Commands) -> None:
+    assert completed(quillcast, "quillcast scope policy check k") == ["k_ary"]
+    assert completed(quillcast, "quillcast scope ") == ["check", "policy"]
+
+
+def test_an_unknown_policy_and_a_wrong_parameter_are_told_with_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = NORTH.replace('"stripes"', '"stripe"').replace(
+        '"delay_optimised"', '"delay_optimised"\nparameters = { x = 1 }'
+    )
+    Path("north.toml").write_text(wrong)
+    code, out, err = check(capsys, "check", "north.toml")
+    policy, parameter = err.splitlines()
+    assert (code, out) == (2, "")
+    assert policy.startswith("north.toml:15: there is no policy 'stripe' (did you mean stripes?); known: star, ")
+    assert parameter.startswith("north.toml:21: policy delay_optimised has no parameter x; it has: fan_out, ")

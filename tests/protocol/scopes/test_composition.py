@@ -1,0 +1,174 @@
+"""Random hierarchies of unequal depth: bundles travel by their records alone, and a naive oracle says who gets them."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from quillcast.protocol.scopes.hierarchy import Hierarchy, NamedScope, NoWayToRoot
+from quillcast.protocol.scopes.policies import BUILT_IN
+from quillcast.protocol.scopes.policy import ScopePolicy
+from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
+
+SEEDS = 30
+TREES = (Tree(1), Tree(2), Tree(8), *(policy() for policy in BUILT_IN.values() if policy.delivery == "tree"))
+REDUNDANT = tuple(policy() for policy in BUILT_IN.values() if policy.delivery == "redundant")
+
+
+class Composition:
+    """A network, and beside it who takes part in what."""
+
+    def __init__(self, seed: int, policies: Sequence[ScopePolicy] = TREES) -> None:
+        self.random = random.Random(seed)
+        self.policies = policies
+        self.network = Network(seed)
+        self.hierarchy = Hierarchy()
+        self.roles: dict[tuple[str, bytes], tuple[bool, bool]] = {}
+        self.scopes = [f"s{at}" for at in range(self.random.randint(1, 7))]
+        for at, name in enumerate(self.scopes):
+            self.hierarchy.add(NamedScope(name, name.encode()))
+            above = self.random.sample(self.scopes[:at], min(at, self.random.choice((1, 1, 2))))
+            for owner in above:
+                self.hierarchy.join(scope(name).id, scope(owner).id)
+            self.network.add_scope(name, above, **self._config())
+        self.topics = {topic(f"t{at}"): self.random.choice(self.scopes) for at in range(3)}
+        for topic_, root in self.topics.items():
+            self.hierarchy.set_root(topic_, scope(root).id)
+        self.hosts = [name for name in self.scopes if self.random.random() < 0.3]
+        for name in self.hosts:
+            self.add_host(name)
+        self.names = [f"p{at}" for at in range(self.random.randint(2, 14))]
+        for name in self.names:
+            self.join(name)
+
+    def _config(self) -> dict[str, object]:
+        policy = self.random.choice(self.policies)
+        return {
+            "policy": lambda topic: policy,
+            "entry_points": self.random.choice((1, 1, 2)),
+            "replicas": self.random.choice((1, 1, 2, 3)),
+            "split": self.random.random() < 0.3,
+        }
+
+    def add_host(self, scope_: str) -> None:
+        """A member that serves clients: it subscribes to what it can, and never leaves."""
+        name = f"host of {scope_}"
+        self.hierarchy.join(peer(name).id, scope(scope_).id)
+        self.network.add_peer(name, [scope_])
+        for topic_, root in self.topics.items():
+            if self.reaches(name, topic_):
+                self.roles[name, topic_] = False, True
+                self.network.role(name, topic_, root, subscribes=True)
+
+    def join(self, name: str) -> None:
+        owners = self.random.sample(self.scopes, min(len(self.scopes), self.random.choice((1, 1, 2))))
+        relation = self.random.choice(("member", "client")) if set(owners) <= {*self.hosts} else "member"
+        for owner in owners:
+            self.hierarchy.join(peer(name).id, scope(owner).id)
+        self.network.add_peer(name, owners, relation)
+
+    def change_roles(self) -> None:
+        for name in self.names:
+            for topic_, root in self.topics.items():
+                if self.random.random() < 0.6 and self.reaches(name, topic_):
+                    publishes, subscribes = self.random.random() < 0.4, self.random.random() < 0.6
+                    self.roles[name, topic_] = publishes, subscribes
+                    self.network.role(name, topic_, root, publishes=publishes, subscribes=subscribes)
+
+    def reaches(self, name: str, topic_: bytes) -> bool:
+        try:
+            return bool([*self.hierarchy.path(peer(name).id, topic_)])
+        except NoWayToRoot:
+            return False
+
+    def lose(self, *, crash: bool) -> None:
+        name = self.names.pop(self.random.randrange(len(self.names)))
+        self.roles = {key: role for key, role in self.roles.items() if key[0] != name}
+        (self.network.crash if crash else self.network.leave)(name)
+
+    def check(self) -> int:
+        """Each publisher's bundles reach each other subscriber, once over trees, and nobody who takes no part."""
+        self.network.check()
+        published = 0
+        for topic_ in self.topics:
+            roles = {name: role for (name, of), role in self.roles.items() if of == topic_ and any(role)}
+            for name in [name for name, (publishes, _) in roles.items() if publishes]:
+                wanted = {each for each, (_, subscribes) in roles.items() if subscribes} - {name}
+                for serial in range(6):
+                    got = self.network.publish(name, topic_, serial)
+                    assert wanted <= got.keys() <= roles.keys(), (name, topic_, serial)
+                    assert self.policies is not TREES or set(got.values()) <= {1}, (name, topic_, serial, got)
+                    published += 1
+        return published
+
+    def lose_manager(self) -> None:
+        """A manager crashes amidst changes, and comes back from its disk; some of its messages are lost."""
+        name = self.random.choice(self.scopes)
+        self.change_roles()
+        self.network.settle(self.random.randint(0, 30))
+        self.network.crash_manager(name)
+        self.network.settle()
+        self.network.restore_manager(name)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_bundle_reaches_each_subscriber_once_through_any_composition(seed: int) -> None:
+    composition = Composition(seed)
+    composition.change_roles()
+    composition.network.settle()
+    composition.check()
+    for crash in (False, True):
+        if len(composition.names) > 1:
+            composition.lose(crash=crash)
+        composition.network.passed(3 * LEASE_S)
+        composition.check()
+    composition.change_roles()
+    composition.network.settle()
+    composition.check()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_so_it_does_after_managers_crashed_and_messages_were_lost(seed: int) -> None:
+    composition = Composition(seed)
+    for _ in range(3):
+        composition.network.loss = 0.1
+        composition.lose_manager()
+        composition.network.settle()
+        composition.network.loss = 0.0
+        composition.network.passed(3 * LEASE_S)
+        composition.check()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_redundant_policies_compose_with_trees_at_any_level(seed: int) -> None:
+    composition = Composition(seed, (*REDUNDANT, *REDUNDANT, *TREES))
+    composition.change_roles()
+    composition.network.settle()
+    composition.check()
+
+
+def test_a_redundant_policy_around_a_tree_for_each_origin_reaches_all() -> None:
+    """A bundle that came back into its own scope would be passed on over another tree, and end where it was before."""
+    network, of = Network(), topic("t")
+    network.add_scope("X", policy=lambda topic: BUILT_IN["mesh"]())
+    network.add_scope("P", ["X"], policy=lambda topic: Tree(2))
+    names = [*(f"p{at}" for at in range(8)), *(f"q{at}" for at in range(4))]
+    for name in names:
+        network.add_peer(name, ["P" if name < "q" else "X"])
+        network.role(name, of, "X", publishes=name == "p5", subscribes=True)
+        network.settle()
+    for _ in range(50):
+        assert network.publish("p5", of).keys() | {"p5"} == {*names}
+
+
+def test_compositions_are_deep_and_have_several_publishers() -> None:
+    """What the oracle is asked about is not trivial."""
+    checked, depths = 0, set[int]()
+    for seed in range(SEEDS):
+        composition = Composition(seed)
+        composition.change_roles()
+        composition.network.settle()
+        checked += composition.check()
+        depths |= {len([*composition.hierarchy.path(peer(name).id, of)]) for name, of in composition.roles}
+    assert checked > 500
+    assert depths >= {1, 2, 3, 4}

@@ -1,0 +1,189 @@
+"""Scope files: what is in them, and what is said of those with faults."""
+
+from textwrap import dedent
+
+import msgspec
+import pytest
+
+from quillcast.core.ids import topic_id
+from quillcast.protocol.scopes.config import Described, FilterTable, ScopeFileWrong, check_together, parse
+from quillcast.protocol.scopes.filters import (
+    AddTag,
+    Custom,
+    Either,
+    Every,
+    Except,
+    Modulo,
+    Sample,
+    Senders,
+    Tagged,
+    Topics,
+)
+
+ALICE = "00112233445566778899aabbccddeeff"
+SITE = f"""\
+name = "site"
+superscopes = ["campus", "city"]
+
+[admission]
+members = ["{ALICE}", "library"]
+join_line = true
+certificate = {{ organizational_unit = "Physics" }}
+
+[limits]
+members_max = 200
+bytes_per_s = 10_000_000
+
+[[topics]]
+pattern = "sport/#"
+root = true
+policy = "stripes"
+parameters = {{ stripes = 8 }}
+publishers_max = 16
+
+[[topics]]
+pattern = "news/+"
+filter = {{ every = [{{ modulo = {{ n = 2, k = [0] }} }}, {{ add_tag = "half" }}] }}
+
+[topics.parameters]
+fan_out = 3
+"""
+
+
+def scope(name: str, *, above: str = "", topics: str = "") -> Described:
+    superscopes = ", ".join(f'"{each}"' for each in above.split())
+    text = f'name = "{name}"\nsuperscopes = [{superscopes}]\n{topics}[admission]\njoin_line = true\n'
+    return parse(text, f"{name}.toml")
+
+
+def test_a_file_describes_a_scope() -> None:
+    described = parse(SITE, "site.toml").scope
+    assert (described.name, described.superscopes) == ("site", ("campus", "city"))
+    assert described.admission.members == (ALICE, "library")
+    assert described.limits.bytes_per_s == 10_000_000
+    assert described.topics[0].parameters == {"stripes": 8}
+    assert described.topics[1].parameters == {"fan_out": 3}
+
+
+def test_the_first_rule_that_fits_decides_and_other_topics_are_refused() -> None:
+    described = parse(SITE, "site.toml").scope
+    assert described.rule("sport/tennis") is described.topics[0]
+    assert described.rule("news/today") is described.topics[1]
+    assert described.rule("weather") is None
+
+
+def test_without_rules_all_topics_go_by_a_tree() -> None:
+    described = scope("lab").scope
+    rule = described.rule("anything/at/all")
+    assert rule is not None
+    assert (rule.policy, rule.root) == ("k_ary", False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('name = "site"', 'name = "Site!"', "site.toml:1: name: expected str matching regex"),
+        ('name = "site"', 'nam = "site"', "site.toml:1: unknown key nam (did you mean name?); there are: name, super"),
+        ('name = "site"', "", "site.toml:1: missing required field name"),
+        ("members_max = 200", 'members_max = "200"', "site.toml:10: limits.members_max: expected int, got str"),
+        ("members_max = 200", "members_max = 0", "site.toml:10: limits.members_max: expected int >= 1"),
+        ("members_max = 200", "member_max = 200", "site.toml:10: unknown key member_max (did you mean members_max?)"),
+        ("publishers_max = 16", "publisher_max = 16", "site.toml:18: unknown key publisher_max (did you mean"),
+        ('pattern = "sport/#"', 'pattern = "sport/#/x"', "site.toml:14: pattern 'sport/#/x': # is not the last part;"),
+        ('"news/+"', '"sport/golf"', "site.toml:21: no topic gets here: the rule for sport/# above decides for"),
+        ("root = true", 'sha256 = "00"', "site.toml:15: topics[0].sha256: expected str matching regex"),
+        ("root = true", f'sha256 = "{"0" * 64}"', "site.toml:15: policy stripes is not in a file; remove sha256, or"),
+        ('"library"', '"001122334455667788"', "site.toml:5: member '001122334455667788' is neither a nodeId of 32 hex"),
+        ("organizational_unit", "organisational_unit", "site.toml:7: certificates have no attribute organis"),
+        ('["campus", "city"]', '["campus", "campus"]', "site.toml:2: superscope campus is named twice; remove one"),
+        ("modulo =", "modula =", "site.toml:22: unknown key modula (did you mean modulo?); there are: modulo, topics,"),
+        ("k = [0]", "k = [2]", "site.toml:22: Modulo(2, (2,)): n is from 1 to 65536, and each k from 0 to n - 1"),
+        ("k = [0]", "k = []", "site.toml:22: topics[1].filter.every[0].modulo.k: expected array of length >= 1"),
+        ('add_tag = "half"', "", "site.toml:22: a filter has one key, and this has 0; choose one of modulo, topics,"),
+        ('add_tag = "half"', 'senders = ["x"]', "site.toml:22: sender 'x' is not a nodeId; give its 32 hexadecimal"),
+        ('add_tag = "half"', 'add_tag = "a,b"', "site.toml:22: topics[1].filter.every[1].add_tag: expected str"),
+        ('["campus", "city"]', '["campus", "city"', "site.toml:4: this is not valid TOML: "),
+    ],
+)  # fmt: skip
+def test_a_fault_names_file_line_and_remedy(old: str, new: str, expected: str) -> None:
+    with pytest.raises(ScopeFileWrong) as wrong:
+        parse(SITE.replace(old, new, 1), "site.toml")
+    assert str(wrong.value).startswith(expected)
+
+
+def test_nobody_could_be_admitted() -> None:
+    with pytest.raises(ScopeFileWrong, match=r"lab.toml:2: nobody can be admitted; give members, join_line = true, or"):
+        parse('name = "lab"\n[admission]\n', "lab.toml")
+
+
+def test_all_faults_of_a_kind_are_told_together() -> None:
+    with pytest.raises(ScopeFileWrong) as wrong:
+        parse('nam = "lab"\n[admission]\njoinline = true\n[limit]\n', "lab.toml")
+    assert [fault.line for fault in wrong.value.faults] == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({"topics": ["weather"]}, Topics((topic_id("weather"),))),
+        ({"senders": [ALICE]}, Senders((bytes.fromhex(ALICE),))),
+        ({"sample": {"share": 0.1, "salt": "a"}}, Sample(0.1, "a")),
+        ({"tagged": "half"}, Tagged("half")),
+        ({"custom": {"name": "above", "arguments": {"z": 1, "a": "b"}}}, Custom("above", (("a", "b"), ("z", 1)))),
+        ({"either": [{"tagged": "a"}, {"except": {"tagged": "b"}}]}, Either((Tagged("a"), Except(Tagged("b"))))),
+        ({"every": [{"modulo": {"n": 3, "k": [1]}}, {"add_tag": "x"}]}, Every((Modulo(3, (1,)), AddTag("x")))),
+    ],
+)
+def test_each_filter_can_be_written(table: dict[str, object], expected: object) -> None:
+    assert msgspec.convert(table, FilterTable).filter() == expected
+
+
+# Several files
+
+
+def test_scopes_that_fit_together_have_no_faults() -> None:
+    assert check_together([scope("lab", above="site"), parse(SITE, "site.toml"), scope("campus", above="city")]) == []
+
+
+def test_two_files_with_one_name() -> None:
+    (fault,) = check_together([scope("site"), scope("site")._replace(file="other.toml")])
+    assert str(fault) == "other.toml:1: site.toml describes a scope site too; rename one of them"
+
+
+def test_a_cycle_is_told_once_with_its_way() -> None:
+    files = [
+        scope("site", above="campus"),
+        scope("campus", above="lab city"),
+        scope("city", above="site"),
+        scope("lab"),
+    ]
+    (fault,) = check_together(files)
+    assert str(fault) == (
+        "site.toml:2: scope site would be a member of itself (site in campus in city in site); "
+        "remove one of these superscopes"
+    )
+
+
+def test_a_scope_cannot_be_its_own_superscope() -> None:
+    (fault,) = check_together([scope("site", above="site")])
+    assert "site would be a member of itself (site in site)" in fault.text
+
+
+def test_two_root_scopes_for_one_pattern() -> None:
+    def rooted(name: str, pattern: str) -> Described:
+        text = f"""\
+            name = "{name}"
+            [admission]
+            join_line = true
+            [[topics]]
+            pattern = "{pattern}"
+            root = true
+            """
+        return parse(dedent(text), f"{name}.toml")
+
+    assert check_together([rooted("site", "sport/tennis"), rooted("city", "sport/golf")]) == []
+    (fault,) = check_together([rooted("site", "sport/+"), rooted("city", "+/golf")])
+    assert str(fault) == (
+        "city.toml:6: topics of +/golf would have two root scopes, city and site (site.toml:5: sport/+); "
+        "set root = false in one"
+    )

@@ -1,0 +1,538 @@
+"""The scope manager: the three relations of figure 7, epochs, silence, and what survives a crash."""
+
+import msgspec
+
+from quillcast.protocol.scopes.channels import Address, Ask, Party
+from quillcast.protocol.scopes.effects import Save, Send
+from quillcast.protocol.scopes.filters import Modulo
+from quillcast.protocol.scopes.hierarchy import OVERLAY
+from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import ChannelRequest, Measured, Registration, Role
+from quillcast.protocol.scopes.policy import WantedChannel
+from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
+
+T, U = topic("t"), topic("u")
+
+
+def campus(**config) -> Network:
+    """Figure 15: X over P, Q and R; topic t is rooted at X. A publishes, B to E subscribe. The configuration is P's."""
+    network, chain = Network(), {"policy": lambda of: Tree(1)}
+    network.add_scope("X", **chain)
+    for department, laptops in {"P": "BA", "Q": "CD", "R": "E"}.items():
+        network.add_scope(department, ["X"], **(chain | config if department == "P" else chain))
+        for laptop in laptops:
+            network.add_peer(laptop, [department])
+            network.role(laptop, T, "X", publishes=laptop == "A", subscribes=laptop != "A")
+            network.settle()
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+    return network
+
+
+def manager(network: Network, name: str) -> ScopeManager:
+    return network.managers[scope(name).id]
+
+
+def standing(network: Network, name: str, of: bytes = T):
+    return network.peers[peer(name).id].standing(of)
+
+
+def members(network: Network, name: str) -> dict[str, int]:
+    return {each.party.name: label for label, each in manager(network, name).state.members.items()}
+
+
+# ---- member and owner
+
+
+def test_registrations_cascade_up_to_the_root_scope() -> None:
+    network = campus()
+    roles = {each.party.name: each.roles[T] for each in manager(network, "X").state.members.values()}
+    assert roles == {
+        "P": Role(T, scope("X").id, publishes=True, subscribes=True),
+        "Q": Role(T, scope("X").id, publishes=False, subscribes=True),
+        "R": Role(T, scope("X").id, publishes=False, subscribes=True),
+    }
+    assert not manager(network, "X").membership.roles
+    assert standing(network, "E").depth == 2
+
+
+def test_a_topic_that_its_scope_is_the_root_of_goes_no_further() -> None:
+    network = campus()
+    network.role("A", U, "P", publishes=True)
+    network.role("B", U, "P", subscribes=True)
+    network.settle()
+    assert U not in manager(network, "X").state.topics
+    assert standing(network, "B", U).depth == 1
+    assert network.publish("A", U) == {"B": 1}
+
+
+def test_the_last_member_that_leaves_a_topic_takes_its_scope_with_it() -> None:
+    network = campus()
+    network.role("E", T, "X")
+    network.settle()
+    assert "R" not in {each.party.name for each in manager(network, "X").state.members.values() if T in each.roles}
+    assert T not in manager(network, "R").state.topics
+    assert network.publish("A", T) == dict.fromkeys("BCD", 1)
+
+
+def test_a_member_keeps_its_label_and_no_label_is_given_twice() -> None:
+    network = campus()
+    before = members(network, "Q")
+    network.leave("D")
+    network.settle()
+    network.add_peer("F", ["Q"])
+    network.settle()
+    network.add_peer("D", ["Q"])
+    network.settle()
+    after = members(network, "Q")
+    assert after["C"] == before["C"]
+    assert len({before["D"], after["D"], after["F"]}) == 3
+
+
+def test_a_scope_without_labels_left_refuses_members_and_says_what_to_do() -> None:
+    network = campus()
+    manager(network, "R").state.next_label = LABEL_MAX + 1
+    network.add_peer("F", ["R"])
+    network.role("F", T, "X", subscribes=True)
+    network.settle()
+    assert standing(network, "F").why == (
+        "scope R gave out all 2097151 labels of this epoch; restart its manager, which begins another epoch"
+    )
+    network.crash_manager("R")
+    network.restore_manager("R")
+    network.passed(LEASE_S)
+    assert standing(network, "F").depth == 2
+
+
+def test_a_silent_member_is_removed_when_its_lease_ends() -> None:
+    network = campus()
+    network.crash("D")
+    network.settle()
+    assert network.publish("A", T) == dict.fromkeys("BC", 1)
+    network.passed(LEASE_S / 2)
+    assert "D" in members(network, "Q")
+    network.passed(2 * LEASE_S)
+    assert list(members(network, "Q")) == ["C"]
+    assert network.publish("A", T) == dict.fromkeys("BCE", 1)
+
+
+def test_a_member_that_was_taken_for_dead_registers_again() -> None:
+    network = campus()
+    network.cut = {peer("D").id}
+    network.passed(2 * LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BCE", 1)
+    network.cut = set()
+    network.passed(LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_a_second_root_scope_for_a_topic_is_refused_to_who_names_it() -> None:
+    network = campus()
+    network.role("B", U, "P", subscribes=True)
+    network.settle()
+    network.role("A", U, "X", publishes=True)
+    network.settle()
+    assert standing(network, "A", U).depth is None
+    assert "is named as another: correct the topic's descriptor" in standing(network, "A", U).why
+    assert standing(network, "B", U).depth == 1
+    network.role("B", U, "P")
+    network.settle()
+    assert standing(network, "A", U).depth == 2
+    manager(network, "P").check()
+
+
+def test_a_topic_that_no_superscope_leads_to_says_so() -> None:
+    network = campus()
+    network.role("E", U, "Q", subscribes=True)
+    network.settle()
+    assert "none of its superscopes is, or lies below, the root scope" in standing(network, "E", U).why
+    assert standing(network, "E").depth == 2
+
+
+def test_a_scope_cannot_be_a_member_below_itself() -> None:
+    network = Network()
+    network.add_scope("X", ["Z"])
+    network.add_scope("Y", ["X"])
+    network.settle()
+    network.add_scope("Z", ["Y"])
+    network.passed(4 * LEASE_S)
+    refused = {
+        name: owner.refused
+        for name in "XYZ"
+        for owner in manager(network, name).membership.owners.values()
+        if owner.refused
+    }
+    assert refused
+    assert all("lies below it; remove one of the memberships" in why for why in refused.values())
+    assert all(scope(name).id not in manager(network, name).membership.above() for name in "XYZ")
+
+
+def test_two_managers_of_one_name_are_not_members_of_one_scope() -> None:
+    network = campus()
+    stranger = Registration(scope("X").id, Party(scope("another").id, scope("R").contact, True, "R"), 1)
+    (answer,) = manager(network, "X").received(stranger, network.now)
+    assert "scope 'R' has a manager" in answer.message.why
+    assert "stop that one, or rename its scope" in answer.message.why
+
+
+def test_members_that_would_lie_too_deep_are_told_so() -> None:
+    network = Network()
+    names = [f"s{depth}" for depth in range(DEPTH_MAX + 1)]
+    for at, name in enumerate(names):
+        network.add_scope(name, names[at - 1 : at] if at else [])
+        network.add_peer(f"p{at}", [name])
+        network.role(f"p{at}", T, "s0", publishes=at == 0, subscribes=at > 0)
+        network.settle()
+    assert standing(network, f"p{DEPTH_MAX - 1}").depth == DEPTH_MAX
+    assert "lies 15 levels below the topic's root scope" in standing(network, f"p{DEPTH_MAX}").why
+    assert network.publish("p0", T) == {f"p{at}": 1 for at in range(1, DEPTH_MAX)}
+
+
+# ---- sender and receiver
+
+
+def test_the_sender_asks_the_receiving_scopes_manager_for_the_channel() -> None:
+    network = campus()
+    (sender,) = manager(network, "Q").state.senders.values()
+    assert sender.party == peer("B")
+    asked = network.peers[peer("B").id].requests.asked[scope("Q").id]
+    ((of, spec),) = asked.answer.specs
+    assert (of, [part.spec for part in spec.parts]) == (T, [Address(peer("C").contact)])
+
+
+def test_a_receiver_renegotiates_when_its_entry_point_is_gone() -> None:
+    network = campus()
+    network.crash("C")
+    network.passed(2 * LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BDE", 1)
+
+
+def test_the_entry_point_is_the_member_nearest_to_the_sender() -> None:
+    network = campus()
+    assert standing(network, "C").rank == 0
+    network.leave("B")
+    network.round_trips = {(peer(of).id, peer(to).id): 0.05 if of == "C" else 0.01 for of in "CD" for to in "AB"}
+    network.settle()
+    network.add_peer("B", ["P"])
+    network.role("B", T, "X", subscribes=True)
+    network.settle()
+    assert (standing(network, "D").rank, standing(network, "C").rank) == (0, 1)
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_an_entry_point_stays_while_others_are_hardly_nearer() -> None:
+    network = campus()
+    for seconds, entry in ((0.0090, "C"), (0.0070, "D"), (0.0100, "D"), (0.0130, "C")):
+        for name, trip in (("C", 0.0100), ("D", seconds)):
+            measured = Measured(scope("Q").id, peer(name).id, peer("B").id, trip)
+            network.carry_out(scope("Q").id, manager(network, "Q").received(measured, network.now))
+        network.settle()
+        assert standing(network, entry).rank == 0
+        assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_both_sides_agree_on_a_rate() -> None:
+    network = Network()
+    receiver = network.add_scope("X", rate=1000)
+    for wish, granted in ((0, 1000), (500, 500), (2000, 1000)):
+        request = ChannelRequest(scope("X").id, peer("S"), wish + 1, (T,), wish)
+        answers = [each for each in receiver.received(request, 0.0) if isinstance(each, Send)]
+        assert [answer.message.rate for answer in answers] == [granted]
+
+
+def test_a_sender_that_asks_no_more_is_forgotten() -> None:
+    network = campus()
+    network.role("E", T, "X")
+    network.settle()
+    assert not manager(network, "R").state.senders
+    network.crash("B")
+    network.passed(2 * LEASE_S)
+    assert "B" not in {each.party.name for each in manager(network, "Q").state.senders.values()}
+
+
+# ---- channels
+
+
+def test_several_entry_points_share_the_bundles() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("Q", ["X"], entry_points=2)
+    network.add_peer("A", ["X"])
+    for name in "CD":
+        network.add_peer(name, ["Q"])
+        network.role(name, T, "X", subscribes=True)
+    network.role("A", T, "X", publishes=True)
+    network.settle()
+    ways = {channel.label.target: channel.filter for channel in network.peers[peer("A").id].channels}
+    assert list(ways.values()) == [Modulo(2, (0,)), Modulo(2, (1,))]
+    for serial in range(4):
+        assert network.publish("A", T, serial) == {"C": 1, "D": 1}
+
+
+def test_who_passes_a_channel_on_receives_what_all_members_publish() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("P", ["X"])
+    network.add_peer("E", ["X"])
+    network.role("E", T, "X", subscribes=True)
+    for name in "ABC":
+        network.add_peer(name, ["P"])
+        network.role(name, T, "X", publishes=True)
+        network.settle()
+    assert [network.publish(name, T)["E"] for name in "ABC"] == [1, 1, 1]
+
+
+def test_replicas_halve_what_leaves_a_scope_through_each() -> None:
+    network = campus(replicas=2)
+    network.role("A", T, "X", publishes=True, subscribes=True)
+    network.settle()
+    leaving = {
+        name: [each.filter for each in network.peers[peer(name).id].channels if len(each.label.source) == 2]
+        for name in "AB"
+    }
+    assert leaving == {"B": [Modulo(2, (0,))] * len(leaving["B"]), "A": [Modulo(2, (1,))] * len(leaving["A"])}
+    for serial in range(4):
+        assert network.publish("A", T, serial) == dict.fromkeys("BCDE", 1)
+
+
+def test_subchannels_are_delegated_one_by_one() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("P", ["X"], replicas=2, split=True)
+    network.settle()
+    network.add_scope("Q", ["X"], entry_points=2)
+    for name, owner in {"A": "P", "B": "P", "C": "Q", "D": "Q"}.items():
+        network.add_peer(name, [owner])
+        network.role(name, T, "X", publishes=name == "A", subscribes=True)
+        network.settle()
+    sources = {str(each.label) for name in "AB" for each in network.peers[peer(name).id].channels if each.filter}
+    assert sources == {"1:1-2:1", "1:2-2:2"}
+    for serial in range(4):
+        assert network.publish("A", T, serial) == dict.fromkeys("BCD", 1)
+
+
+def test_an_external_multicast_mechanism_reaches_all_members() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("Q", ["X"], multicast="Q")
+    network.add_peer("A", ["X"])
+    for name in "CDE":
+        network.add_peer(name, ["Q"])
+        network.role(name, T, "X", subscribes=True)
+    network.role("A", T, "X", publishes=True)
+    network.settle()
+    assert network.publish("A", T) == dict.fromkeys("CDE", 1)
+
+
+def test_two_topics_between_the_same_two_members_have_one_channel() -> None:
+    network = campus()
+    for name in "AB":
+        network.role(name, U, "P", publishes=name == "A", subscribes=name == "B")
+    network.settle()
+    (channel,) = network.peers[peer("A").id].channels
+    assert {of: depth for of, depth, _ in channel.constraints} == {T: 2, U: 1}
+
+
+def test_a_policy_connects_nobody_who_has_no_part_in_the_topic() -> None:
+    class ToStrangers(Tree):
+        def channels(self, group, standing, round_trips):
+            return (*super().channels(group, standing, round_trips), WantedChannel(group.members[0], 99, None))
+
+    network = Network()
+    network.add_scope("X", policy=lambda of: ToStrangers())
+    for name in "AB":
+        network.add_peer(name, ["X"])
+        network.role(name, T, "X", publishes=name == "A", subscribes=name == "B")
+    network.settle()
+    assert network.publish("A", T) == {"B": 1}
+
+
+def test_in_the_overlay_a_scope_is_one_member_with_two_stand_bys() -> None:
+    network = Network()
+    network.add_scope("X")
+    for name, owner in {"A": "X", "B": "X", "C": "X", "D": "Q", "E": "X"}.items():
+        if owner == "Q":
+            network.add_scope("Q", ["X"])
+        network.add_peer(name, [owner])
+        network.role(name, T, None, publishes=name == "E", subscribes=True)
+        network.settle()
+    assert manager(network, "X").state.topics[T].root == OVERLAY
+    assert [standing(network, name).ring for name in "ABCDE"] == [0, 1, 2, None, None]
+    assert standing(network, "A").depth == 2
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+    assert network.publish("E", T) == dict.fromkeys("ABCD", 1)
+
+
+# ---- client and host
+
+
+def test_clients_publish_and_subscribe_and_never_forward() -> None:
+    network = campus()
+    network.add_peer("L", ["Q"], "client")
+    network.role("L", T, "X", publishes=True, subscribes=True)
+    network.settle()
+    assert network.publish("A", T) == dict.fromkeys("BCDEL", 1)
+    assert network.publish("L", T) == dict.fromkeys("BCDE", 1)
+    assert network.peers[peer("L").id].arrived(T, b"") == []
+    network.crash("L")
+    network.passed(2 * LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_clients_without_a_member_that_takes_part_wait() -> None:
+    network = campus()
+    network.add_peer("L", ["R"], "client")
+    network.role("L", T, "X", subscribes=True)
+    network.role("E", T, "X")
+    network.settle()
+    assert standing(network, "L").why == "no member of scope R takes part, who could serve its clients"
+    assert T not in manager(network, "R").membership.roles
+    network.role("E", T, "X", publishes=True)
+    network.settle()
+    assert network.publish("A", T) == dict.fromkeys("BCDEL", 1)
+
+
+# ---- epochs, crashes, silence
+
+
+def test_after_a_crash_it_is_the_same_manager_with_a_higher_epoch() -> None:
+    network = campus()
+    before, channels = members(network, "Q"), network.peers[peer("C").id].channels
+    network.crash_manager("Q")
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+    restored = network.restore_manager("Q")
+    network.settle()
+    assert restored.state.epoch == 2
+    assert members(network, "Q") == before
+    assert network.peers[peer("C").id].membership.owners[scope("Q").id].orders.epoch == 2
+    assert network.peers[peer("C").id].channels == channels
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_an_old_manager_is_not_obeyed_and_ends() -> None:
+    network = campus()
+    old = manager(network, "Q")
+    network.restore_manager("Q")
+    network.settle()
+    new, network.managers[scope("Q").id] = manager(network, "Q"), old
+    network.leave("D")
+    network.settle()
+    assert network.peers[peer("C").id].membership.owners[scope("Q").id].orders.epoch == 2
+    network.passed(LEASE_S)
+    assert network.superseded[0] == scope("Q").id
+    assert old.received(Registration(scope("Q").id, peer("F"), 1), network.now) == []
+    network.managers[scope("Q").id] = new
+    network.passed(2 * LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BCE", 1)
+
+
+def test_the_state_is_saved_before_anything_is_ordered() -> None:
+    network = campus()
+    first, *others = manager(network, "Q").received(Registration(scope("Q").id, peer("F"), 1), network.now)
+    assert first == Save()
+    assert all(isinstance(each, Send) for each in others)
+    assert Save() not in manager(network, "Q").passed(network.now)
+
+
+def test_while_a_superscopes_manager_is_silent_data_goes_on_and_new_topics_wait() -> None:
+    network = campus()
+    network.crash_manager("X")
+    network.passed(2 * LEASE_S)
+    network.role("A", U, "X", publishes=True)
+    network.role("B", U, "X", subscribes=True)
+    network.settle()
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+    why = "scope X is silent; the registration waits for its manager"
+    assert manager(network, "P").waiting() == {U: why}
+    assert standing(network, "B", U).why == why
+    assert network.publish("A", U) == {}
+
+    network.restore_manager("X")
+    network.passed(LEASE_S)
+    assert manager(network, "P").waiting() == {}
+    assert network.publish("A", U) == {"B": 1}
+
+
+def test_members_come_and_go_while_the_superscopes_manager_is_silent() -> None:
+    network = campus()
+    network.crash_manager("X")
+    network.add_peer("F", ["Q"])
+    network.role("F", T, "X", subscribes=True)
+    network.leave("C")
+    network.passed(2 * LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BDEF", 1)
+
+
+def test_a_registration_that_has_no_answer_yet_says_whom_it_waits_for() -> None:
+    network = Network()
+    network.add_peer("A", ["X"])
+    network.role("A", T, "X", subscribes=True)
+    assert standing(network, "A").why == "the registration waits for an answer of scope X"
+    network.passed(2 * LEASE_S)
+    assert standing(network, "A").why == "scope X is silent; the registration waits for its manager"
+
+
+def test_orders_and_answers_of_an_old_epoch_change_nothing() -> None:
+    network = campus()
+    network.restore_manager("Q")
+    network.settle()
+    sender, member = network.peers[peer("B").id], network.peers[peer("C").id]
+    answer = msgspec.structs.replace(sender.requests.asked[scope("Q").id].answer, epoch=1, number=99, specs=())
+    orders = msgspec.structs.replace(member.membership.owners[scope("Q").id].orders, epoch=1, number=99, channels=())
+    assert sender.received(answer, 0.0) == member.received(orders, 0.0) == []
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_lost_orders_are_told_again() -> None:
+    network = campus()
+    network.cut = {peer("B").id}
+    for name in "CD":
+        network.role(name, T, "X")
+    network.settle()
+    network.cut = set()
+    assert network.publish("A", T) == {"B": 1, "C": 1}  # B still sends to Q, where nobody forwards
+    network.passed(LEASE_S / 3)
+    assert network.publish("A", T) == {"B": 1, "E": 1}
+
+
+def test_lost_messages_are_made_up_for() -> None:
+    network = campus()
+    network.cut = {scope("Q").id}
+    network.role("D", T, "X")
+    network.role("D", U, "Q", subscribes=True)
+    network.role("C", U, "Q", publishes=True)
+    network.settle()
+    network.cut = set()
+    network.passed(LEASE_S)
+    assert network.publish("C", U) == {"D": 1}
+    assert network.publish("A", T) == dict.fromkeys("BCE", 1)
+
+
+def test_a_member_that_comes_or_goes_causes_no_message_outside_its_scope() -> None:
+    network = campus()
+    for name in "FG":
+        network.add_peer(name, ["Q"])
+        network.role(name, T, "X", subscribes=True)
+        network.settle()
+    inside = {scope("Q").id, *(peer(name).id for name in "CDFGH")}
+    network.sent.clear()
+    network.add_peer("H", ["Q"])
+    network.role("H", T, "X", subscribes=True)
+    network.settle()
+    network.leave("G")
+    network.settle()
+    assert network.sent
+    assert {party for link in network.sent for party in link} <= inside
+    assert network.publish("A", T) == dict.fromkeys("BCDEFH", 1)
+
+
+def test_same_inputs_same_effects() -> None:
+    first, second = campus(), campus()
+    assert first.disks == second.disks
+    assert first.installed == second.installed
+
+
+def test_a_scope_asks_nobody_for_a_channel_that_its_members_ask_for() -> None:
+    network = campus()
+    assert manager(network, "P").state.asked == {}
+    assert isinstance(manager(network, "P").state.owners[scope("X").id].orders.channels[0].spec, Ask)

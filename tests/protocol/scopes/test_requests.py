@@ -1,0 +1,47 @@
+"""The sender's side of channels."""
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.effects import Send
+from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
+from quillcast.protocol.scopes.requests import Requests
+from tests.protocol.scopes.network import peer, scope, topic
+
+ME, Q, T, U = peer("B"), scope("Q"), topic("t"), topic("u")
+MOVED = Party(Q.id, Contact(Q.contact.node_id, "elsewhere:2"), managed=True, name="Q")
+
+
+def said(requests: Requests, wanted) -> list[Send]:
+    return [*requests.want(wanted), *requests.settle()]
+
+
+def test_a_scope_is_asked_once_for_all_topics_and_again_when_they_change() -> None:
+    requests = Requests(ME, {})
+    assert said(requests, {Q: {T: None}}) == [Send(Q, ChannelRequest(Q.id, ME, 1, (T,)))]
+    assert said(requests, {Q: {T: None}}) == []
+    assert said(requests, {Q: {T: None, U: None}}) == [Send(Q, ChannelRequest(Q.id, ME, 2, (T, U)))]
+    assert said(requests, {}) == [Send(Q, ChannelRequest(Q.id, ME, 3))]
+
+
+def test_a_scope_that_is_named_under_two_addresses_is_asked_at_the_last_one() -> None:
+    requests = Requests(ME, {})
+    assert said(requests, {Q: {T: None}, MOVED: {U: None}}) == [Send(MOVED, ChannelRequest(Q.id, ME, 1, (T, U)))]
+    assert said(requests, {Q: {T: None}, MOVED: {U: None}}) == []
+
+
+def test_a_sign_of_life_is_the_request_again() -> None:
+    requests = Requests(ME, {})
+    said(requests, {Q: {T: None}})
+    requests.beat()
+    assert said(requests, {Q: {T: None}}) == [Send(Q, ChannelRequest(Q.id, ME, 1, (T,)))]
+
+
+def test_answers_of_an_old_epoch_or_number_are_no_news() -> None:
+    requests = Requests(ME, {})
+    new, old = Address(peer("C").contact), Address(peer("D").contact)
+    said(requests, {Q: {T: None}})
+    assert requests.answered(ChannelAnswer(Q.id, 2, 1, 1, ((T, new),)))
+    assert not requests.answered(ChannelAnswer(Q.id, 1, 9, 1, ((T, old),)))
+    assert not requests.answered(ChannelAnswer(Q.id, 2, 1, 1, ((T, old),)))
+    assert not requests.answered(ChannelAnswer(scope("R").id, 2, 2, 1, ((T, old),)))
+    assert (requests.spec(Q, T), requests.spec(Q, U)) == (new, None)

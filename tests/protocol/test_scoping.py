@@ -1,0 +1,147 @@
+"""Scopes on whole peers: a site whose manager decides who is in the ring and who forwards to whom."""
+
+from collections.abc import Iterable
+
+from quillcast.core.ids import ring_distance
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.topics.descriptor import described
+from quillcast.sim.host import SimHost
+from tests.protocol.topics.village import Reader, Village
+
+LEASE_S = 4.0
+
+
+class Network(Village):
+    """All join the ring but the members of the site, who wait for orders."""
+
+    def _start(self, host: SimHost) -> Peer:
+        if host.machine.number < 2:
+            return super()._start(host)
+        peer = self.peers[host.machine.number] = Peer(host, self.config)
+        return peer
+
+
+class Site:
+    """A village of which all but the first two machines are members of a scope; the second runs its manager."""
+
+    def __init__(self, peers: int, policy: ScopePolicy) -> None:
+        self.village = Network(2)
+        self.policy, self.saved = policy, b""
+        self.manager = self.village.world.machines[1]
+        self.party = Party(scope_id(b"site"), self.manager.contact, managed=True, name="site")
+        self.manage(ScopeManager.new(self.party, (), self.config))
+        self.members = [self.add() for _ in range(peers)]
+        self.village.run(10)
+        ring = [self.village.world.machines[number].node_id for number in (0, 1, *self.members[:3])]
+        names = (f"news/{number}" for number in range(100))
+        self.name = next(name for name in names if min(ring, key=lambda node: distance(node, name)) == ring[0])
+
+    @property
+    def config(self) -> ScopeConfig:
+        return ScopeConfig(lambda topic: self.policy, LEASE_S)
+
+    def manage(self, manager: ScopeManager) -> None:
+        self.village.act(1, lambda peer: peer.scoping.manage(manager, self.save))
+
+    def save(self, state: bytes) -> None:
+        self.saved = state
+
+    def add(self) -> int:
+        """A new member."""
+        machine = self.village.world.add()
+        self.village.world.start(machine)
+        self.village.act(machine.number, lambda peer: peer.scoping.join([self.party], LEASE_S))
+        return machine.number
+
+    def in_ring(self) -> list[int]:
+        return [number for number in self.members if not self.village.peers[number].overlay.outside]
+
+    def subscribe(self, numbers: Iterable[int]) -> dict[int, Reader]:
+        readers = {number: Reader() for number in numbers}
+        for number, reader in readers.items():
+            self.village.subscribe(number, self.name, reader)
+        self.village.run(10)
+        return readers
+
+    def parents(self) -> dict[int, int | None]:
+        """The parent of each member in the topic's tree, by machine."""
+        numbers = {machine.node_id: machine.number for machine in self.village.world.machines}
+        trees = {
+            number: self.village.tree(number, self.name) for number in self.members if number in self.village.alive()
+        }
+        return {
+            n: numbers[t.parent.node_id] if t.parent is not None else None for n, t in trees.items() if t is not None
+        }
+
+    def publish(self, *payloads: bytes) -> None:
+        publisher = self.village.publisher(0, self.name)
+        for payload in payloads:
+            self.village.publish(0, publisher, payload)
+        self.village.run(5)
+
+
+def distance(node: bytes, name: str) -> int:
+    return ring_distance(node, described(name).topic)
+
+
+def test_three_members_have_a_place_in_the_ring_and_the_others_reach_it_through_them() -> None:
+    site = Site(6, Star())
+    assert site.in_ring() == site.members[:3]
+    assert all(site.village.peers[number].active for number in site.members)
+    ring = {site.village.world.machines[number].node_id for number in (0, 1, *site.members[:3])}
+    for number in (0, 1, *site.members[:3]):
+        assert {contact.node_id for contact in site.village.peers[number].overlay.leaf_set} | {
+            site.village.world.machines[number].node_id
+        } == ring
+
+
+def test_a_scope_hangs_below_one_peer_in_the_shape_that_its_policy_wants() -> None:
+    site = Site(6, Chain())
+    readers = site.subscribe(site.members)
+    site.publish(b"a", b"b")
+    assert all(reader.payloads == [b"a", b"b"] for reader in readers.values())
+    parents = site.parents()
+    assert [parent for parent in parents.values() if parent not in site.members] == [0], "one edge crosses the border"
+    above = list(parents.values())
+    assert all(above.count(number) <= 1 for number in site.members), "each serves one other"
+
+
+def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:
+    site = Site(6, Star())
+    readers = site.subscribe(site.members)
+    site.village.kill(site.members[0])
+    site.village.run(30)
+    alive = [number for number in site.members[1:] if not site.village.peers[number].overlay.outside]
+    assert alive == site.members[1:4]
+    site.publish(b"after")
+    assert all(readers[number].payloads == [b"after"] for number in site.members[1:])
+
+
+def test_data_goes_on_without_the_manager_and_it_comes_back_as_the_same_one() -> None:
+    site = Site(6, Star())
+    readers = site.subscribe(site.members)
+    site.village.kill(1)
+    site.village.run(20)
+    site.publish(b"without a manager")
+    late = Reader()
+    newcomer = site.add()
+    site.village.subscribe(newcomer, site.name, late)
+    site.village.run(10)
+    controller = site.village.peers[newcomer].scoping.controller
+    assert controller is not None
+    assert late.start is None
+    assert "scope site is silent" in controller.standing(described(site.name).topic).why
+    site.village.world.start(site.manager)
+    site.manage(ScopeManager.restored(site.saved, site.config))
+    site.village.run(30)
+    assert late.start is not None
+    site.publish(b"with it again")
+    assert all(reader.payloads == [b"without a manager", b"with it again"] for reader in readers.values())
+    assert late.payloads == [b"with it again"]

@@ -1,0 +1,66 @@
+"""A topic that names its subscribers: nobody else is given its events, whatever it says."""
+
+import msgspec
+
+from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot
+from quillcast.protocol.security.access import entry
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.state.link_reports import ChildReport, encode
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "orders"
+TOPIC = described(NAME).topic
+OWNER, FRIEND = Credentials.new(), Credentials.new()
+
+
+def a_village() -> tuple[Village, int, int]:
+    """A village with such a topic, its root, which keeps one event, and a peer that may not have that."""
+
+    def own(descriptor: Descriptor) -> Descriptor:
+        return OWNER.own(msgspec.structs.replace(descriptor, access=(entry("subscribe", FRIEND.principal),)))
+
+    village = Village(6)
+    village.act(0, lambda peer: peer.create(NAME, Settings(), lambda answer: None, own))
+    village.run(3)
+    root = village.root(NAME)
+    friend, other, publisher = (number for number in range(4) if number != root)
+    warrant = FRIEND.warrant(village.world.machines[friend].node_id, TOPIC)
+    village.subscribe(friend, NAME, Reader(room_bytes=0), warrant=warrant)
+    village.run(3)
+    village.publish(publisher, village.publisher(publisher, NAME), b"secret")
+    village.run(1)
+    return village, root, other
+
+
+def test_who_may_not_subscribe_is_no_child_by_reporting_as_one() -> None:
+    village, root, other = a_village()
+    tree, contact = village.tree(root, NAME), village.world.machines[root].contact
+    assert tree is not None
+    report = encode(ChildReport(tree.term, 0, tree.term))
+    village.act(other, lambda peer: peer.streams.put(contact, TOPIC, report))
+    village.run(1)
+    assert "child_readopted" not in village.marks
+
+
+def test_who_may_not_subscribe_is_given_no_repairs() -> None:
+    village, root, other = a_village()
+    tree, asker = village.tree(root, NAME), village.world.machines[other].contact
+    assert tree is not None
+    for question in (Fetch(TOPIC, tree.term, [(0, 1)]), FetchFromRoot(TOPIC, tree.term, [(0, 1)], asker)):
+        village.act(root, lambda peer, question=question: (
+            peer.message(asker, question) if isinstance(question, Fetch) else peer.dispatch.routed(question)
+        ))  # fmt: skip
+    village.run(2)
+    assert village.marks["fetch_denied"] == 2
+    assert village.peers[other].table.dropped == 0
+
+
+def test_a_subscriber_gets_repairs_from_peers_that_are_not_its_neighbours() -> None:
+    village, root, other = a_village()
+    tree, asker = village.tree(root, NAME), village.world.machines[other].contact
+    assert tree is not None
+    warrant = FRIEND.warrant(asker.node_id, TOPIC)
+    village.act(root, lambda peer: peer.message(asker, Fetch(TOPIC, tree.term, [(0, 1)], warrant=warrant)))
+    village.run(1)
+    assert village.peers[other].table.dropped == 1, "it came, and this peer had no use for it"
