@@ -17,7 +17,13 @@ from tests.test_layers import import_graph
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-BASES = (ROOT, ROOT / "src" / "quillcast", ROOT / "docs", ROOT / "src" / "quillcast" / "evaluation")
+BASES = (
+    ROOT,
+    ROOT / "src" / "quillcast",
+    ROOT / "docs",
+    ROOT / "src" / "quillcast" / "evaluation",
+    ROOT / "src" / "quillcast" / "live",
+)
 SOURCES = ("src", "benchmarks", "examples", "scripts")
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)

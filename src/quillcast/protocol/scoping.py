@@ -89,6 +89,11 @@ class Scoping:
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
 
+    @property
+    def is_refused(self) -> bool:
+        """Does no scope admit this peer that is to be a member?"""
+        return self.controller is not None and self.controller.membership.is_refused
+
     def obstacle(self) -> str:
         """Why this peer cannot take part as a member of its scope, in a sentence; empty if it can, or has none."""
         return self.controller.membership.obstacle() if self.controller is not None else ""

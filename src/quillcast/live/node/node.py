@@ -26,10 +26,10 @@ from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.migration import Migration
 from quillcast.live.node.presence import Presence, Presences, Setting
 from quillcast.live.node.publishers import Publishers
+from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.startup import Startup, is_remote
 from quillcast.live.runtime import runner
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.scopes.address import ScopeAddress
 from quillcast.live.scopes.serving import served
 from quillcast.live.transport import addresses
 from quillcast.live.transport.hello import Identity

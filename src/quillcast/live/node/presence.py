@@ -28,9 +28,9 @@ from quillcast.live.edges.subscription import DecodeCache
 from quillcast.live.node import choices
 from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
+from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
-from quillcast.live.scopes.address import ScopeAddress
 from quillcast.live.scopes.serving import Served
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
@@ -130,7 +130,7 @@ class Presence:
         """Wait until the peer is part of the network. Raises `NotJoined`."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self.pump.until(lambda: self.peer.active)
+                await self.pump.until(lambda: self.peer.active or self.peer.scoping.is_refused)
         except TimeoutError as problem:
             if obstacle := self.peer.scoping.obstacle():
                 raise NotJoined(f"{obstacle} (this node waited {timeout_s:g} s)") from problem
@@ -138,6 +138,8 @@ class Presence:
                 f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s; "
                 "`quillcast status` at a peer of it shows what it sees"
             ) from problem
+        if not self.peer.active:
+            raise NotJoined(self.peer.scoping.obstacle())
 
     async def leave(self, within_s: float | None = None) -> None:
         """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.core.errors import LocalError
-from quillcast.core.ids import short
 from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
 from quillcast.live.scopes.files import read
 from quillcast.live.scopes.plugins import opened
@@ -64,7 +63,9 @@ def _refusal(scope: ScopeFile, party: Party) -> str:
     """Why a peer cannot be a member; empty if the file lists it."""
     if party.id.hex() in scope.admission.members:
         return ""
-    return f"scope {scope.name} does not admit peer {short(party.id)}: add its nodeId to members in the scope's file"
+    return (
+        f"scope {scope.name} does not admit this peer: add its nodeId {party.id.hex()} to members in the scope's file"
+    )
 
 
 def _not_yet(scope: ScopeFile) -> Iterator[tuple[tuple[str | int, ...], str]]:

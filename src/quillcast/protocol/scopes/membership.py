@@ -126,6 +126,11 @@ class Membership:
                 found |= dict.fromkeys(owner.orders.above if owner.orders is not None else ())
         return found
 
+    @property
+    def is_refused(self) -> bool:
+        """Did every owner refuse this party?"""
+        return bool(self.owners) and all(owner.refused for owner in self.owners.values())
+
     def obstacle(self) -> str:
         """Why no owner has this party as a member, in a sentence; empty if one has."""
         if any(owner.orders is not None and not owner.refused for owner in self.owners.values()):
