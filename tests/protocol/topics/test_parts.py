@@ -775,6 +775,15 @@ def test_idle_topics_are_forgotten_beyond_a_bound_but_for_those_in_use_or_kept()
     assert list(known) == list(beside) == [b"\0", b"\1", b"\x08", b"\x09"]
 
 
+def test_a_parent_that_knows_only_earlier_settings_is_told_the_latest(world: Parts) -> None:
+    """All peers that kept them may have died."""
+    newer = Descriptor("weather", Settings(slow="wait"), version=2)
+    world.subscribing.subscribe("weather", Notes())
+    world.known.learn(newer)
+    world.membership.accepted(BOB, Accepted(newer.topic, FIRST, 0, (BOB.node_id,), (), DESCRIPTOR))
+    assert (BOB, RecordState([(newer, NO_TERM)])) in world.host.sent
+
+
 def test_a_round_of_housekeeping_looks_at_topics_that_are_due_and_comes_again(world: Parts) -> None:
     tree = world.root()
     world.housekeeping.housekeep()

@@ -20,7 +20,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
-from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, Rejoin
+from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, RecordState, Rejoin
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
@@ -207,6 +207,8 @@ class TreeMembership:
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
             self.known.learn(message.descriptor)
+            if tree.descriptor.supersedes(message.descriptor):  # all who kept it may have died
+                self.host.send(parent, RecordState([(tree.descriptor, NO_TERM)]))
         if parent.node_id in tree.children:
             self.children.remove(tree, parent.node_id, "moved", lease=False)
         whole = tree.flow.begun and tree.was_served
