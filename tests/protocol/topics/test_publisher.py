@@ -3,7 +3,7 @@
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX, Publisher
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, RecordingHost
 
@@ -144,3 +144,17 @@ def test_a_receipt_says_whether_its_root_is_cut_off() -> None:
     assert publisher.partitioned
     publisher.receipt(FIRST, 1, 1, again=False)
     assert not publisher.partitioned
+
+
+def test_a_root_that_waits_for_its_replicas_has_a_publisher_go_back_and_acknowledges_nothing() -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.descriptor = Descriptor("weather", Settings(partition="wait"))
+    publisher.root_is(BOB, FIRST)
+    for payload in (b"a", b"b", b"c"):
+        publisher.offer([payload])
+    carried.clear()
+    publisher.receipt(FIRST, 1, 1, again=True, partitioned=True)
+    assert sequences(carried) == [(1, 2), (2, 3)]
+    assert (publisher.admitted, publisher.stable) == (0, 0)
+    publisher.receipt(FIRST, 3, 1, again=False)
+    assert (publisher.admitted, publisher.stable) == (3, 1)

@@ -45,6 +45,16 @@ def test_a_publisher_is_admitted_in_sequence_and_sent_back_to_where_it_left_off(
     assert root.receipts() == {BOB: [(PAUL, 3, 0, False)]}
 
 
+def test_who_is_to_go_back_is_told_even_while_no_receipts_are_given() -> None:
+    root = a_root()
+    root.admit(CAROL, up(0, block(PAULA, 0)))
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.admit(BOB, up(0, block(PAUL, 2)))
+    assert root.requests() == {BOB: [(PAUL, 1, 0, True)]}
+    assert root.requests() == {}
+    assert root.receipts() == {CAROL: [(PAULA, 1, 0, False)], BOB: [(PAUL, 1, 0, False)]}, "they stay owed"
+
+
 def test_a_new_root_takes_a_publishers_floor_for_where_to_begin() -> None:
     root = a_root()
     root.admit(BOB, up(7, block(PAUL, 9)))

@@ -201,6 +201,9 @@ class Publisher:
         if again and admitted < self.sent:
             self.host.trace(Mark("publisher_went_back"))
             self.sent = max(admitted, self.retained[0].first) if self.retained else self.next
+        if partitioned and self.descriptor.settings.partition == "wait":
+            self.push()
+            return  # the root acknowledges nothing now
         self._admit(admitted)
         if stable > self.stable:
             self.stable = stable

@@ -146,9 +146,9 @@ class Progress:
         if admitter is None or not admitter.marks:
             return
         partitioned = self.replica_set.partitioned(tree.topic) if tree.root is not None else tree.sources.partitioned
-        if partitioned and tree.descriptor.settings.partition == "wait":
-            return  # what is owed to publishers stays owed
-        for contact, marks in admitter.receipts().items():
+        waits = partitioned and tree.descriptor.settings.partition == "wait"
+        owed = admitter.requests() if waits else admitter.receipts()  # else what is owed to publishers stays owed
+        for contact, marks in owed.items():
             message = Receipts(tree.topic, admitter.term, marks, partitioned, tree.descriptor.version)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
