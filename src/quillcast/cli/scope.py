@@ -164,6 +164,7 @@ def _parameter(text: str) -> tuple[str, Any]:
     if not equals:
         raise click.UsageError(f"--set {text}: write NAME=VALUE", click.get_current_context())
     try:
-        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+        (parsed,) = tomllib.loads(f"value = {value}").values()
     except tomllib.TOMLDecodeError:
         return name.strip(), value.strip()
+    return name.strip(), parsed
