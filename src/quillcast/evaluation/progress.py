@@ -139,8 +139,7 @@ def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
                 told = True
             elif waited_s > WORKERS_MAX_S:
                 gave_up.set()
-                context.cancelJobGroup(group)
-                return
+                context.cancelJobGroup(group)  # and again: the next job of the block may be about to begin
 
     looking = threading.Thread(target=look, name="progress", daemon=True)
     looking.start()
