@@ -2,6 +2,8 @@
 
 from random import Random
 
+import pytest
+
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet
@@ -9,7 +11,7 @@ from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX
 from quillcast.protocol.forwarding.edge import Edge
-from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.forwarding.ledger import Gone, Run
 from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
@@ -328,6 +330,22 @@ def test_an_uncertain_report_precedes_the_delivery_of_the_event_under_another_te
     edge.take(down(SECOND, 0, block(PAUL, 0)))
     assert notes.told == [(1, 0, 2, "unavailable")], "the turn has not ended"
     assert notes.recovered == [b"0"]
+
+
+@pytest.mark.parametrize(("again", "recovered"), [(True, [b"0", b"1"]), (False, [])])
+def test_an_event_from_before_the_start_that_comes_again_is_marked_as_recovered(
+    again: bool, recovered: list[bytes]
+) -> None:
+    edge, notes, host = an_edge(since=SECOND)
+    edge.miss([Gone(FIRST, ((0, 2),), (), again)])
+    assert notes.told == [(1, 0, 2, "start")]
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2")))
+    assert notes.recovered == recovered
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 5)))
+    host.time = 31.0
+    edge.give_up_holes(1.0, NOTHING)
+    assert notes.lost_[1:] == [(3, 3, 5, "void")], "no missing event was there: nothing is owed from before the start"
 
 
 def test_a_publisher_with_an_event_behind_the_lost_positions_has_none_at_them() -> None:

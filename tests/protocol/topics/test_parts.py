@@ -475,6 +475,18 @@ def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
     assert world.ordered == [FindParent(tree), LeaveIfIdle(tree)]
 
 
+def test_a_subscription_that_begins_before_a_gap_is_told_what_was_given_up_beyond_it(world: Parts) -> None:
+    world.subscribing.subscribe("weather", Notes())
+    tree, notes = world.trees[DESCRIPTOR.topic], Notes()
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(FIRST, 2, block(PAUL, 2)), tree.flow.current)
+    tree.flow.lose(FIRST, [(1, 2)])
+    notes.turn_over = world.subscribing.subscribe("weather", notes).tell_losses
+    assert notes.lost_ == [(1, 1, 2, "unavailable")]
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    assert notes.got == [b"0", b"2"]
+
+
 def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:
     world.children.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
     tree = world.trees[DESCRIPTOR.topic]

@@ -226,9 +226,15 @@ class Edge(Sink):
 
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: report those that are no longer kept."""
-        for term, ranges, runs in gone:
-            for first, last in self._lose(term, ranges, "start", runs, ()):
+        before = 0  # positions of terms whose events may come again
+        for term, ranges, runs, again in gone:
+            unknown = self._lose(term, ranges, "start", runs, ())
+            for first, last in unknown:
                 self._report(Loss(term, first, last, "start"))
+            if unknown and again and self.readmits:
+                self.doubts = self.doubts or Doubts()
+                self.doubts.note_start(term, before + unknown[-1][1])
+            before += ranges[-1][1] if ranges and again else 0
         self.tell_losses()
 
     def give_up_holes(self, before: float, untaken: Iterable[Bundle]) -> bool:

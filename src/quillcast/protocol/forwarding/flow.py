@@ -409,6 +409,12 @@ class Flow:
             [piece for first, last in absent for piece in seen.missing(first, last)],
         )
 
+    def given_up(self, term: Term, first: int) -> list[Range]:
+        """The positions of a live term, from an index on, that were given up here, beyond a gap perhaps."""
+        stream, kept = self.live(term), RangeSet((b.envelope.first, b.last) for b in self.log.of(term))
+        beyond = stream.seen.within(first, stream.seen.end) if stream is not None else []
+        return [piece for begin, end in beyond for piece in kept.missing(begin, end)]
+
     # ---- which events were where
 
     def runs(self, term: Term, ranges: Iterable[Range]) -> list[Run]:
@@ -456,7 +462,7 @@ class Flow:
         for at, publisher, first, events in runs:
             again.add(at + max(0, kept.get(publisher, first + events) - first), at + events)
         ranges = again.missing(0, end)
-        return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]))
+        return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), term not in self.forgotten)
 
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
         """Keep runs at lost positions that a neighbour knows and this peer does not."""

@@ -21,11 +21,15 @@ class Run(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Positions of a term that are no longer kept, and the runs of events there, as far as they are known."""
+    """Positions of a term that are no longer kept, and the runs of events there, as far as they are known.
+
+    `again`: did the term end so late that events of it may be admitted again in a later one, or does it go on?
+    """
 
     term: Term
     ranges: tuple[Range, ...]
     runs: tuple[Run, ...]
+    again: bool = True
 
 
 class Ledger:
