@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from quillcast.core.bundle import Bundle
@@ -485,6 +486,15 @@ def test_a_subscription_that_begins_before_a_gap_is_told_what_was_given_up_beyon
     assert notes.lost_ == [(1, 1, 2, "unavailable")]
     tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
     assert notes.got == [b"0", b"2"]
+
+
+def test_a_peer_that_was_accepted_by_the_settings_of_a_former_start_asks_for_the_present_ones(world: Parts) -> None:
+    world.subscribing.subscribe("weather", Notes())
+    accepted = Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), (), version=DESCRIPTOR.version)
+    world.membership.accepted(BOB, accepted)
+    assert (BOB, "Rejoin") not in world.sent
+    world.membership.accepted(BOB, msgspec.structs.replace(accepted, version=DESCRIPTOR.version + 1))
+    assert (BOB, "Rejoin") in world.sent
 
 
 def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:

@@ -81,8 +81,9 @@ class Flow:
 
     def kept_from(self, term: Term) -> int:
         """The first index of a live term from which everything is kept, or in transit."""
-        oldest, frontier = next(self.log.of(term), None), self.front(term) or 0
-        return min(oldest.envelope.first, frontier) if oldest is not None else frontier
+        frontier = self.front(term) or 0
+        kept = RangeSet((b.envelope.first, b.last) for b in self.log.of(term)).within(0, frontier)
+        return kept[-1][0] if kept and kept[-1][1] == frontier else frontier
 
     def live_terms(self) -> tuple[Term, ...]:
         """The terms that go on, the current one last."""

@@ -87,6 +87,8 @@ class Accepted(Message, frozen=True, tag=43):
     """The streams of sources that are over, and where they ended."""
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of `streams`, where a list says who may publish."""
+    version: Number = 0
+    """Of the topic's descriptor: who knows an earlier one only has restarted since its Join, and asks again."""
 
 
 class Refused(Message, frozen=True, tag=44):

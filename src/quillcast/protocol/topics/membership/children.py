@@ -187,7 +187,7 @@ class ChildrenTables:
         ended = () if join.have is None or join.sends_only else self.source_streams.ended(tree)  # it knows of none
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            join.sends_only, ended, self.source_streams.warrants(tree),
+            join.sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -212,6 +212,7 @@ class Rendezvous:
         for term, index in message.settled:
             self.terms.recall(tree, term, index)
             tree.flow.settle(term, index)
+        tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
         self.answers.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
 
