@@ -8,6 +8,7 @@ from quillcast.sim.chance import drawn
 from quillcast.sim.hard import hard
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
+from quillcast.sim.wild import wild
 
 SEEDS = {
     161: "orphans joined another root and left the first one, where their leases then ended",
@@ -92,6 +93,7 @@ HARD_SEEDS = {
     809231: "what a neighbour had got since it refused it was asked for again only seconds later, at every hop",
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
+    970040: "a peer that passed a topic on to a closer one was not waited for by the new root",
 }
 
 
@@ -143,6 +145,28 @@ def test_what_failed_once_in_a_scope_holds(seed: int, policy: str) -> None:
 @pytest.mark.parametrize("seed", SCOPE_AND_SOURCE_SEEDS)
 def test_what_failed_once_in_a_scope_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(hard(seed).by_sources().with_scope("k_ary"), seed).run()
+
+
+WILD_SEEDS = {
+    (900002, "earliest"): "the parent of a subscription from the earliest event knew less of it than another peer",
+    (910099, "best_effort,earliest,visitors"): "a best-effort publisher without a root kept more than its bound",
+    (940030, "more_topics,earliest"): "an event from before an earliest start came again, and was not marked",
+    (940346, "visitors,closing,small_tables,waiting_roots"): "the last copy was at a peer that had left the tree",
+    (940347, "visitors,closing,small_tables,waiting_roots"): "a term's last event was known to a dead root alone",
+    (940476, "visitors,closing,small_tables,waiting_roots"): "as 940346, and the loss was not reported",
+    (950136, "best_effort,earliest"): "a best-effort root waited for a peer that had missed the last event",
+    (952099, "earliest"): "as 940030, for an event that a rival had declared stable",
+    (953187, "visitors,closing,small_tables,waiting_roots"): "a subscription began before what had been given up",
+    (955189, "small_tables,waiting_roots,more_topics"): "a topic that might be forgotten again was not looked at",
+    (955280, "small_tables,waiting_roots,more_topics"): "an event counted as owed that came after its reader's end",
+    (956292, "departures,visitors"): "a parent answered the Join of a former process, which had known newer settings",
+    (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",
+}
+
+
+@pytest.mark.parametrize(("seed", "twists"), WILD_SEEDS)
+def test_what_failed_once_in_a_wild_history_holds(seed: int, twists: str) -> None:
+    Simulation(wild(seed, twists.split(",")), seed).run()
 
 
 @pytest.mark.parametrize("seed", HARD_SEEDS)
