@@ -50,8 +50,9 @@ class Site:
     def manage(self, manager: ScopeManager) -> None:
         self.village.act(1, lambda peer: peer.scoping.manage(manager, self.save))
 
-    def save(self, state: bytes) -> None:
+    def save(self, state: bytes) -> bool:
         self.saved = state
+        return True
 
     def add(self) -> int:
         """A new member."""

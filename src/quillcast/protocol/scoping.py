@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
-from quillcast.core.messages import Contact, Message, WireId
+from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
     Alive,
+    ChannelAnswer,
     ChannelRequest,
     Control,
     ControlMessage,
@@ -34,14 +36,15 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Role,
 )
+from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
-SaveState = Callable[[bytes], None]
-"""Writes a manager's state to disk, before it returns."""
+SaveState = Callable[[bytes], bool]
+"""Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
 
 
 class Beat(Timer, frozen=True):
@@ -52,8 +55,7 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "controller", "entered", "had_place", "host", "managers", "overlay", "seeks_place", "subscribing",
-        "trees",
+        "beat_s", "controller", "had_place", "host", "managers", "overlay", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
@@ -63,9 +65,7 @@ class Scoping:
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
         self.beat_s = 0.0
-        self.entered: tuple[Contact, ...] = ()  # the entry points in use
         self.had_place = False
-        self.seeks_place = False  # does this peer join the ring, or has it joined it?
         dispatch.on_message(Control, self._received)
         dispatch.on_timer(Beat, self._beat)
 
@@ -120,21 +120,9 @@ class Scoping:
             (manager, _), message = self.managers[control.to], control.message
             if not isinstance(message, Deregistration) or manager.members.runs_at(message.member, sender):
                 self._carry_out(control.to, manager.received(message, now))
-        elif control.to == self.host.me and self.controller is not None and self._heeds(sender, control.message):
-            self._carry_out(control.to, self.controller.received(control.message, now))
-            self._follow(self.controller)
-
-    def _heeds(self, sender: Contact, message: ControlMessage) -> bool:
-        """Does a message of an owner come from the peer that runs its manager?"""
-        owners = self.controller.membership.owners if self.controller is not None else {}
-        match message:
-            case Orders(owner=party):
-                owner = owners.get(party.id)
-            case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
-                owner = owners.get(id_)
-            case _:
-                return True
-        return owner is not None and owner.party.contact.node_id == sender.node_id
+        elif control.to == self.host.me and (member := self.controller) and _heeds(member, sender, control.message):
+            self._carry_out(control.to, member.received(control.message, now))
+            self._follow(member)
 
     def _beat(self, timer: Beat) -> None:
         now = self.host.now()
@@ -148,9 +136,10 @@ class Scoping:
             self.host.set_timer(timer, self.beat_s)
 
     def _set_beat(self, lease_s: float) -> None:
+        beat_s = lease_s / BEATS
         if not self.beat_s:
-            self.host.set_timer(Beat(), lease_s / BEATS)
-        self.beat_s = lease_s / BEATS
+            self.host.set_timer(Beat(), beat_s)
+        self.beat_s = min(beat_s, self.beat_s or beat_s)
 
     def _tell_roles(self, controller: LocalController) -> None:
         """Register for the topics that this peer subscribes to, and for no others."""
@@ -175,13 +164,12 @@ class Scoping:
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
+        if not self.overlay.outside:
+            return  # who has a place keeps it
         if len(others) < len(ring):
-            if not self.seeks_place:
-                self.seeks_place = True
-                self.host.trace(Mark("ring_place_taken"))
-                self.overlay.join([*others, *managers])
-        elif not self.seeks_place and self.entered != others:
-            self.entered = others
+            self.host.trace(Mark("ring_place_taken"))
+            self.overlay.join([*others, *managers])
+        elif self.overlay.entries != others:
             self.overlay.enter(others, had_place=self.had_place)
 
     def _to_invite(self, controller: LocalController) -> dict[Contact, list[WireId]]:
@@ -206,18 +194,16 @@ class Scoping:
             match effect:
                 case Save():
                     manager, save = self.managers[party]
-                    save(manager.saved())
+                    if not save(manager.saved()):
+                        del self.managers[party]
+                        return  # nothing follows that it would not know of afterwards
                 case Send(to, message):
-                    self._send(to.contact, Control(to.id, message))
+                    self.host.send(to.contact, Control(to.id, message))
                 case Measure(to):
                     self.host.measure(to.contact)
                 case Superseded():
                     self.host.trace(Mark("manager_superseded"))
-                    self.managers.pop(party, None)
-
-    def _send(self, to: Contact, message: Message) -> None:
-        """Send it; what is for this peer, too, comes as an input of its own."""
-        self.host.send(to, message)
+                    del self.managers[party]
 
 
 def speaks_for(sender: Contact, message: ControlMessage) -> bool:
@@ -232,3 +218,18 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
             return id_ == sender.node_id
         case _:
             return True
+
+
+def _heeds(controller: LocalController, sender: Contact, message: ControlMessage) -> bool:
+    """Does a message of an owner or receiver come from the peer that runs its manager?"""
+    known: Owner | Asked | None
+    match message:
+        case Orders(owner=party):
+            known = controller.membership.owners.get(party.id)
+        case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
+            known = controller.membership.owners.get(id_)
+        case ChannelAnswer(receiver=id_):
+            known = controller.requests.asked.get(id_)
+        case _:
+            return False
+    return known is not None and known.party.contact.node_id == sender.node_id

@@ -86,7 +86,7 @@ def check_tree(run: Observed, topic: str) -> None:
 
 
 def check_settings(run: Observed, topic: str) -> None:
-    """All peers of a topic's tree go by the same settings, and whoever asked to change them has one answer."""
+    """All peers of a topic's tree use the same settings, and each request to change them has one answer."""
     what = f"settings of topic {topic}"
     used = {number: tree.descriptor for number, tree in run.trees(topic).items()}
     _holds(len({each.digest for each in used.values()}) <= 1, f"{what}: peers go by different ones: {used}")

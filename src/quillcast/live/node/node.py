@@ -204,12 +204,14 @@ class Node:
     async def manage_scope(self, file: Path | str) -> str:
         """Run the manager of the scope that a file describes (docs/scope-files.md) in this node: the scope's name.
 
-        With a data folder it comes back as the same manager. Members enter with `Node(scope="NAME@HOST:PORT")`.
+        It keeps its state in the data folder, and comes back as the same manager. Members enter with
+        `Node(scope="NAME@HOST:PORT")`.
 
-        Raises `LocalError` for what is wrong in the file, with its line.
+        Raises `LocalError` for what is wrong in the file, with its line, and without a data folder.
         """
         self._check_open()
-        scope = served(arguments.path("file", file) or Path(file), self._presences.note)
+        path = arguments.path("file", file) or Path(file)
+        scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of others start processes
         self._presence.manage(scope)
         return scope.name
 

@@ -234,16 +234,28 @@ class Presence:
         self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place))
 
     def manage(self, scope: Served) -> None:
-        """Run the manager of a scope in this peer: the one that it was before, if the data folder knows it."""
+        """Run the manager of a scope in this peer: the one that it was before, if the data folder knows it.
+
+        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them.
+        """
+        if (store := self._store) is None:
+            raise LocalError(f"the manager of scope {scope.name} needs a folder for its state: data=, or --data")
         for policy in scope.confined:
             self._stack.callback(policy.close)
-        store, name, config = self._store, scope.name, scope.config
-        saved = store.scope(name) if store is not None else None
+        name, config = scope.name, scope.config
+        saved = store.scope(name)
         party = Party(scope_id(name.encode()), self.contact, managed=True, name=name)
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(party, (), config)
         manager.state.scope = party  # its address may be another one now
-        keep = partial(store.keep_scope, name) if store is not None else _forget_state
-        self.pump.call(self.peer.scoping.manage, manager, keep)
+        self.pump.call(self.peer.scoping.manage, manager, partial(self._keep_scope, store, name))
+
+    def _keep_scope(self, store: Store, name: str, state: bytes) -> bool:
+        try:
+            store.keep_scope(name, state)
+        except DiskFailed as problem:
+            self.links.problems.append(f"the manager of scope {name} ends, and its members go on without it: {problem}")
+            return False
+        return True
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""
@@ -313,10 +325,6 @@ def listening(host: str, port: int) -> socket.socket:
         return addresses.listener("127.0.0.1" if host == "localhost" else host, port)
     except OSError as problem:
         raise LocalError(addresses.not_listening(host, port, problem)) from problem
-
-
-def _forget_state(state: bytes) -> None:
-    """Without a data folder, a manager that comes back begins anew."""
 
 
 def _forget(record: Record) -> None:

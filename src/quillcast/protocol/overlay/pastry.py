@@ -103,7 +103,6 @@ class Pastry:
         """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
         self.lifecycle = lifecycle = Lifecycle()
-        self._suspected = neighbours.suspected
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
@@ -132,6 +131,11 @@ class Pastry:
         return self.lifecycle.outside
 
     @property
+    def entries(self) -> tuple[Contact, ...]:
+        """The entry points of a peer outside the ring; none where it has a place, or waits for them."""
+        return self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
+
+    @property
     def application(self) -> Application:
         """The layer above."""
         return self.router.application
@@ -153,7 +157,7 @@ class Pastry:
         self._carry_out(self.joining.start(contacts))
 
     def stay_outside(self) -> None:
-        """Have no place in the ring, and wait for entry points: whoever takes this peer for a member hears so."""
+        """Have no place in the ring, wait for entry points, and correct whoever takes this peer for a ring member."""
         self.lifecycle.stay_outside()
 
     def enter(self, contacts: Sequence[Contact], *, had_place: bool = False) -> None:
@@ -165,7 +169,7 @@ class Pastry:
         """
         if not contacts or (self.active and not self.outside):
             raise ValueError(f"{len(contacts)} entry points for a peer {'in' if self.active else 'outside'} the ring")
-        self.hops = self.router.next_hop = EntryPoints(contacts, self._suspected)
+        self.hops = self.router.next_hop = EntryPoints(contacts, self._tables.suspected)
         if not self.active:
             self.lifecycle.enter()
             self.host.trace(Activated(0))
@@ -183,8 +187,7 @@ class Pastry:
     def remembered(self) -> list[Contact]:
         """The peers to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
         # A peer that never became active keeps the contacts that it was given.
-        entries = self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
-        tables = (entries, self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
+        tables = (self.entries, self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
         everybody = (*tables, self.acquaintances.values())
         known = {contact.node_id: contact for contact in chain.from_iterable(everybody)}
         return list(known.values())[: self.config.remembered_max]
