@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from quillcast.core.ids import ring_distance
+from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
@@ -11,6 +12,7 @@ from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.sim.host import SimHost
 from tests.protocol.topics.village import Reader, Village
@@ -31,8 +33,8 @@ class Network(Village):
 class Site:
     """A village of which all but the first two machines are members of a scope; the second runs its manager."""
 
-    def __init__(self, peers: int, policy: ScopePolicy) -> None:
-        self.village = Network(2)
+    def __init__(self, peers: int, policy: ScopePolicy, config: Config | None = None) -> None:
+        self.village = Network(2, config=config)
         self.policy, self.saved = policy, b""
         self.manager = self.village.world.machines[1]
         self.party = Party(scope_id(b"site"), self.manager.contact, managed=True, name="site")
@@ -81,6 +83,11 @@ class Site:
             n: numbers[t.parent.node_id] if t.parent is not None else None for n, t in trees.items() if t is not None
         }
 
+    def move(self, number: int, to: int) -> None:
+        """Have a member become the child of another peer."""
+        topic, contact = described(self.name).topic, self.village.world.machines[to].contact
+        self.village.act(number, lambda peer: peer.scribe.membership.move([topic], contact))
+
     def publish(self, *payloads: bytes) -> None:
         publisher = self.village.publisher(0, self.name)
         for payload in payloads:
@@ -112,6 +119,35 @@ def test_a_scope_hangs_below_one_peer_in_the_shape_that_its_policy_wants() -> No
     assert [parent for parent in parents.values() if parent not in site.members] == [0], "one edge crosses the border"
     above = list(parents.values())
     assert all(above.count(number) <= 1 for number in site.members), "each serves one other"
+
+
+def test_a_scope_moves_up_where_the_peer_above_its_parent_has_room() -> None:
+    site = Site(6, Chain())
+    readers = {1: Reader()}
+    site.village.subscribe(1, site.name, readers[1])
+    readers |= site.subscribe(site.members)
+    entry = next(number for number, parent in site.parents().items() if parent == 0)
+    site.move(entry, 1)
+    site.village.run(0.5)
+    assert site.parents()[entry] == 1
+    site.village.run(5)
+    assert site.parents()[entry] == 0
+    asked = site.village.world.journal.marks["climbs"]
+    site.publish(b"a")
+    assert all(reader.payloads == [b"a"] for reader in readers.values())
+    site.village.run(30)
+    assert site.village.world.journal.marks["climbs"] == asked, "nobody asks twice, and nobody inside"
+
+
+def test_a_scope_asks_once_where_the_peer_above_its_parent_has_no_room() -> None:
+    site = Site(3, Star(), Config(topics=TopicConfig(children_per_topic_max=1)))
+    site.village.subscribe(1, site.name, Reader())
+    site.village.run(5)
+    site.subscribe(site.members[:1])
+    assert site.parents()[site.members[0]] == 1
+    site.village.run(60)
+    assert site.parents()[site.members[0]] == 1
+    assert site.village.world.journal.marks["climbs"] == 1
 
 
 def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:

@@ -58,7 +58,9 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery = self.scribe.recovery
-        self.scoping = Scoping(host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.dispatch)
+        self.scoping = Scoping(
+            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.membership.move, self.dispatch
+        )
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
