@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import pytest
+
 from quillcast.core.ids import ring_distance
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
@@ -9,7 +11,11 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.gossip import Gossip
+from quillcast.protocol.scopes.policies.mesh import Mesh
+from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.config import TopicConfig
@@ -182,3 +188,49 @@ def test_data_goes_on_without_the_manager_and_it_comes_back_as_the_same_one() ->
     site.publish(b"with it again")
     assert all(reader.payloads == [b"without a manager", b"with it again"] for reader in readers.values())
     assert late.payloads == [b"with it again"]
+
+
+def spread(site: Site, payloads: Iterable[bytes]) -> None:
+    """Publish these, each in a bundle of its own, and wait for less than the time after which gaps are repaired."""
+    publisher = site.village.publisher(0, site.name)
+    for payload in payloads:
+        site.village.publish(0, publisher, payload)
+        site.village.run(0.02)
+    site.village.run(0.3)
+
+
+def carried_beside(site: Site) -> int:
+    """The channels that lead past the topic's tree."""
+    trees = [site.village.tree(number, site.name) for number in site.members]
+    return sum(len(tree.beside) for tree in trees if tree is not None)
+
+
+EVENTS = [b"%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("policy", [Ring(), Mesh(), Stripes(stripes=3)])
+def test_bundles_take_the_channels_of_a_policy_that_is_no_tree(policy: ScopePolicy) -> None:
+    site = Site(8, policy)
+    readers = site.subscribe(site.members)
+    assert carried_beside(site) > len(site.members) // 2
+    spread(site, EVENTS)
+    assert {number: reader.payloads for number, reader in readers.items()} == dict.fromkeys(readers, EVENTS)
+    assert "asked_for_range" not in site.village.world.journal.marks
+
+
+@pytest.mark.parametrize("policy", [Ring(), Mesh()])
+def test_with_redundant_channels_the_loss_of_a_member_delays_nobody(policy: ScopePolicy) -> None:
+    site = Site(8, policy)
+    readers = site.subscribe(site.members)
+    forwarder = next(n for n in site.members[3:] if site.village.tree(n, site.name).children)
+    site.village.kill(forwarder)
+    spread(site, EVENTS)
+    assert all(reader.payloads == EVENTS for number, reader in readers.items() if number != forwarder)
+
+
+def test_gossip_reaches_all_with_the_help_of_repair() -> None:
+    site = Site(12, Gossip(fan_out=2, view=6))
+    readers = site.subscribe(site.members)
+    spread(site, EVENTS)
+    site.village.run(5)
+    assert all(reader.payloads == EVENTS for reader in readers.values())

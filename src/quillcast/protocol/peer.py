@@ -59,8 +59,9 @@ class Peer:
         )  # fmt: skip
         self.recovery = self.scribe.recovery
         self.scoping = Scoping(
-            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.membership.move, self.dispatch
-        )
+            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
+            self.scribe.membership.move, self.table, self.dispatch,
+        )  # fmt: skip
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]

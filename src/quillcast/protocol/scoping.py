@@ -11,14 +11,17 @@ What the managers order becomes of a peer:
 
 from collections.abc import Callable, Iterable, Mapping
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
@@ -39,6 +42,7 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
@@ -57,15 +61,18 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "climbed", "controller", "had_place", "host", "managers", "move", "overlay", "subscribing", "trees",
+        "beat_s", "climbed", "controller", "had_place", "host", "installing", "managers", "move", "overlay",
+        "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
-        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], move: Move,
-        dispatch: Dispatch,
+        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
+        move: Move, table: ForwardingTable, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         """`move` has this peer leave its parent in some topics for another one."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
+        self.placement, self.installing = placement, Installing(host, {})
+        table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
         self.move = move
@@ -109,6 +116,7 @@ class Scoping:
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.leave())
             self.controller = None
+            self._install(None)
 
     # ---- inputs
 
@@ -164,6 +172,7 @@ class Scoping:
         ring = controller.membership.ring()
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
+        self._install(controller)
         if not self.overlay.lifecycle.left:
             for contact, topics in self._to_invite(controller).items():
                 self.host.send(contact, Invite(topics))
@@ -179,13 +188,28 @@ class Scoping:
         elif self.overlay.entries != others:
             self.overlay.enter(others, had_place=self.had_place)
 
+    def _install(self, controller: LocalController | None) -> None:
+        """Have bundles take the channels that are ordered now."""
+        topics = self.installing.follow(controller)
+        self.placement.ordered = self.installing.topics
+        for topic in topics:
+            if topic in self.trees:
+                self.placement.install(self.trees[topic])
+
+    def _recorded(self, bundle: Bundle) -> Bundle | None:
+        """A bundle arrived with a routing record: does it belong here?"""
+        if self.controller is None:
+            return without_record(bundle)
+        return self.installing.arrived(self.controller, bundle)
+
     def _to_invite(self, controller: LocalController) -> dict[Contact, list[WireId]]:
         """The peers that are to be children here and are not yet, and in which topics."""
         invited = dict[Contact, list[WireId]]()
         for channel in controller.channels:
             match channel.spec:
                 case Address(contact) if contact.node_id != self.host.me:
-                    missing = [each.topic for each in channel.constraints if not self._is_child(each.topic, contact)]
+                    links = (each.topic for each in channel.constraints if not each.beside)
+                    missing = [topic for topic in links if not self._is_child(topic, contact)]
                     if missing:
                         invited.setdefault(contact, []).extend(missing)
         return invited

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import PEERS_MAX, PEERS_MIN
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
     add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
-    add("--scope", choices=["star", "k_ary", "chain"], default="", help="most peers are in a scope with this policy")
+    add("--scope", choices=[*BUILT_IN], default="", help="most peers are in a scope with this policy")
     add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")

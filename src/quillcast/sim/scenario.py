@@ -128,7 +128,7 @@ class ScopePlan(Part, frozen=True):
     name: str
     members: list[int]
     manager: int = 0
-    policy: Literal["star", "k_ary", "chain", "delay_optimised"] = "k_ary"
+    policy: Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"] = "k_ary"
     lease_s: float = 4.0
 
 
