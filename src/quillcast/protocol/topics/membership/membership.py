@@ -233,7 +233,7 @@ class TreeMembership:
         self.source_streams.attached(
             tree, parent, message.streams, message.warrants, whole=whole, served=not message.sends_only
         )
-        self.terms.heard_of(tree, interned(message.term))
+        self.terms.heard_of(tree, message.term)
         if new:
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
