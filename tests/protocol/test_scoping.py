@@ -12,6 +12,7 @@ from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.gossip import Gossip
+from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
@@ -89,6 +90,10 @@ class Site:
             n: numbers[t.parent.node_id] if t.parent is not None else None for n, t in trees.items() if t is not None
         }
 
+    def entered(self) -> list[int]:
+        """The members whose parent is outside of the scope."""
+        return [number for number, parent in self.parents().items() if parent is not None and parent < 2]
+
     def move(self, number: int, to: int) -> None:
         """Have a member become the child of another peer."""
         topic, contact = described(self.name).topic, self.village.world.machines[to].contact
@@ -165,6 +170,46 @@ def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:
     assert alive == site.members[1:4]
     site.publish(b"after")
     assert all(readers[number].payloads == [b"after"] for number in site.members[1:])
+
+
+@pytest.mark.parametrize(("silently", "within_s"), [(False, 1.0), (True, 6.0)])
+@pytest.mark.parametrize("policy", [Star(), KAry(), Chain()])
+def test_a_stand_by_takes_over_from_an_entry_point_without_the_manager(
+    policy: ScopePolicy, *, silently: bool, within_s: float
+) -> None:
+    site = Site(9, policy)
+    readers = site.subscribe(site.members)
+    publisher = site.village.publisher(0, site.name)
+    (entry,) = site.entered()
+    site.village.kill(1)
+    site.village.kill(entry, silently=silently)
+    del readers[entry]
+    for step in range(round(within_s / 0.1)):
+        site.village.publish(0, publisher, b"%d" % step)
+        site.village.run(0.1)
+        assert len(site.entered()) <= 1, "one edge crosses the border, at all times"
+    assert all(len(reader.payloads) > 0 for reader in readers.values()), f"data flows after {within_s:g} s"
+    site.village.run(30)
+    assert site.entered() == [site.members[1]], "the first stand-by"
+    assert all(reader.payloads == [b"%d" % each for each in range(step + 1)] for reader in readers.values())
+
+
+def test_an_orphan_above_the_stand_by_finds_another_parent() -> None:
+    site = Site(4, Chain())
+    stand_by, below = site.members[1], site.members[3]
+    readers = site.subscribe([site.members[0], below])
+    site.village.kill(1)
+    readers[stand_by] = Reader()
+    site.village.subscribe(stand_by, site.name, readers[stand_by])
+    site.village.run(10)
+    site.move(stand_by, below)
+    site.village.run(1)
+    assert site.parents() == {site.members[0]: 0, below: site.members[0], stand_by: below}
+    site.village.kill(site.members[0])
+    site.village.run(5)
+    assert site.parents()[below] == 0
+    site.publish(b"a")
+    assert readers[stand_by].payloads == readers[below].payloads == [b"a"]
 
 
 def test_data_goes_on_without_the_manager_and_it_comes_back_as_the_same_one() -> None:

@@ -179,6 +179,7 @@ class Scoping:
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
+        self.overlay.entry_points = ring
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
             return  # who has a place keeps it
