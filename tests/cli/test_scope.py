@@ -174,6 +174,6 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
 
 def test_what_a_manager_does_not_keep_yet_is_refused_with_its_line(quillcast: Commands) -> None:
     Path("wide.toml").write_text('name = "wide"\nsuperscopes = ["campus"]\n[admission]\njoin_line = true\n')
-    code, _, err = quillcast.run("scope", "serve", "wide.toml")
+    code, _, err = quillcast.run("scope", "serve", "wide.toml", "--data", "manager")
     assert code == 2
     assert "wide.toml:2: the scope would be a member of campus: managers do not keep that yet; remove it" in err

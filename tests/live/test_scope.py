@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.core.errors import LocalError, NotJoined, Unreachable
+from quillcast.core.errors import DiskFailed, LocalError, NotJoined, Unreachable
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node
+from quillcast.live.storage.store import Store
 from quillcast.live.transport.hello import Identity
 
 FILE = """
@@ -34,12 +35,13 @@ def in_ring(node: Node) -> bool:
     return not node._peer.overlay.outside
 
 
-def test_members_of_a_site_publish_and_subscribe_and_three_of_them_are_in_the_ring(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["chain", "ring", "stripes"])
+def test_members_of_a_site_publish_and_subscribe_and_three_of_them_are_in_the_ring(tmp_path: Path, policy: str) -> None:
     async def main() -> None:
         identities = [Identity.new() for _ in range(5)]
         async with AsyncExitStack() as stack:
             manager = await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", data=tmp_path / "data"))
-            assert await manager.manage_scope(scope_file(tmp_path, identities)) == "site"
+            assert await manager.manage_scope(scope_file(tmp_path, identities, policy)) == "site"
             scope = f"site@{manager.address}"
             members = [
                 await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", identity=identity, scope=scope))
@@ -96,7 +98,7 @@ def test_the_manager_is_the_same_after_a_restart_and_data_goes_on_without_it(tmp
 
 def test_whom_the_file_does_not_list_is_not_admitted_and_hears_why(tmp_path: Path) -> None:
     async def main() -> None:
-        async with Node(runtime_dir=tmp_path / "run") as manager:
+        async with Node(runtime_dir=tmp_path / "run", data=tmp_path / "data") as manager:
             await manager.manage_scope(scope_file(tmp_path, [Identity.new()]))
             stranger = Node(
                 runtime_dir=tmp_path / "run", scope=f"site@{manager.address}", live=LiveConfig(join_timeout_s=2.0)
@@ -138,5 +140,29 @@ def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why
         async with Node(runtime_dir=tmp_path / "run") as node:
             with pytest.raises(LocalError, match=why):
                 await node.manage_scope(file)
+
+    asyncio.run(main())
+
+
+def test_a_manager_without_a_data_folder_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Node(runtime_dir=tmp_path / "run") as node:
+            with pytest.raises(LocalError, match="the manager of scope site needs a folder for its state: data="):
+                await node.manage_scope(scope_file(tmp_path, [Identity.new()]))
+
+    asyncio.run(main())
+
+
+def test_a_manager_that_cannot_save_ends_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(store: Store, name: str, state: bytes) -> None:
+        raise DiskFailed("no space left")
+
+    async def main() -> None:
+        async with Node(runtime_dir=tmp_path / "run", data=tmp_path / "data") as node:
+            monkeypatch.setattr(Store, "keep_scope", fail)
+            await node.manage_scope(scope_file(tmp_path, [Identity.new()]))
+            await node._pump.until(lambda: bool(node._presence.links.problems))
+            assert not node._peer.scoping.managers
+            assert "the manager of scope site ends" in node._presence.links.problems[-1]
 
     asyncio.run(main())

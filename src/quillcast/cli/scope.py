@@ -1,4 +1,4 @@
-"""`quillcast scope`: check the files of scopes, and the policies of other packages."""
+"""`quillcast scope`: run the managers of scopes, and check their files and the policies of other packages."""
 
 import asyncio
 import hashlib
@@ -67,11 +67,12 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
 @click.option(
     "--data",
     type=Place(file_okay=False, path_type=Path),
+    required=True,
     help="Keep identity and managers in this folder, so that they come back as the same ones.",
 )
 @JSON
 @peering
-def serve(files: tuple[Path, ...], data: Path | None, as_json: bool, peering: Peering) -> None:
+def serve(files: tuple[Path, ...], data: Path, as_json: bool, peering: Peering) -> None:
     """Run the managers of the scopes that these files describe, in a peer that forwards for others.
 
     Prints what members need to enter, and runs until Ctrl-C. While it does not run, the members go on with the channels
@@ -104,7 +105,8 @@ def policy() -> None:
 def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
-    from quillcast.live.scopes.plugins import POLICIES, offered
+    from quillcast.core.extensions import offered
+    from quillcast.live.scopes.plugins import POLICIES
     from quillcast.protocol.scopes.policies import BUILT_IN
 
     if begun.endswith((".", "/")) or "/" in begun:

@@ -118,7 +118,7 @@ def check_remote(url: str) -> None:
         return  # PySpark starts one
     match = re.fullmatch(r"sc://(\[[^\]]+\]|[^:/;\[\]]+)(?::(\d+))?/?(;.*)?", url)
     if match is None:
-        raise NoMaster(f"{url!r} is no address of Spark Connect; use sc://HOST:PORT")
+        raise NoMaster(f"{url!r} is not an address of Spark Connect; use sc://HOST:PORT")
     host, port = match[1].strip("[]"), int(match[2] or CONNECT_PORT)
     secure = re.search(r";(use_ssl=true|token=)", match[3] or "", re.IGNORECASE)
     try:

@@ -11,17 +11,22 @@ What the managers order becomes of a peer:
 
 from collections.abc import Callable, Iterable, Mapping
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
-from quillcast.core.messages import Contact, Message, WireId
+from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
     Alive,
+    ChannelAnswer,
     ChannelRequest,
     Control,
     ControlMessage,
@@ -34,14 +39,18 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Role,
 )
+from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
-SaveState = Callable[[bytes], None]
-"""Writes a manager's state to disk, before it returns."""
+SaveState = Callable[[bytes], bool]
+"""Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
+
+Move = Callable[[Iterable[bytes], Contact], None]
 
 
 class Beat(Timer, frozen=True):
@@ -52,20 +61,24 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "controller", "entered", "had_place", "host", "managers", "overlay", "seeks_place", "subscribing",
-        "trees",
+        "beat_s", "climbed", "controller", "had_place", "host", "installing", "managers", "move", "overlay",
+        "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
-        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], dispatch: Dispatch
-    ) -> None:
+        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
+        move: Move, table: ForwardingTable, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        """`move` has this peer leave its parent in some topics for another one."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
+        self.placement, self.installing = placement, Installing(host, {})
+        table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
+        self.move = move
+        self.climbed: dict[bytes, tuple[bytes, ...]] = {}  # by topic: the path in which the grandparent was asked last
         self.beat_s = 0.0
-        self.entered: tuple[Contact, ...] = ()  # the entry points in use
         self.had_place = False
-        self.seeks_place = False  # does this peer join the ring, or has it joined it?
         dispatch.on_message(Control, self._received)
         dispatch.on_timer(Beat, self._beat)
 
@@ -103,6 +116,7 @@ class Scoping:
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.leave())
             self.controller = None
+            self._install(None)
 
     # ---- inputs
 
@@ -120,21 +134,9 @@ class Scoping:
             (manager, _), message = self.managers[control.to], control.message
             if not isinstance(message, Deregistration) or manager.members.runs_at(message.member, sender):
                 self._carry_out(control.to, manager.received(message, now))
-        elif control.to == self.host.me and self.controller is not None and self._heeds(sender, control.message):
-            self._carry_out(control.to, self.controller.received(control.message, now))
-            self._follow(self.controller)
-
-    def _heeds(self, sender: Contact, message: ControlMessage) -> bool:
-        """Does a message of an owner come from the peer that runs its manager?"""
-        owners = self.controller.membership.owners if self.controller is not None else {}
-        match message:
-            case Orders(owner=party):
-                owner = owners.get(party.id)
-            case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
-                owner = owners.get(id_)
-            case _:
-                return True
-        return owner is not None and owner.party.contact.node_id == sender.node_id
+        elif control.to == self.host.me and (member := self.controller) and _heeds(member, sender, control.message):
+            self._carry_out(control.to, member.received(control.message, now))
+            self._follow(member)
 
     def _beat(self, timer: Beat) -> None:
         now = self.host.now()
@@ -144,13 +146,15 @@ class Scoping:
             self._tell_roles(self.controller)
             self._carry_out(self.host.me, self.controller.passed(now))
             self._follow(self.controller)
+            self._climb(self.controller)
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
     def _set_beat(self, lease_s: float) -> None:
+        beat_s = lease_s / BEATS
         if not self.beat_s:
-            self.host.set_timer(Beat(), lease_s / BEATS)
-        self.beat_s = lease_s / BEATS
+            self.host.set_timer(Beat(), beat_s)
+        self.beat_s = min(beat_s, self.beat_s or beat_s)
 
     def _tell_roles(self, controller: LocalController) -> None:
         """Register for the topics that this peer subscribes to, and for no others."""
@@ -168,21 +172,36 @@ class Scoping:
         ring = controller.membership.ring()
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
+        self._install(controller)
         if not self.overlay.lifecycle.left:
             for contact, topics in self._to_invite(controller).items():
                 self.host.send(contact, Invite(topics))
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
+        self.overlay.entry_points = ring
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
+        if not self.overlay.outside:
+            return  # who has a place keeps it
         if len(others) < len(ring):
-            if not self.seeks_place:
-                self.seeks_place = True
-                self.host.trace(Mark("ring_place_taken"))
-                self.overlay.join([*others, *managers])
-        elif not self.seeks_place and self.entered != others:
-            self.entered = others
+            self.host.trace(Mark("ring_place_taken"))
+            self.overlay.join([*others, *managers])
+        elif self.overlay.entries != others:
             self.overlay.enter(others, had_place=self.had_place)
+
+    def _install(self, controller: LocalController | None) -> None:
+        """Have bundles take the channels that are ordered now."""
+        topics = self.installing.follow(controller)
+        self.placement.ordered = self.installing.topics
+        for topic in topics:
+            if topic in self.trees:
+                self.placement.install(self.trees[topic])
+
+    def _recorded(self, bundle: Bundle) -> Bundle | None:
+        """A bundle arrived with a routing record: does it belong here?"""
+        if self.controller is None:
+            return without_record(bundle)
+        return self.installing.arrived(self.controller, bundle)
 
     def _to_invite(self, controller: LocalController) -> dict[Contact, list[WireId]]:
         """The peers that are to be children here and are not yet, and in which topics."""
@@ -190,10 +209,25 @@ class Scoping:
         for channel in controller.channels:
             match channel.spec:
                 case Address(contact) if contact.node_id != self.host.me:
-                    missing = [each.topic for each in channel.constraints if not self._is_child(each.topic, contact)]
+                    links = (each.topic for each in channel.constraints if not each.beside)
+                    missing = [topic for topic in links if not self._is_child(topic, contact)]
                     if missing:
                         invited.setdefault(contact, []).extend(missing)
         return invited
+
+    def _climb(self, controller: LocalController) -> None:
+        """Ask the peer above the parent to be the scope's parent: if it has room, the way from the root is shorter.
+
+        It asks once per path from the root, so nothing is said while trees stay as they are.
+        """
+        hanging = {} if self.overlay.outside else {t: tree for t, tree in self.trees.items() if len(tree.path) > 1}
+        inside = {contact.node_id for contact in controller.membership.ring()}
+        for topic, tree in hanging.items():
+            above = next((each for each in tree.fallbacks if each.node_id == tree.path[-2]), None)
+            if above is not None and inside.isdisjoint(tree.path) and self.climbed.get(topic) != tree.path:
+                self.host.trace(Mark("climbs"))
+                self.move([topic], above)
+        self.climbed = {topic: tree.path for topic, tree in hanging.items()}
 
     def _is_child(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.get(topic)
@@ -206,18 +240,16 @@ class Scoping:
             match effect:
                 case Save():
                     manager, save = self.managers[party]
-                    save(manager.saved())
+                    if not save(manager.saved()):
+                        del self.managers[party]
+                        return  # nothing follows that it would not know of afterwards
                 case Send(to, message):
-                    self._send(to.contact, Control(to.id, message))
+                    self.host.send(to.contact, Control(to.id, message))
                 case Measure(to):
                     self.host.measure(to.contact)
                 case Superseded():
                     self.host.trace(Mark("manager_superseded"))
-                    self.managers.pop(party, None)
-
-    def _send(self, to: Contact, message: Message) -> None:
-        """Send it; what is for this peer, too, comes as an input of its own."""
-        self.host.send(to, message)
+                    del self.managers[party]
 
 
 def speaks_for(sender: Contact, message: ControlMessage) -> bool:
@@ -232,3 +264,18 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
             return id_ == sender.node_id
         case _:
             return True
+
+
+def _heeds(controller: LocalController, sender: Contact, message: ControlMessage) -> bool:
+    """Does a message of an owner or receiver come from the peer that runs its manager?"""
+    known: Owner | Asked | None
+    match message:
+        case Orders(owner=party):
+            known = controller.membership.owners.get(party.id)
+        case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
+            known = controller.membership.owners.get(id_)
+        case ChannelAnswer(receiver=id_):
+            known = controller.requests.asked.get(id_)
+        case _:
+            return False
+    return known is not None and known.party.contact.node_id == sender.node_id

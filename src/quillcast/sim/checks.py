@@ -87,7 +87,7 @@ def check_tree(run: Observed, topic: str) -> None:
 
 
 def check_settings(run: Observed, topic: str) -> None:
-    """A topic's tree and publishers go by the same settings, and whoever asked to change them has one answer."""
+    """A topic's tree and publishers use the same settings, and each request to change them has one answer."""
     what = f"settings of topic {topic}"
     used: dict[int | str, Descriptor] = {number: tree.descriptor for number, tree in run.trees(topic).items()}
     publishing = (each for each in run.writers if each.topic == topic and each.lives and not each.failures)

@@ -51,18 +51,16 @@ class Observed:
 
     def members(self) -> Iterator[tuple[Machine, Peer]]:
         """Those of them that have a place in the ring, or are to have one."""
-        return (each for each in self.running() if self._has_place(*each))
-
-    def _has_place(self, machine: Machine, peer: Peer) -> bool:
-        if machine.number in self.scenario.outside:
-            return False
-        scoped = any(machine.number in plan.members for plan in self.scenario.scopes)
-        return peer.scoping.seeks_place or not scoped
+        outside = self.scenario.outside
+        return ((m, peer) for m, peer in self.running() if m.number not in outside and not peer.overlay.outside)
 
     def _entries(self) -> dict[int, list[int]]:
         """The entry points of those members of scopes that have no place in the ring."""
-        scoped = ((machine.number, peer.scoping) for machine, peer in self.running() if peer.scoping.entered)
-        return {number: [self.world.number_at(each.address) for each in scoping.entered] for number, scoping in scoped}
+        scoped = {number for plan in self.scenario.scopes for number in plan.members}
+        found = ((m.number, peer.overlay.entries) for m, peer in self.running() if m.number in scoped)
+        return {
+            number: [self.world.number_at(each.address) for each in entries] for number, entries in found if entries
+        }
 
     def trees(self, topic: str) -> dict[int, Tree]:
         """A topic's trees by machine, for every process that takes part in it."""

@@ -251,7 +251,11 @@ class Simulation(Observed):
         config = ScopeConfig(lambda topic: BUILT_IN[plan.policy](), plan.lease_s)
         saved = self._managers.get(plan.name)
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), (), config)
-        peer_of(host).scoping.manage(manager, lambda state: self._managers.__setitem__(plan.name, state))
+        peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
+
+    def _save_manager(self, name: str, state: bytes) -> bool:
+        self._managers[name] = state
+        return True
 
     def _plan(self, _: None) -> None:
         """Have those below each topic's root form a chain below one of its children: each invites the next."""

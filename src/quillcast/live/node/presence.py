@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quillcast.core.bundle import Join
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
@@ -24,8 +25,9 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.live.discovery.finding import find_contacts
 from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.edges import choices
+from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.edges.subscription import DecodeCache
-from quillcast.live.node import choices
 from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.scopeaddress import ScopeAddress
@@ -48,7 +50,8 @@ from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.publishing.publisher import Publisher
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,16 @@ class Presence:
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """Shows a topic's root on whose behalf this peer acts. Raises `LocalError` for a bad name."""
-        if credentials is None:
-            return None
-        return choices.checked_credentials(credentials).warrant(self.contact.node_id, described(topic).topic)
+        return choices.warrant(credentials, self.contact.node_id, topic)
+
+    @property
+    def join(self) -> Join:
+        """Joins the pieces of a block, in shared memory once some peer imports from this one."""
+        return self.links.join
+
+    def find_causes(self, publisher: Publisher, last: int) -> HoldUps:
+        """Find out who holds up a publisher's events before `last`."""
+        return HoldUps(self.pump, self.peer, publisher, last)
 
     def remembered(self) -> list[str]:
         """Addresses that may lead to the network."""
@@ -234,16 +244,28 @@ class Presence:
         self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place))
 
     def manage(self, scope: Served) -> None:
-        """Run the manager of a scope in this peer: the one that it was before, if the data folder knows it."""
+        """Run the manager of a scope in this peer: the one that it was before, if the data folder knows it.
+
+        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them.
+        """
+        if (store := self._store) is None:
+            raise LocalError(f"the manager of scope {scope.name} needs a folder for its state: data=, or --data")
         for policy in scope.confined:
             self._stack.callback(policy.close)
-        store, name, config = self._store, scope.name, scope.config
-        saved = store.scope(name) if store is not None else None
+        name, config = scope.name, scope.config
+        saved = store.scope(name)
         party = Party(scope_id(name.encode()), self.contact, managed=True, name=name)
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(party, (), config)
         manager.state.scope = party  # its address may be another one now
-        keep = partial(store.keep_scope, name) if store is not None else _forget_state
-        self.pump.call(self.peer.scoping.manage, manager, keep)
+        self.pump.call(self.peer.scoping.manage, manager, partial(self._keep_scope, store, name))
+
+    def _keep_scope(self, store: Store, name: str, state: bytes) -> bool:
+        try:
+            store.keep_scope(name, state)
+        except DiskFailed as problem:
+            self.links.problems.append(f"the manager of scope {name} ends, and its members go on without it: {problem}")
+            return False
+        return True
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""
@@ -313,10 +335,6 @@ def listening(host: str, port: int) -> socket.socket:
         return addresses.listener("127.0.0.1" if host == "localhost" else host, port)
     except OSError as problem:
         raise LocalError(addresses.not_listening(host, port, problem)) from problem
-
-
-def _forget_state(state: bytes) -> None:
-    """Without a data folder, a manager that comes back begins anew."""
 
 
 def _forget(record: Record) -> None:

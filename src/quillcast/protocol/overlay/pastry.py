@@ -102,8 +102,8 @@ class Pastry:
     def __init__(self, host: Host, config: OverlayConfig, neighbours: Neighbours, codec: Codec) -> None:
         """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
+        self.entry_points: tuple[Contact, ...] = ()  # of this peer's scope: the first in charge, then the stand-bys
         self.lifecycle = lifecycle = Lifecycle()
-        self._suspected = neighbours.suspected
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
@@ -132,6 +132,18 @@ class Pastry:
         return self.lifecycle.outside
 
     @property
+    def entries(self) -> tuple[Contact, ...]:
+        """The entry points of a peer outside the ring; none where it has a place, or waits for them."""
+        return self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
+
+    def heir(self, lost: bytes) -> Contact | None:
+        """The entry point of this peer's scope that takes over from a lost one; it may be this peer."""
+        if all(each.node_id != lost for each in self.entry_points):
+            return None
+        others = (each for each in self.entry_points if each.node_id != lost)
+        return next((each for each in others if not self._tables.suspected(each.node_id)), None)
+
+    @property
     def application(self) -> Application:
         """The layer above."""
         return self.router.application
@@ -153,7 +165,7 @@ class Pastry:
         self._carry_out(self.joining.start(contacts))
 
     def stay_outside(self) -> None:
-        """Have no place in the ring, and wait for entry points: whoever takes this peer for a member hears so."""
+        """Have no place in the ring, wait for entry points, and correct whoever takes this peer for a ring member."""
         self.lifecycle.stay_outside()
 
     def enter(self, contacts: Sequence[Contact], *, had_place: bool = False) -> None:
@@ -165,7 +177,7 @@ class Pastry:
         """
         if not contacts or (self.active and not self.outside):
             raise ValueError(f"{len(contacts)} entry points for a peer {'in' if self.active else 'outside'} the ring")
-        self.hops = self.router.next_hop = EntryPoints(contacts, self._suspected)
+        self.hops = self.router.next_hop = EntryPoints(contacts, self._tables.suspected)
         if not self.active:
             self.lifecycle.enter()
             self.host.trace(Activated(0))
@@ -183,8 +195,7 @@ class Pastry:
     def remembered(self) -> list[Contact]:
         """The peers to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
         # A peer that never became active keeps the contacts that it was given.
-        entries = self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
-        tables = (entries, self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
+        tables = (self.entries, self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
         everybody = (*tables, self.acquaintances.values())
         known = {contact.node_id: contact for contact in chain.from_iterable(everybody)}
         return list(known.values())[: self.config.remembered_max]

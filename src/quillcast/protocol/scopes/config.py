@@ -29,7 +29,7 @@ ATTRIBUTES = ("common_name", "organization", "organizational_unit", "locality", 
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is admitted as a member: whoever fulfils one of these."""
+    """Who is admitted as a member: whoever meets one of these conditions."""
 
     members: tuple[str, ...] = ()
     """NodeIds of peers in hexadecimal, and names of scopes."""

@@ -44,7 +44,7 @@ class Warrant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SourceWarrant(msgspec.Struct, frozen=True, array_like=True):
-    """A source's warrant, with the nodeId that it is bound to: whoever passes the stream on passes this on, too."""
+    """A source's warrant, with the nodeId that it is bound to. It is passed on with the stream."""
 
     node: WireId
     warrant: Warrant
