@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Position
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
@@ -59,8 +60,8 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "controller", "had_place", "host", "installing", "managers", "overlay", "placement", "subscribing",
-        "trees",
+        "beat_s", "controller", "had_place", "host", "installing", "known_ends", "managers", "overlay", "placement",
+        "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,7 @@ class Scoping:
     ) -> None:  # fmt: skip
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
         self.placement, self.installing = placement, Installing(host, {})
+        self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
@@ -96,6 +98,11 @@ class Scoping:
         self.managers[scope] = manager, save
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
+
+    def policies_changed(self, scope: bytes) -> None:
+        """The manager of a scope is to go by other policies, which its configuration gives it by now."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].policies_changed())
 
     @property
     def is_refused(self) -> bool:
@@ -139,7 +146,7 @@ class Scoping:
             self._carry_out(scope, manager.passed(now))
         if self.controller is not None:
             self._tell_roles(self.controller)
-            self._carry_out(self.host.me, self.controller.passed(now))
+            self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
@@ -189,6 +196,13 @@ class Scoping:
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
+
+    def _is_behind(self) -> bool:
+        """Are events of topics whose policy changes missing here that were known of at the last sign of life?"""
+        former, trees = self.known_ends, [self.trees[each] for each in self.installing.changing if each in self.trees]
+        self.known_ends = {tree.topic: Position(tree.term, tree.known_end) for tree in trees}
+        here = (Position(tree.term, tree.frontier) for tree in trees)
+        return any(position < former.get(tree.topic, position) for tree, position in zip(trees, here, strict=True))
 
     def _recorded(self, bundle: Bundle) -> Bundle | None:
         """A bundle arrived with a routing record: does it belong here?"""

@@ -122,13 +122,19 @@ class TopicPlan(Part, frozen=True):
         return [*(program.peer for program in programs), *self.publishers]
 
 
+Policy = Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"]
+
+
 class ScopePlan(Part, frozen=True):
     """A scope: the machines whose peers are its members, and the one that runs its manager, which comes back."""
 
     name: str
     members: list[int]
     manager: int = 0
-    policy: Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"] = "k_ary"
+    policy: Policy = "k_ary"
+    then: list[Policy] = []
+    """The policies that follow one another, each after `change_s` seconds."""
+    change_s: float = 10.0
     lease_s: float = 4.0
 
 
@@ -171,12 +177,17 @@ class Scenario(Part, frozen=True):
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
-    def with_scope(self, policy: str) -> "Scenario":
-        """The same with all machines but the first two in one scope, which the second manages, and no marks."""
+    def with_scope(self, policies: str) -> "Scenario":
+        """The same with all machines but the first two in one scope, which the second manages, and no marks.
+
+        `policies`: one, or several that follow one another, with commas between them.
+        """
+        first, *then = policies.split(",")
+        members = [*range(2, self.peers)]
         plan = msgspec.convert(
-            {"name": "site", "members": [*range(2, self.peers)], "manager": 1, "policy": policy}, ScopePlan
+            {"name": "site", "members": members, "manager": 1, "policy": first, "then": then}, ScopePlan
         )
-        return msgspec.structs.replace(self, name=f"{self.name}, in a scope, {policy}", scopes=[plan], marks=[])
+        return msgspec.structs.replace(self, name=f"{self.name}, in a scope, {policies}", scopes=[plan], marks=[])
 
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""

@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     outside: bool = False
     """Has a third of the peers no place in the ring?"""
     scope: str = ""
-    """The policy of a scope that most peers are members of; without one, there is no scope."""
+    """The policies of a scope that most peers are members of, with commas; without one, there is no scope."""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""

@@ -83,6 +83,16 @@ def test_a_repair_moves_on_and_whole_to_children() -> None:
     assert decode(way.enters_link(given(record(1, 2))).envelope.record) == Record(2, (Pair(1, 3),))
 
 
+def test_a_repair_has_no_record() -> None:
+    table = ForwardingTable(RecordingHost(), 1 << 20)
+    flow = table.open(Flow(T, table.budget))
+    kept = given(record(1, 2))
+    flow.begin(kept.envelope.term, 0, until=60.0)
+    table.move(flow, kept)
+    (repair,) = flow.holding(kept.envelope.term, [(0, 1)])
+    assert repair.envelope.record == b""
+
+
 def test_a_bundle_leaves_the_scope_without_its_record() -> None:
     others = ways(site(Ring()), "B").others
     assert others(given(record(1, 2))).envelope.record == b""

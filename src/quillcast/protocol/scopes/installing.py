@@ -38,6 +38,7 @@ class Installing:
         self.standings: Mapping[bytes, Standing] = {}
         self.topics: dict[bytes, Ordered] = {}
         self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
+        self.changing: dict[bytes, None] = {}  # topics whose policy changes
 
     def follow(self, controller: LocalController | None) -> list[bytes]:
         """Go by these orders: the topics in which that changes something."""
@@ -52,6 +53,8 @@ class Installing:
             for topic, standing in standings.items()
         }
         self.right = {}
+        constraints = (each for channel in channels for each in channel.constraints)
+        self.changing = {each.topic: None for each in constraints if not each.begins}
         return list(former | self.topics)
 
     def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
@@ -96,13 +99,12 @@ def beginning(order: ChannelOrder) -> Callable[[bytes], bytes]:
     here, *inside = order.label.source
 
     def begun(topic: bytes) -> bytes:
-        known = [each for each in order.constraints if each.topic == topic]
+        known = [each for each in order.constraints if each.topic == topic and each.begins]
         if not known:
             return b""
-        origin = next((each.origin for each in known if each.origin not in (None, here)), None)
-        if any(each.origin in (None, here) for each in known):
-            origin = None
-        return encode(Record(known[0].depth, (Pair(origin or here, here), *(Pair(label, label) for label in inside))))
+        one = next((each for each in known if each.origin in (None, here)), known[0])
+        pair = Pair(one.origin or here, here, one.version)
+        return encode(Record(one.depth, (pair, *(Pair(label, label) for label in inside))))
 
     return begun
 
