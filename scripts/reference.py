@@ -88,7 +88,8 @@ def described(name: str, thing: Any) -> Iterator[str]:
     yield prose(thing)
     if not inspect.isclass(thing):
         return
-    for member, value in vars(thing).items():
+    ours = [each for each in thing.__mro__ if each.__module__.startswith("quillcast.")]
+    for member, value in chain.from_iterable(vars(each).items() for each in ours):
         target = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         if (
             member.startswith("_")

@@ -15,7 +15,7 @@ from quillcast.cli.summary import parts_by_name, summary
 from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
-from quillcast.live.node.choices import ownership
+from quillcast.live.edges.choices import ownership
 from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described

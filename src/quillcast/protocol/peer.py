@@ -59,8 +59,8 @@ class Peer:
         )  # fmt: skip
         self.recovery = self.scribe.recovery
         self.scoping = Scoping(
-            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement, self.table,
-            self.dispatch,
+            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
+            self.scribe.membership.move, self.table, self.dispatch,
         )  # fmt: skip
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
@@ -145,9 +145,19 @@ class Peer:
         """The subscriber's queue has room again."""
         self.scribe.subscribing.drained(subscription)
 
-    def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
-        """A new publisher of a topic. Raises `LocalError` for an invalid name."""
-        return self.scribe.publishing.open(name, listener, warrant)
+    def publisher(
+        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b""
+    ) -> Publisher:
+        """A new publisher of a topic, with this PublisherId or a new one. Raises `LocalError` for an invalid name."""
+        return self.scribe.publishing.open(name, listener, warrant, id_)
+
+    def new_publisher_id(self) -> bytes:
+        """A PublisherId that no other publisher of this peer has or had."""
+        return self.scribe.publishing.new_id()
+
+    def is_crowded(self, topic: bytes) -> bool:
+        """Do publishers here wait because their topic has as many sources as it may have?"""
+        return topic in self.scribe.publishing.crowded
 
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. Its events are kept until they are stable."""

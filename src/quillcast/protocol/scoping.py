@@ -51,6 +51,8 @@ BEATS = 4  # signs of life per lease; a guess: three may be lost
 SaveState = Callable[[bytes], bool]
 """Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
 
+Move = Callable[[Iterable[bytes], Contact], None]
+
 
 class Beat(Timer, frozen=True):
     """Give signs of life, and see what became of the orders."""
@@ -60,20 +62,23 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "controller", "had_place", "host", "installing", "known_ends", "managers", "overlay", "placement",
-        "subscribing", "trees",
+        "beat_s", "climbed", "controller", "had_place", "host", "installing", "known_ends", "managers", "move",
+        "overlay", "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        table: ForwardingTable, dispatch: Dispatch,
+        move: Move, table: ForwardingTable, dispatch: Dispatch,
     ) -> None:  # fmt: skip
+        """`move` has this peer leave its parent in some topics for another one."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
         self.placement, self.installing = placement, Installing(host, {})
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
+        self.move = move
+        self.climbed: dict[bytes, tuple[bytes, ...]] = {}  # by topic: the path in which the grandparent was asked last
         self.beat_s = 0.0
         self.had_place = False
         dispatch.on_message(Control, self._received)
@@ -148,6 +153,7 @@ class Scoping:
             self._tell_roles(self.controller)
             self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
+            self._climb(self.controller)
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
@@ -180,6 +186,7 @@ class Scoping:
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
+        self.overlay.entry_points = ring
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
             return  # who has a place keeps it
@@ -221,6 +228,20 @@ class Scoping:
                     if missing:
                         invited.setdefault(contact, []).extend(missing)
         return invited
+
+    def _climb(self, controller: LocalController) -> None:
+        """Ask the peer above the parent to be the scope's parent: if it has room, the way from the root is shorter.
+
+        It asks once per path from the root, so nothing is said while trees stay as they are.
+        """
+        hanging = {} if self.overlay.outside else {t: tree for t, tree in self.trees.items() if len(tree.path) > 1}
+        inside = {contact.node_id for contact in controller.membership.ring()}
+        for topic, tree in hanging.items():
+            above = next((each for each in tree.fallbacks if each.node_id == tree.path[-2]), None)
+            if above is not None and inside.isdisjoint(tree.path) and self.climbed.get(topic) != tree.path:
+                self.host.trace(Mark("climbs"))
+                self.move([topic], above)
+        self.climbed = {topic: tree.path for topic, tree in hanging.items()}
 
     def _is_child(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.get(topic)

@@ -177,17 +177,22 @@ class Scenario(Part, frozen=True):
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
-    def with_scope(self, policies: str) -> "Scenario":
-        """The same with all machines but the first two in one scope, which the second manages, and no marks.
+    def with_scopes(self, policies: str, count: int = 1) -> "Scenario":
+        """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks.
 
         `policies`: one, or several that follow one another, with commas between them.
         """
-        first, *then = policies.split(",")
-        members = [*range(2, self.peers)]
-        plan = msgspec.convert(
-            {"name": "site", "members": members, "manager": 1, "policy": first, "then": then}, ScopePlan
+        (policy, *then), members = (
+            policies.split(","),
+            [[*range(2 + first, self.peers, count)] for first in range(count)],
         )
-        return msgspec.structs.replace(self, name=f"{self.name}, in a scope, {policies}", scopes=[plan], marks=[])
+        parts = [
+            {"name": f"site {number}", "members": part, "manager": 1, "policy": policy, "then": then}
+            for number, part in enumerate(members)
+        ]
+        plans = msgspec.convert([part for part in parts if part["members"]], list[ScopePlan])
+        name = f"{self.name}, in scopes, {policies}"
+        return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""

@@ -16,7 +16,6 @@ from quillcast.core.status import (
     Traffic,
     TreeStatus,
 )
-from quillcast.live.edges.holdups import is_one_too_many
 from quillcast.live.node import topicstatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal
@@ -105,7 +104,7 @@ class Inspector:
     def _waiting(self) -> Iterator[str]:
         """A line for each topic in which this peer may not be a source yet."""
         for topic, descriptor in self._peer.scribe.descriptors.items():
-            if is_one_too_many(self._peer, topic):
+            if self._peer.is_crowded(topic):
                 name = topicstatus.full_name(descriptor)
                 yield f"topic {name!r} has as many sources as it may have: publishers here wait for one to end"
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quillcast.core.bundle import Join
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
@@ -24,8 +25,9 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.live.discovery.finding import find_contacts
 from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.edges import choices
+from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.edges.subscription import DecodeCache
-from quillcast.live.node import choices
 from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.scopeaddress import ScopeAddress
@@ -48,7 +50,8 @@ from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.publishing.publisher import Publisher
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,16 @@ class Presence:
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """Shows a topic's root on whose behalf this peer acts. Raises `LocalError` for a bad name."""
-        if credentials is None:
-            return None
-        return choices.checked_credentials(credentials).warrant(self.contact.node_id, described(topic).topic)
+        return choices.warrant(credentials, self.contact.node_id, topic)
+
+    @property
+    def join(self) -> Join:
+        """Joins the pieces of a block, in shared memory once some peer imports from this one."""
+        return self.links.join
+
+    def find_causes(self, publisher: Publisher, last: int) -> HoldUps:
+        """Find out who holds up a publisher's events before `last`."""
+        return HoldUps(self.pump, self.peer, publisher, last)
 
     def remembered(self) -> list[str]:
         """Addresses that may lead to the network."""

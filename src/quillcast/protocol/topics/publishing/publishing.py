@@ -80,11 +80,16 @@ class Publishing:
         dispatch.on_message(StillOpen, self._still_open)
         dispatch.on_alarm(SayClosed, self.say_closed)
 
-    def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
-        """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
+    def open(
+        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b""
+    ) -> Publisher:
+        """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes.
+
+        It has this PublisherId, or if there is none, a new one.
+        """
         descriptor = self.known.describe(name)
         publisher = Publisher(
-            self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
+            self.host, self.config, descriptor, id_ or self.new_id(), listener, self._carry, warrant, self._wake,
             self.room_to,
         )  # fmt: skip
         topic = descriptor.topic
