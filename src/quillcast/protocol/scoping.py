@@ -22,6 +22,7 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
@@ -68,11 +69,11 @@ class Scoping:
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        move: Move, table: ForwardingTable, dispatch: Dispatch,
+        move: Move, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`move` has this peer leave its parent in some topics for another one."""
+        """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
-        self.placement, self.installing = placement, Installing(host, {})
+        self.placement, self.installing = placement, Installing(host, customs)
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}

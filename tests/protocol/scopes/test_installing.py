@@ -118,7 +118,17 @@ def test_a_filter_that_is_not_installed_here_leaves_the_tree_as_it_is() -> None:
     installing = Installing(host, {})
     installing.follow(site(Unknown()).peers[peer("A").id])
     assert installing.topics[T].ways == {}
-    assert [each.name for each in host.records] == ["filter_unknown"] * 3
+    assert [each.name for each in host.records] == ["filter_unusable"] * 3
+
+
+def test_filters_of_other_packages_decide_too() -> None:
+    def odd():
+        return lambda envelope: envelope.serial % 2 == 1
+
+    installing = Installing(RecordingHost(peer("A").contact), {"other": odd})
+    installing.follow(site(Unknown()).peers[peer("A").id])
+    way = installing.topics[T].ways[peer("B").id]
+    assert [way.enters(given(index=index)) is not None for index in range(2)] == [False, True]
 
 
 def test_orders_are_compared_with_those_before() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.errors import LocalError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -22,7 +23,7 @@ from quillcast.protocol.forwarding.ordered import Ordered, Way
 from quillcast.protocol.scopes.channels import Address, ChannelOrder
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
-from quillcast.protocol.scopes.filters import Customs, UnknownFilter
+from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.records import Pair, Record, encode
 
@@ -62,8 +63,8 @@ class Installing:
             if isinstance(order.spec, Address) and any(each.topic in self.standings for each in order.constraints):
                 try:
                     yield order.spec.peer, order, crossing(order, beginning(order), self.customs)
-                except UnknownFilter:
-                    self.host.trace(Mark("filter_unknown"))
+                except LocalError:  # there is no such filter here, or it takes other arguments
+                    self.host.trace(Mark("filter_unusable"))
 
     def _ways(
         self, topic: bytes, standing: Standing, crossed: list[tuple[Contact, ChannelOrder, Filter]]
