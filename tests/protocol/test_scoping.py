@@ -273,6 +273,29 @@ def test_with_redundant_channels_the_loss_of_a_member_delays_nobody(policy: Scop
     assert all(reader.payloads == EVENTS for number, reader in readers.items() if number != forwarder)
 
 
+POLICIES = [Star(), Ring(), Stripes(stripes=3), KAry(fan_out=2), Mesh(), Chain()]
+
+
+@pytest.mark.parametrize("first", [Star(), Mesh(), Chain()], ids=lambda policy: type(policy).__name__)
+def test_policies_change_under_load_and_nothing_is_missed(first: ScopePolicy) -> None:
+    site = Site(8, first)
+    readers = site.subscribe(site.members)
+    publisher, sent = site.village.publisher(0, site.name), list[bytes]()
+    for policy in [each for each in POLICIES if each != first]:
+        site.policy = policy
+        site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
+        for _ in range(400):
+            sent.append(b"%d" % len(sent))
+            site.village.publish(0, publisher, sent[-1])
+            site.village.run(0.02)
+        manager = site.village.peers[1].scoping.managers[site.party.id][0]
+        assert manager.swaps.running == {}
+        assert [*manager.swaps.in_force.values()] == [policy]
+    site.village.run(0.3)
+    assert all(reader.payloads == sent for reader in readers.values())
+    assert "asked_for_range" not in site.village.world.journal.marks
+
+
 def test_gossip_reaches_all_with_the_help_of_repair() -> None:
     site = Site(12, Gossip(fan_out=2, view=6))
     readers = site.subscribe(site.members)

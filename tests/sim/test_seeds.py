@@ -142,10 +142,10 @@ def test_what_failed_once_in_a_scope_holds(seed: int, policy: str) -> None:
     Simulation(hard(seed).with_scopes(policy), seed).run()
 
 
-@pytest.mark.parametrize("policy", ["ring", "mesh", "gossip", "stripes"])
+@pytest.mark.parametrize("policy", ["ring", "mesh", "gossip", "stripes", "k_ary,ring,stripes", "mesh,chain,gossip"])
 @pytest.mark.parametrize("seed", [920_003, 920_041])
 def test_where_channels_go_beside_the_tree_the_same_is_promised(seed: int, policy: str) -> None:
-    Simulation(hard(seed).with_scope(policy), seed).run()
+    Simulation(hard(seed).with_scopes(policy), seed).run()
 
 
 @pytest.mark.parametrize("seed", SCOPE_AND_SOURCE_SEEDS)

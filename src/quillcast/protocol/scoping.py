@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Position
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
@@ -21,6 +22,7 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
@@ -61,17 +63,18 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "climbed", "controller", "had_place", "host", "installing", "managers", "move", "overlay",
-        "placement", "subscribing", "trees",
+        "beat_s", "climbed", "controller", "had_place", "host", "installing", "known_ends", "managers", "move",
+        "overlay", "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        move: Move, table: ForwardingTable, dispatch: Dispatch,
+        move: Move, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`move` has this peer leave its parent in some topics for another one."""
+        """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
-        self.placement, self.installing = placement, Installing(host, {})
+        self.placement, self.installing = placement, Installing(host, customs)
+        self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
@@ -101,6 +104,11 @@ class Scoping:
         self.managers[scope] = manager, save
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
+
+    def policies_changed(self, scope: bytes) -> None:
+        """The manager of a scope is to go by other policies, which its configuration gives it by now."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].policies_changed())
 
     @property
     def is_refused(self) -> bool:
@@ -144,7 +152,7 @@ class Scoping:
             self._carry_out(scope, manager.passed(now))
         if self.controller is not None:
             self._tell_roles(self.controller)
-            self._carry_out(self.host.me, self.controller.passed(now))
+            self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
             self._climb(self.controller)
         if self.managers or self.controller is not None:
@@ -196,6 +204,13 @@ class Scoping:
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
+
+    def _is_behind(self) -> bool:
+        """Are events of topics whose policy changes missing here that were known of at the last sign of life?"""
+        former, trees = self.known_ends, [self.trees[each] for each in self.installing.changing if each in self.trees]
+        self.known_ends = {tree.topic: Position(tree.term, tree.known_end) for tree in trees}
+        here = (Position(tree.term, tree.frontier) for tree in trees)
+        return any(position < former.get(tree.topic, position) for tree, position in zip(trees, here, strict=True))
 
     def _recorded(self, bundle: Bundle) -> Bundle | None:
         """A bundle arrived with a routing record: does it belong here?"""

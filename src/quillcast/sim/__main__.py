@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--wild", nargs="?", const="", metavar="TWISTS", help="draw hard histories with random twists, or with these")
     add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
-    add("--scope", choices=[*BUILT_IN], default="", help="most peers are in a scope with this policy")
+    add("--scope", default="", metavar="POLICY,...", help="most peers are in a scope with these policies")
     add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
@@ -68,6 +68,8 @@ def _check(options: argparse.Namespace) -> None:
             raise LocalError(f"--{name} {number}: use a number of at least {least}")
     if options.seed is None and (options.story or options.messages):
         raise LocalError("--story and --messages tell of one run; name it with --seed S")
+    if unknown := [each for each in options.scope.split(",") if each and each not in BUILT_IN]:
+        raise LocalError(f"--scope {unknown[0]}: policies are {', '.join(BUILT_IN)}")
     if options.messages and not options.story:
         raise LocalError("--messages goes with --story SUBJECT")
 

@@ -27,7 +27,7 @@ from quillcast.sim.leases import MEET_S
 from quillcast.sim.network import Cut, Network, Quality, one_way, partition
 from quillcast.sim.observed import AskedChange, Observed
 from quillcast.sim.owner import Credentials
-from quillcast.sim.scenario import Changing, Reading, Scenario, ScopePlan, TopicPlan, Writing
+from quillcast.sim.scenario import Changing, Policy, Reading, Scenario, ScopePlan, TopicPlan, Writing
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
@@ -66,6 +66,7 @@ class Simulation(Observed):
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._managers: dict[str, bytes] = {}  # what the managers of scopes saved
         self._leaving: list[SimHost] = []  # no program begins on them
+        self._policies = {plan.name: plan.policy for plan in scenario.scopes}
         self._watch, self._policy = watch, policy
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
         network = Network(
@@ -189,6 +190,9 @@ class Simulation(Observed):
         self.world.after(SAVE_S, self._save, None)
         if self.scenario.outside:
             self.world.after(PLAN_S, self._plan, None)
+        for plan in self.scenario.scopes:
+            for number, policy in enumerate(plan.then, 1):
+                self.world.at(number * plan.change_s, self._change_policy, (plan, policy))
         self._armed: list[faults.AnyFault] = []
         self.world.journal.listeners.append(self._listen)
 
@@ -248,10 +252,17 @@ class Simulation(Observed):
 
     def _manage(self, host: SimHost, plan: ScopePlan) -> None:
         """The manager of a scope starts, or comes back as the same one."""
-        config = ScopeConfig(lambda topic: BUILT_IN[plan.policy](), plan.lease_s)
+        config = ScopeConfig(lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s)
         saved = self._managers.get(plan.name)
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), (), config)
         peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
+
+    def _change_policy(self, change: tuple[ScopePlan, Policy]) -> None:
+        plan, self._policies[change[0].name] = change
+        self._note(f"the policy of scope {plan.name} is to be {change[1]}")
+        host = self.world.machines[plan.manager].host
+        if host is not None:
+            host.act(partial(peer_of(host).scoping.policies_changed, self._party(plan).id))
 
     def _save_manager(self, name: str, state: bytes) -> bool:
         self._managers[name] = state

@@ -45,9 +45,9 @@ class Plan(NamedTuple):
     outside: bool = False
     """Has a third of the peers no place in the ring?"""
     scope: str = ""
-    """The policy of a scope that most peers are members of; without one, there is no scope."""
+    """The policies of a scope that most peers are members of, with commas; without one, there is no scope."""
     scopes: int = 1
-    """Into how many scopes of that policy they are divided."""
+    """Into how many scopes with those policies they are divided."""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""

@@ -83,6 +83,16 @@ def test_a_repair_moves_on_and_whole_to_children() -> None:
     assert decode(way.enters_link(given(record(1, 2))).envelope.record) == Record(2, (Pair(1, 3),))
 
 
+def test_a_repair_has_no_record() -> None:
+    table = ForwardingTable(RecordingHost(), 1 << 20)
+    flow = table.open(Flow(T, table.budget))
+    kept = given(record(1, 2))
+    flow.begin(kept.envelope.term, 0, until=60.0)
+    table.move(flow, kept)
+    (repair,) = flow.holding(kept.envelope.term, [(0, 1)])
+    assert repair.envelope.record == b""
+
+
 def test_a_bundle_leaves_the_scope_without_its_record() -> None:
     others = ways(site(Ring()), "B").others
     assert others(given(record(1, 2))).envelope.record == b""
@@ -108,7 +118,17 @@ def test_a_filter_that_is_not_installed_here_leaves_the_tree_as_it_is() -> None:
     installing = Installing(host, {})
     installing.follow(site(Unknown()).peers[peer("A").id])
     assert installing.topics[T].ways == {}
-    assert [each.name for each in host.records] == ["filter_unknown"] * 3
+    assert [each.name for each in host.records] == ["filter_unusable"] * 3
+
+
+def test_filters_of_other_packages_decide_too() -> None:
+    def odd():
+        return lambda envelope: envelope.serial % 2 == 1
+
+    installing = Installing(RecordingHost(peer("A").contact), {"other": odd})
+    installing.follow(site(Unknown()).peers[peer("A").id])
+    way = installing.topics[T].ways[peer("B").id]
+    assert [way.enters(given(index=index)) is not None for index in range(2)] == [False, True]
 
 
 def test_orders_are_compared_with_those_before() -> None:

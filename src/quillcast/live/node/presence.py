@@ -33,6 +33,7 @@ from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
+from quillcast.live.scopes.plugins import InstalledFilters
 from quillcast.live.scopes.serving import Served
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
@@ -114,7 +115,8 @@ class Presence:
         disk = FileDisk(pump, setting.data)
         stack.callback(disk.close)
         host = LiveHost(pump, self.links, disk, self.journal.trace if self.journal is not None else _forget)
-        self.peer = pump.inputs = Peer(host, setting.config)
+        customs = InstalledFilters(self.links.problems.append)
+        self.peer = pump.inputs = Peer(host, setting.config, customs=customs)
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()

@@ -27,8 +27,9 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
-from quillcast.protocol.scopes.policy import Group, WantedChannel
+from quillcast.protocol.scopes.policy import Group, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
+from quillcast.protocol.scopes.swaps import Swap
 
 BETTER = 0.8  # who is chosen stays so until another is nearer by a fifth; a guess that outlasts noise
 
@@ -57,10 +58,14 @@ class Surroundings(NamedTuple):
 class Composition:
     """One topic in one scope, as of now."""
 
-    def __init__(self, state: ScopeState, config: ScopeConfig, topic: bytes, around: Surroundings) -> None:
+    def __init__(
+        self, state: ScopeState, config: ScopeConfig, topic: bytes, around: Surroundings, policy: ScopePolicy | None,
+        swap: Swap | None = None,
+    ) -> None:  # fmt: skip
+        """`policy` is in force. It may be about to change, or have changed just now: `swap`."""
         self.state, self.config, self.topic, self.around = state, config, topic, around
         self.kept: Topic = state.topics[topic]
-        self.policy = config.policy(self.kept.name)
+        self.policy, self.swap = policy, swap
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         taking = [each for each in state.members.values() if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
@@ -99,9 +104,13 @@ class Composition:
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
         self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
         if self.policy is not None:
-            standing = self._between_members(self.kept.channels)
-            wanted = self.policy.channels(self._group(), standing, self._round_trip)
-            self.kept.channels = self._between_members(wanted)
+            self.kept.channels = self._wanted(self.policy, self.kept.channels)
+        if self.swap is not None:
+            self.swap.channels = self._wanted(self.swap.other, self.swap.channels)
+
+    def _wanted(self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
+        wanted = policy.channels(self._group(), self._between_members(standing), self._round_trip)
+        return self._between_members(wanted)
 
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
         """The members nearest to any of these parties.
@@ -182,8 +191,8 @@ class Composition:
     @property
     def _has_records(self) -> bool:
         """Are the channels more than links of the topic's tree: is any redundant, or has a filter?"""
-        if self.policy is None:
-            return False
+        if self.policy is None or self.swap is not None:
+            return self.swap is not None
         return self.policy.delivery != "tree" or any(each.filter is not None for each in self.kept.channels)
 
     def _links(self) -> dict[tuple[int, int], None]:
@@ -204,10 +213,16 @@ class Composition:
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """The policy's channels."""
         links = self._links() if self._has_records else None
-        for source, target, origin, filter_ in self.kept.channels:
-            beside = links is not None and (source, target) not in links
-            label, constraint = ChannelLabel((source,), (target,)), Constraint(self.topic, depth, origin, beside)
-            yield source, ChannelOrder(label, self._spec(target), (constraint,), filter_)
+        for each in self.kept.channels:
+            beside = links is not None and each[:2] not in links
+            yield self._order(each, Constraint(self.topic, depth, each.origin, beside, self.kept.version))
+        if self.swap is not None:
+            for each in self.swap.channels:
+                yield self._order(each, Constraint(self.topic, depth, each.origin, True, self.swap.version, False))
+
+    def _order(self, wanted: WantedChannel, constraint: Constraint) -> tuple[int, ChannelOrder]:
+        label = ChannelLabel((wanted.source,), (wanted.target,))
+        return wanted.source, ChannelOrder(label, self._spec(wanted.target), (constraint,), wanted.filter)
 
     def _passed_on(self) -> Iterator[tuple[int, ChannelOrder]]:
         """The superscope's channels, at the members to which they are delegated (figure 14)."""

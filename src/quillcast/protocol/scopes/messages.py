@@ -55,6 +55,8 @@ class Alive(Message, frozen=True, tag=91):
     serial: Number
     epoch: Number
     number: Number
+    behind: bool = False
+    """Does it miss bundles of a topic whose policy changes?"""
 
 
 class Deregistration(Message, frozen=True, tag=92):

@@ -61,6 +61,8 @@ class Topic(msgspec.Struct):
     """The entry point, its stand-bys."""
     delegates: tuple[int, ...] = ()
     channels: tuple[WantedChannel, ...] = ()
+    version: int = 0
+    """Of the policy that they are of."""
 
 
 class Sender(msgspec.Struct):
