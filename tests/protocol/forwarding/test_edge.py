@@ -422,16 +422,33 @@ def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() ->
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
     gone, again = [Run(0, PAUL, 0, 4)], [Run(0, PAUL, 1, 2)]
-    edge.skip(FIRST, [(0, 4)], "unavailable", gone, again)
+    edge.skip(FIRST, [(0, 4)], "unavailable", gone, {SECOND: again})
     edge.tell_losses()
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
+
+
+def test_events_of_a_term_learned_late_are_reported_if_their_publisher_was_not_in_the_term_owed_in_part() -> None:
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 2, 2)
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 3)))
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    assert notes.lost_ == [(1, 2, 3, "late")], "beyond a partition, it need not have sent this one again before"
+
+
+def test_they_are_lost_if_the_later_term_readmitted_them_before_the_subscription_began() -> None:
+    edge, notes, _ = an_edge(since=THIRD)
+    edge.owe(SECOND, 2, 0)
+    edge.owe(FIRST, 0, 0)
+    edge.skip(FIRST, [(0, 4)], "unavailable", [Run(0, PAUL, 0, 4)], {SECOND: [Run(0, PAUL, 0, 3)]})
+    assert notes.lost_ == [(1, 0, 2, "unavailable"), (1, 3, 4, "unavailable")]
 
 
 def test_events_that_a_later_term_brings_are_waited_for_though_others_were_reported_by_their_positions() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
-    edge.skip(FIRST, [(1, 2), (3, 4)], "cut", [Run(1, PAUL, 1, 1)], [Run(0, PAUL, 1, 1)])
+    edge.skip(FIRST, [(1, 2), (3, 4)], "cut", [Run(1, PAUL, 1, 1)], {SECOND: [Run(0, PAUL, 1, 1)]})
     edge.take(down(FIRST, 2, block(PAUL, 2)))
     assert notes.got == [b"0"]
     edge.take(down(SECOND, 0, block(PAUL, 1)))
@@ -442,7 +459,7 @@ def test_events_that_a_later_term_brings_are_waited_for_though_others_were_repor
 def test_the_first_events_of_a_publisher_are_waited_for_too() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
-    edge.skip(FIRST, [(0, 1)], "cut", [Run(0, PAUL, 0, 1)], [Run(0, PAUL, 0, 1)])
+    edge.skip(FIRST, [(0, 1)], "cut", [Run(0, PAUL, 0, 1)], {SECOND: [Run(0, PAUL, 0, 1)]})
     edge.take(down(FIRST, 1, block(PAUL, 1)))
     assert notes.got == []
     edge.take(down(SECOND, 0, block(PAUL, 0)))
@@ -495,7 +512,7 @@ def test_but_they_are_reported_if_they_arrive_after_later_ones() -> None:
 
 def test_or_if_no_peer_has_them_any_more() -> None:
     edge, notes = an_edge_that_passed_over_events()
-    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 1, 2)], [Run(0, PAUL, 2, 8)])
+    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 1, 2)], {SECOND: [Run(0, PAUL, 2, 8)]})
     assert notes.lost_ == [(1, 1, 3, "unavailable")], "its own term held one of them, but before it began"
 
 

@@ -426,19 +426,19 @@ class Flow:
         kept = past.bundles if past is not None else self.log.of(term)
         return within([*stream.ledger, *(run for bundle in kept for run in runs_of(bundle))], ranges)
 
-    def later_runs(self, term: Term) -> list[Run]:
+    def later_runs(self, term: Term) -> dict[Term, list[Run]]:
         """The runs of events that later terms hold or held: events admitted again are not lost with an earlier term."""
         if term.of_source:
-            return []  # what a source numbered, nobody admits again
+            return {}  # what a source numbered, nobody admits again
         later = [other for other in (*self.past, *self.others, self.term) if other > term]
-        return [run for other in later for run in self.runs(other, _ALL)]
+        return {other: self.runs(other, _ALL) for other in later}
 
     def may_be_readmitted(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
         """The positions of an ended term whose events may be admitted again: nothing later came from their publishers.
 
         No publisher sends events again that the root declared stable.
         """
-        later = sequences_of(self.later_runs(term))
+        later = sequences_of(run for runs in self.later_runs(term).values() for run in runs)
         awaited = RangeSet()
         for run in self.runs(term, ranges):
             reached = later[run.publisher].end if run.publisher in later else 0

@@ -1,6 +1,6 @@
 """The runs of events whose bundles were discarded. Kept longer than the events, so that loss reports are exact."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quillcast.core.bundle import Bundle
@@ -18,6 +18,10 @@ class Run(NamedTuple):
     publisher: WireId
     first: Number
     events: Number
+
+
+LaterRuns = Mapping[Term, Iterable[Run]]
+"""The runs of events that terms after some term hold or held."""
 
 
 class Gone(NamedTuple):
