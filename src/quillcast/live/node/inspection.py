@@ -16,6 +16,7 @@ from quillcast.core.status import (
     Traffic,
     TreeStatus,
 )
+from quillcast.live.clients.serving import Clients
 from quillcast.live.node import topicstatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal
@@ -34,8 +35,11 @@ REFUSED = "refused_"
 class Inspector:
     """Reads the state of one peer, and changes nothing."""
 
-    def __init__(self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str) -> None:
+    def __init__(
+        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Clients
+    ) -> None:
         self._peer, self._links, self._pump, self._journal, self._looked_in = peer, links, pump, journal, looked_in
+        self._clients = clients
         self._started_at = time.monotonic()
         self._before: tuple[float, dict[bytes, int]] = (self._started_at, {})
         self._rates: dict[bytes, float] = {}
@@ -64,6 +68,7 @@ class Inspector:
             counters=counters(links.counters, peer.table),
             problems=(*links.problems, *map(self._contested, peer.scribe.rivals), *self._waiting()),
             journal=journal,
+            clients=self._clients.count,
         )
 
     def traffic(self) -> Traffic:
