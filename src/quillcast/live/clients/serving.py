@@ -50,9 +50,7 @@ class Clients:
         self._sessions: dict[Session, ClientConnection] = {}
         self._leaving = ""
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
+    def __len__(self) -> int:
         return len(self._sessions)
 
     def connect(self, *, version: int, **more: Any) -> ClientConnection:

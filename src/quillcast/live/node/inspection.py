@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from quillcast.core.status import (
     Counters,
@@ -16,7 +16,6 @@ from quillcast.core.status import (
     Traffic,
     TreeStatus,
 )
-from quillcast.live.clients.serving import Clients
 from quillcast.live.node import topicstatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal
@@ -36,7 +35,7 @@ class Inspector:
     """Reads the state of one peer, and changes nothing."""
 
     def __init__(
-        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Clients
+        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Sized
     ) -> None:
         self._peer, self._links, self._pump, self._journal, self._looked_in = peer, links, pump, journal, looked_in
         self._clients = clients
@@ -68,7 +67,7 @@ class Inspector:
             counters=counters(links.counters, peer.table),
             problems=(*links.problems, *map(self._contested, peer.scribe.rivals), *self._waiting()),
             journal=journal,
-            clients=self._clients.count,
+            clients=len(self._clients),
         )
 
     def traffic(self) -> Traffic:
