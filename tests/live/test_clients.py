@@ -263,7 +263,7 @@ def test_a_client_that_does_not_read_holds_nobody_up_and_hears_what_it_lost(slow
                 await node.publish("t", b"%d" % number + bytes(1000), wait="root" if number % 100 else "stable")
             await node.publish("t/busy", b"event", wait="stable")
             assert (await anext(busy)).payload == b"event"
-            got = []
+            got: list[int] = []
             while len(got) + subscription.lost_count < 2000:
                 got += [event.sequence for event in await subscription.batch()]
             lost = [sequence for loss in subscription.lost for sequence in range(loss.first, loss.last)]
@@ -548,6 +548,43 @@ def test_a_subscription_may_end_before_it_has_started_and_twice() -> None:
             raw.own.close()
             await until(node, lambda: node.status().clients == 1)
             assert node.status().counters.refused == {}
+
+    run(scenario())
+
+
+def test_questions_that_make_no_sense_are_answered_so() -> None:
+    async def scenario() -> None:
+        async with hosting() as (node, client):
+            questions: list[tuple[str, dict[str, Any]]] = [
+                ("absent", {}),
+                ("tree", {}),
+                ("tree", {"topic": 5}),
+                ("create", {"descriptor": ["t", ["reliable", "none"]], "timeout_s": 1.0}),
+                ("create", {"descriptor": "t", "timeout_s": 1.0}),
+                ("create", {"descriptor": ["a//b"], "timeout_s": 1.0}),
+                ("change", {"name": "t", "wanted": {"absent": 1}, "timeout_s": 1.0, "signs": False, "signed": None}),
+                ("change", {"name": "t", "wanted": {"slow": 1}, "timeout_s": 1.0, "signs": False, "signed": None}),
+                ("change", {"name": 1, "wanted": {}, "timeout_s": "soon", "signs": False, "signed": None}),
+                ("hold_ups", {"number": 99, "last": 1}),
+            ]
+            await client.create("t", slow="wait")
+            for question, arguments in questions:
+                with pytest.raises(quillcast.QuillcastError):
+                    await client._outlet.ask(question, object, 5.0, arguments)
+            await client.change("t", slow="cut")
+            assert not node.status().problems
+
+    run(scenario())
+
+
+def test_one_that_never_says_hello_is_forgotten() -> None:
+    async def scenario() -> None:
+        async with hosting(0, live=LiveConfig(connect_timeout_s=0.1)) as (node,):
+            raw = Raw(node)
+            assert (await raw.line()).error is None
+            assert node.status().clients == 1
+            await raw.closed()
+            assert node.status().clients == 0
 
     run(scenario())
 

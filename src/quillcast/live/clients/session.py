@@ -10,7 +10,8 @@ import msgspec
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP
 from quillcast.core.errors import LocalError, Malformed, QuillcastError
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import Contact, Message, decoded
+from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection, ClientLink
 from quillcast.live.clients.messages import (
     ASKED_MAX,
@@ -42,6 +43,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 
 HANDLES_MAX = 1 << 14  # subscriptions and publishers of a client; a guess
 _TELL_S = 0.1  # losses are reported this long after the first, or with the next event; a guess: ranges merge
+_QUESTION = msgspec.msgpack.Decoder(dict[str, Any])
 _WALK_S = 0.25  # how long peers are asked who holds a client's events up; a guess: its call waits twice as long
 
 
@@ -242,8 +244,9 @@ class Session:
 
     def _subscribe(self, wish: Subscribe) -> None:
         self._check_new(wish.number, self._outboxes)
-        outbox = Outbox(self, wish)
         try:
+            arguments.label(wish.name)
+            outbox = Outbox(self, wish)
             outbox.handle = self._pump.call(self._open, outbox)
         except LocalError as problem:
             raise Malformed(str(problem)) from problem  # a client checks names before
@@ -296,7 +299,7 @@ class Session:
     async def _answer(self, message: Ask) -> None:
         answer, problem = b"", None
         try:
-            question = msgspec.msgpack.decode(message.question, type=dict[str, Any])
+            question = decoded(_QUESTION, message.question, "question")
             ask = question.pop("ask", None)
             answerer = self._hold_ups if ask == "hold_ups" else self._service.answerers.get(ask)
             if answerer is None:
