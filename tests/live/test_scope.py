@@ -35,12 +35,13 @@ def in_ring(node: Node) -> bool:
     return not node._peer.overlay.outside
 
 
-def test_members_of_a_site_publish_and_subscribe_and_three_of_them_are_in_the_ring(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["chain", "ring", "stripes"])
+def test_members_of_a_site_publish_and_subscribe_and_three_of_them_are_in_the_ring(tmp_path: Path, policy: str) -> None:
     async def main() -> None:
         identities = [Identity.new() for _ in range(5)]
         async with AsyncExitStack() as stack:
             manager = await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", data=tmp_path / "data"))
-            assert await manager.manage_scope(scope_file(tmp_path, identities)) == "site"
+            assert await manager.manage_scope(scope_file(tmp_path, identities, policy)) == "site"
             scope = f"site@{manager.address}"
             members = [
                 await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", identity=identity, scope=scope))

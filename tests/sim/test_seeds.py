@@ -137,12 +137,18 @@ SCOPE_AND_SOURCE_SEEDS = {
 @pytest.mark.parametrize("policy", ["chain", "k_ary"])
 @pytest.mark.parametrize("seed", SCOPE_SEEDS)
 def test_what_failed_once_in_a_scope_holds(seed: int, policy: str) -> None:
+    Simulation(hard(seed).with_scopes(policy), seed).run()
+
+
+@pytest.mark.parametrize("policy", ["ring", "mesh", "gossip", "stripes"])
+@pytest.mark.parametrize("seed", [920_003, 920_041])
+def test_where_channels_go_beside_the_tree_the_same_is_promised(seed: int, policy: str) -> None:
     Simulation(hard(seed).with_scope(policy), seed).run()
 
 
 @pytest.mark.parametrize("seed", SCOPE_AND_SOURCE_SEEDS)
 def test_what_failed_once_in_a_scope_where_sources_number_the_events_holds(seed: int) -> None:
-    Simulation(hard(seed).by_sources().with_scope("k_ary"), seed).run()
+    Simulation(hard(seed).by_sources().with_scopes("k_ary"), seed).run()
 
 
 @pytest.mark.parametrize("seed", HARD_SEEDS)

@@ -105,7 +105,8 @@ def policy() -> None:
 def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
-    from quillcast.live.scopes.plugins import POLICIES, offered
+    from quillcast.core.extensions import offered
+    from quillcast.live.scopes.plugins import POLICIES
     from quillcast.protocol.scopes.policies import BUILT_IN
 
     if begun.endswith((".", "/")) or "/" in begun:

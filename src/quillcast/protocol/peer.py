@@ -58,7 +58,10 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery = self.scribe.recovery
-        self.scoping = Scoping(host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.dispatch)
+        self.scoping = Scoping(
+            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
+            self.scribe.membership.move, self.table, self.dispatch,
+        )  # fmt: skip
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]

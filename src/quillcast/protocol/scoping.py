@@ -11,14 +11,17 @@ What the managers order becomes of a peer:
 
 from collections.abc import Callable, Iterable, Mapping
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
@@ -39,12 +42,15 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
 SaveState = Callable[[bytes], bool]
 """Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
+
+Move = Callable[[Iterable[bytes], Contact], None]
 
 
 class Beat(Timer, frozen=True):
@@ -55,15 +61,22 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "controller", "had_place", "host", "managers", "overlay", "subscribing", "trees",
+        "beat_s", "climbed", "controller", "had_place", "host", "installing", "managers", "move", "overlay",
+        "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
-        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], dispatch: Dispatch
-    ) -> None:
+        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
+        move: Move, table: ForwardingTable, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        """`move` has this peer leave its parent in some topics for another one."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
+        self.placement, self.installing = placement, Installing(host, {})
+        table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
+        self.move = move
+        self.climbed: dict[bytes, tuple[bytes, ...]] = {}  # by topic: the path in which the grandparent was asked last
         self.beat_s = 0.0
         self.had_place = False
         dispatch.on_message(Control, self._received)
@@ -103,6 +116,7 @@ class Scoping:
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.leave())
             self.controller = None
+            self._install(None)
 
     # ---- inputs
 
@@ -132,6 +146,7 @@ class Scoping:
             self._tell_roles(self.controller)
             self._carry_out(self.host.me, self.controller.passed(now))
             self._follow(self.controller)
+            self._climb(self.controller)
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
@@ -157,12 +172,14 @@ class Scoping:
         ring = controller.membership.ring()
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
+        self._install(controller)
         if not self.overlay.lifecycle.left:
             for contact, topics in self._to_invite(controller).items():
                 self.host.send(contact, Invite(topics))
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
+        self.overlay.entry_points = ring
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
             return  # who has a place keeps it
@@ -172,16 +189,45 @@ class Scoping:
         elif self.overlay.entries != others:
             self.overlay.enter(others, had_place=self.had_place)
 
+    def _install(self, controller: LocalController | None) -> None:
+        """Have bundles take the channels that are ordered now."""
+        topics = self.installing.follow(controller)
+        self.placement.ordered = self.installing.topics
+        for topic in topics:
+            if topic in self.trees:
+                self.placement.install(self.trees[topic])
+
+    def _recorded(self, bundle: Bundle) -> Bundle | None:
+        """A bundle arrived with a routing record: does it belong here?"""
+        if self.controller is None:
+            return without_record(bundle)
+        return self.installing.arrived(self.controller, bundle)
+
     def _to_invite(self, controller: LocalController) -> dict[Contact, list[WireId]]:
         """The peers that are to be children here and are not yet, and in which topics."""
         invited = dict[Contact, list[WireId]]()
         for channel in controller.channels:
             match channel.spec:
                 case Address(contact) if contact.node_id != self.host.me:
-                    missing = [each.topic for each in channel.constraints if not self._is_child(each.topic, contact)]
+                    links = (each.topic for each in channel.constraints if not each.beside)
+                    missing = [topic for topic in links if not self._is_child(topic, contact)]
                     if missing:
                         invited.setdefault(contact, []).extend(missing)
         return invited
+
+    def _climb(self, controller: LocalController) -> None:
+        """Ask the peer above the parent to be the scope's parent: if it has room, the way from the root is shorter.
+
+        It asks once per path from the root, so nothing is said while trees stay as they are.
+        """
+        hanging = {} if self.overlay.outside else {t: tree for t, tree in self.trees.items() if len(tree.path) > 1}
+        inside = {contact.node_id for contact in controller.membership.ring()}
+        for topic, tree in hanging.items():
+            above = next((each for each in tree.fallbacks if each.node_id == tree.path[-2]), None)
+            if above is not None and inside.isdisjoint(tree.path) and self.climbed.get(topic) != tree.path:
+                self.host.trace(Mark("climbs"))
+                self.move([topic], above)
+        self.climbed = {topic: tree.path for topic, tree in hanging.items()}
 
     def _is_child(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.get(topic)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import PEERS_MAX, PEERS_MIN
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
@@ -48,7 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
     add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
-    add("--scope", choices=["star", "k_ary", "chain"], default="", help="most peers are in a scope with this policy")
+    add("--scope", choices=[*BUILT_IN], default="", help="most peers are in a scope with this policy")
+    add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -58,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(options: argparse.Namespace) -> None:
     """Raise `LocalError` for options that cannot be used, or not together."""
-    for name, number, least in (("jobs", options.jobs, 1), ("first", options.first, 0), ("seed", options.seed, 0)):
+    least_of = {"jobs": 1, "first": 0, "seed": 0, "scopes": 1}
+    for name, least in least_of.items():
+        number = getattr(options, name)
         if number is not None and number < least:
             raise LocalError(f"--{name} {number}: use a number of at least {least}")
     if options.seed is None and (options.story or options.messages):
@@ -125,7 +129,9 @@ def _replay(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.peers < PEERS_MIN:
         raise LocalError(f"--peers {options.peers}: drawn scenarios have at least {PEERS_MIN}")
-    return Plan(options.scenario, options.peers, options.hard, options.sources, options.outside, options.scope)
+    return Plan(
+        options.scenario, options.peers, options.hard, options.sources, options.outside, options.scope, options.scopes
+    )
 
 
 def _replay_command(outcome: Outcome, plan: Plan) -> str:
@@ -139,6 +145,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts += ["--sources"] if plan.sources else []
     parts += ["--outside"] if plan.outside else []
     parts += ["--scope", plan.scope] if plan.scope else []
+    parts += ["--scopes", str(plan.scopes)] if plan.scopes > 1 else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 

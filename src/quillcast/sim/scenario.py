@@ -128,7 +128,7 @@ class ScopePlan(Part, frozen=True):
     name: str
     members: list[int]
     manager: int = 0
-    policy: Literal["star", "k_ary", "chain", "delay_optimised"] = "k_ary"
+    policy: Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"] = "k_ary"
     lease_s: float = 4.0
 
 
@@ -171,12 +171,16 @@ class Scenario(Part, frozen=True):
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
-    def with_scope(self, policy: str) -> "Scenario":
-        """The same with all machines but the first two in one scope, which the second manages, and no marks."""
-        plan = msgspec.convert(
-            {"name": "site", "members": [*range(2, self.peers)], "manager": 1, "policy": policy}, ScopePlan
-        )
-        return msgspec.structs.replace(self, name=f"{self.name}, in a scope, {policy}", scopes=[plan], marks=[])
+    def with_scopes(self, policy: str, count: int = 1) -> "Scenario":
+        """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks."""
+        members = [[*range(2 + first, self.peers, count)] for first in range(count)]
+        parts = [
+            {"name": f"site {number}", "members": part, "manager": 1, "policy": policy}
+            for number, part in enumerate(members)
+        ]
+        plans = msgspec.convert([part for part in parts if part["members"]], list[ScopePlan])
+        name = f"{self.name}, in scopes, {policy}"
+        return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""

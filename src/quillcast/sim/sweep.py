@@ -43,13 +43,15 @@ class Plan(NamedTuple):
     """Has a third of the peers no place in the ring?"""
     scope: str = ""
     """The policy of a scope that most peers are members of; without one, there is no scope."""
+    scopes: int = 1
+    """Into how many scopes of that policy they are divided."""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
         scenario = self._drawn(seed)
         scenario = scenario.by_sources() if self.sources else scenario
         scenario = scenario.with_outsiders() if self.outside else scenario
-        return scenario.with_scope(self.scope) if self.scope else scenario
+        return scenario.with_scopes(self.scope, self.scopes) if self.scope else scenario
 
     def _drawn(self, seed: int) -> Scenario:
         if self.file is not None:

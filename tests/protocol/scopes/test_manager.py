@@ -330,7 +330,7 @@ def test_two_topics_between_the_same_two_members_have_one_channel() -> None:
         network.role(name, U, "P", publishes=name == "A", subscribes=name == "B")
     network.settle()
     (channel,) = network.peers[peer("A").id].channels
-    assert {of: depth for of, depth, _ in channel.constraints} == {T: 2, U: 1}
+    assert {each.topic: each.depth for each in channel.constraints} == {T: 2, U: 1}
 
 
 def test_a_policy_connects_nobody_who_has_no_part_in_the_topic() -> None:

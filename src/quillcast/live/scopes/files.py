@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quillcast.core.errors import LocalError
+from quillcast.core.extensions import offered
 from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
-from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, offered, opened
+from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, opened
 from quillcast.protocol.scopes import config
 from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.policies import first_line

@@ -53,9 +53,6 @@ def _policy(
     policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=Path(described.file).parent)
     if isinstance(policy, ConfinedPolicy):
         confined.append(policy)
-    if policy.delivery != "tree":
-        text = f"policy {rule.policy} is {policy.delivery}; managers run policies with delivery tree only, so far"
-        raise ScopeFileWrong([described.fault(("topics", at, "policy"), f"{text}: choose one of those")])
     return LastGood(policy, tell) if isinstance(policy, ConfinedPolicy) else policy
 
 

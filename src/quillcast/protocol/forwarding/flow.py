@@ -394,7 +394,7 @@ class Flow:
         else:
             kept = past.bundles
             found = [b for b in kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
-        return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR)) for bundle in found]
+        return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR, record=b"")) for bundle in found]
 
     def verdict(self, term: Term, ranges: list[Range]) -> Verdict:
         """The answer to a peer that misses these ranges of a term."""

@@ -84,6 +84,8 @@ class Constraint(NamedTuple):
     depth: Depth
     origin: Label | None
     """The member at which the bundle locally originated; None: any."""
+    beside: bool = False
+    """Does it lead past the topic's tree? Otherwise, it is a link of the tree, too."""
 
 
 class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -106,18 +108,18 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
 
     def route(self, topic: bytes, record: Record) -> Record | None:
         """The record of a bundle that takes this channel; None: it is not for this channel."""
-        for of, depth, origin in self.constraints:
-            if of == topic and self.of_client:
+        for each in self.constraints:
+            if each.topic == topic and self.of_client:
                 return NO_RECORD
-            if of == topic and matches(record, self.label, depth, origin):
-                return forwarded(record, self.label, depth)
+            if each.topic == topic and matches(record, self.label, each.depth, each.origin):
+                return forwarded(record, self.label, each.depth)
         return None
 
     def misroutes(self, topic: bytes, record: Record) -> bool:
         """Is a bundle that should be at this channel's source elsewhere, according to its record?"""
         if self.of_client:
             return False
-        return any(of == topic and misroutes(record, self.label, depth) for of, depth, _ in self.constraints)
+        return any(each.topic == topic and misroutes(record, self.label, each.depth) for each in self.constraints)
 
 
 def both(first: Filter | None, second: Filter | None) -> Filter | None:
@@ -159,7 +161,7 @@ def replicated(order: ChannelOrder, members: Sequence[int]) -> Iterator[tuple[in
 
 def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
     """The subchannels of a channel for one topic as far as they are known, down to addresses or scopes to be asked."""
-    topic, depth, _ = order.constraints[0]
+    topic, depth, *_ = order.constraints[0]
     if depth + len(order.label.target) - 1 > DEPTH_MAX:
         return  # deeper than a record goes
     match order.spec:

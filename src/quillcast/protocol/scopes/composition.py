@@ -177,12 +177,36 @@ class Composition:
     def _standing(self, label: int, depth: int) -> Standing:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
         ring = rank if self.around.is_top else self.around.standing.ring if rank == 0 else None
-        return Standing(self.topic, depth, rank, ring)
+        return Standing(self.topic, depth, rank, ring, records=self._has_records)
+
+    @property
+    def _has_records(self) -> bool:
+        """Are the channels more than links of the topic's tree: is any redundant, or has a filter?"""
+        if self.policy is None:
+            return False
+        return self.policy.delivery != "tree" or any(each.filter is not None for each in self.kept.channels)
+
+    def _links(self) -> dict[tuple[int, int], None]:
+        """The channels that are links of the topic's tree, too: the shortest ways from the entry point."""
+        around = [*self.kept.entries[:1]]
+        below, reached = dict[int, list[int]](), dict.fromkeys(around)
+        for channel in self.kept.channels:
+            if channel.origin is None or channel.origin in around:
+                below.setdefault(channel.source, []).append(channel.target)
+        links = dict[tuple[int, int], None]()
+        for at in around:
+            for other in below.get(at, ()):
+                if other not in reached:
+                    reached[other] = links[at, other] = None
+                    around.append(other)
+        return links
 
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """The policy's channels."""
+        links = self._links() if self._has_records else None
         for source, target, origin, filter_ in self.kept.channels:
-            label, constraint = ChannelLabel((source,), (target,)), Constraint(self.topic, depth, origin)
+            beside = links is not None and (source, target) not in links
+            label, constraint = ChannelLabel((source,), (target,)), Constraint(self.topic, depth, origin, beside)
             yield source, ChannelOrder(label, self._spec(target), (constraint,), filter_)
 
     def _passed_on(self) -> Iterator[tuple[int, ChannelOrder]]:

@@ -280,7 +280,8 @@ class ScopeManager:
         self.changed = self.orders.update(topic, parts) or self.changed
 
     def _composition(self, topic: bytes) -> Composition:
-        outgoing = [order for order in self.membership.channels() if any(topic == of for of, _, _ in order.constraints)]
+        ordered = self.membership.channels()
+        outgoing = [order for order in ordered if any(topic == each.topic for each in order.constraints)]
         around = Surroundings(
             self.standing(topic),
             self.membership.is_top(topic),
@@ -295,7 +296,7 @@ class ScopeManager:
         wanted = dict[Party, dict[bytes, None]]()
         for order in self.membership.channels() if self.config.split else ():
             if isinstance(order.spec, Ask):
-                wanted.setdefault(order.spec.scope, {}).update({of: None for of, _, _ in order.constraints})
+                wanted.setdefault(order.spec.scope, {}).update({each.topic: None for each in order.constraints})
         return wanted
 
     # ---- consistency

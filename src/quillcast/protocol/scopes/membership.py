@@ -141,13 +141,19 @@ class Membership:
 
     def ring(self) -> tuple[Contact, ...]:
         """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
-        obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
-        return next((orders.ring for orders in obeyed if orders.ring), ())
+        return next((orders.ring for orders in self._obeyed() if orders.ring), ())
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""
-        obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
-        return (channel for orders in obeyed for channel in orders.channels)
+        return (channel for orders in self._obeyed() for channel in orders.channels)
+
+    def recorded(self) -> dict[bytes, Standing]:
+        """How this party stands in the topics whose bundles have records, even if it takes no part for itself."""
+        standings = (each for orders in self._obeyed() for each in orders.standings)
+        return {each.topic: each for each in standings if each.records}
+
+    def _obeyed(self) -> Iterator[Orders]:
+        return (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
 
     # ---- what owners say
 

@@ -75,6 +75,8 @@ class Standing(Message, frozen=True):
     ring: Number | None = None
     """Its rank among those through which the scope takes part in the overlay's tree, where that is the root scope."""
     why: str = ""
+    records: bool = False
+    """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
 
 
 class Orders(Message, frozen=True, tag=93):

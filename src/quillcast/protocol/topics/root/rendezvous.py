@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
+from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot, Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, follows
@@ -71,7 +72,7 @@ class Rendezvous:
     def next_term(self, tree: Tree) -> Term:
         """A term above all that were heard of."""
         tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
-        return Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation)
+        return interned(Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation))
 
     def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
         """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
