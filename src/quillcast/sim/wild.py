@@ -154,8 +154,12 @@ def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenar
 
 
 TWISTS: dict[str, Twist] = {
-    twist.__name__.strip("_"): twist
-    for twist in (
-        _best_effort, _closing, _departures, _earliest, _more_topics, _small_tables, _visitors, _waiting_roots,
-    )
-}  # fmt: skip
+    "best_effort": _best_effort,
+    "closing": _closing,
+    "departures": _departures,
+    "earliest": _earliest,
+    "more_topics": _more_topics,
+    "small_tables": _small_tables,
+    "visitors": _visitors,
+    "waiting_roots": _waiting_roots,
+}

@@ -96,6 +96,7 @@ class Client(Endpoint):
             return
         self._left = True
         self._publishing.close()
+        self._publishers.clear()
         for inbox in proxy.inboxes():
             inbox.close()  # `async for` ends after what came
         with contextlib.suppress(TimeoutError):
@@ -192,7 +193,9 @@ class Client(Endpoint):
                 return await self._ask_to_connect(place.control_path(entry.contact))
             except Leaving:
                 continue
-            except TimeoutError as problem:
+            except Unreachable as problem:
+                if not isinstance(problem.__cause__, TimeoutError):
+                    raise
                 raise Unreachable(
                     f"peer {entry.node_id[:8]} (process {entry.pid}) does not answer; is it stopped?"
                 ) from problem

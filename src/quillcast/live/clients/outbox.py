@@ -111,6 +111,8 @@ class Outbox:
         """The next block to send, if the application's window has room for it."""
         if not self.queue or self._sent_bytes >= self._window_bytes:
             return None
+        if self._losses or self._cut:
+            self.tell_losses()  # before what follows them
         block, skip, stop, (term, index), recovered = self.queue.popleft()
         self.queued_bytes -= block.size
         if not self._sent:

@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 
 from quillcast.core.errors import Leaving, LocalError
+from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection
 from quillcast.live.clients.messages import VERSION, Changed, Codec, Created, Welcome
 from quillcast.live.clients.session import Service, Session
 from quillcast.live.discovery.control import Answer, Answerer, encoded
+from quillcast.live.edges.choices import check_topic, topic_settings
 from quillcast.live.edges.endpoint import Sign
+from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.framed import FramedContext
 from quillcast.live.transport.framing import Spare
@@ -36,6 +39,7 @@ class Clients:
         self, peer: Peer, pump: Pump, links: Links, answerers: Mapping[str, Answerer], settle: Settle, looked_in: str
     ) -> None:
         self._peer, self._links, self._settle, self._looked_in = peer, links, settle, looked_in
+        self._pump = pump
         config = links.config
         self._shared = FramedContext(pump, partial(transport_of, config=config), Spare(), links.unfinished)
         self._service = Service(
@@ -50,9 +54,7 @@ class Clients:
         self._sessions: dict[Session, ClientConnection] = {}
         self._leaving = ""
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
+    def __len__(self) -> int:
         return len(self._sessions)
 
     def connect(self, *, version: int, **more: Any) -> ClientConnection:
@@ -70,7 +72,13 @@ class Clients:
         answer = Answer(msgspec.Raw(msgspec.json.encode(self._welcome())))
         connection = ClientConnection(self._shared, encoded(answer), session.connected, session.ended)
         self._sessions[session] = connection
+        Patience(self._pump.loop, self._links.config.connect_timeout_s, partial(self._expire, session, connection))
         return connection
+
+    def _expire(self, session: Session, connection: ClientConnection) -> None:
+        if session.connection is None and session in self._sessions:
+            del self._sessions[session]
+            connection.abort()
 
     def leave(self, reason: str) -> None:
         """The peer will end: tell the clients, and take nothing new of them."""
@@ -81,7 +89,9 @@ class Clients:
     async def close(self) -> None:
         """Close the connections, with all that waits."""
         connections = list(self._sessions.values())
-        for session in list(self._sessions):
+        for session, connection in list(self._sessions.items()):
+            if session.connection is None:
+                connection.abort()
             session.close()
         if connections:
             ended = [connection.ended for connection in connections]
@@ -111,7 +121,7 @@ class Clients:
     # --- what clients ask
 
     async def _create(self, *, descriptor: Any, timeout_s: float) -> Created:
-        wanted = msgspec.convert(descriptor, Descriptor)
+        wanted, timeout_s = msgspec.convert(descriptor, Descriptor), arguments.seconds("timeout_s", timeout_s)
         name = f"{wanted.creator}:{wanted.name}" if wanted.creator else wanted.name
 
         def own(made: Descriptor) -> Descriptor:
@@ -126,7 +136,10 @@ class Clients:
         self, *, name: str, wanted: dict[str, Any], timeout_s: float, signs: bool, signed: Any
     ) -> Changed:
         """Change settings. If the client `signs` for the topic's owner, it first hears what to sign."""
+        check_topic(name)
+        chosen, timeout_s = topic_settings(wanted), arguments.seconds("timeout_s", timeout_s)
         answer = None if signed is None else msgspec.convert(signed, Descriptor)
+        checked = {each: getattr(chosen, each) for each in wanted}
         to_sign: list[Descriptor] = []
 
         def sign(newer: Descriptor) -> Descriptor:
@@ -136,7 +149,7 @@ class Clients:
             return newer
 
         try:
-            return Changed(await self._settle(self._peer.change, name, wanted, timeout_s, sign))
+            return Changed(await self._settle(self._peer.change, name, checked, timeout_s, sign))
         except AccessDenied:
             if not signs or not to_sign:
                 raise

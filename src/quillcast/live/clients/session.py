@@ -10,7 +10,8 @@ import msgspec
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP
 from quillcast.core.errors import LocalError, Malformed, QuillcastError
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import Contact, Message, decoded
+from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection, ClientLink
 from quillcast.live.clients.messages import (
     ASKED_MAX,
@@ -41,6 +42,8 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publishing.publisher import Publisher
 
 HANDLES_MAX = 1 << 14  # subscriptions and publishers of a client; a guess
+_TELL_S = 0.1  # losses are reported this long after the first, or with the next event; a guess: ranges merge
+_QUESTION = msgspec.msgpack.Decoder(dict[str, Any])
 _WALK_S = 0.25  # how long peers are asked who holds a client's events up; a guess: its call waits twice as long
 
 
@@ -118,7 +121,8 @@ class Session:
         self.link = ClientLink(service.links, Contact(bytes(16), "a client"), self._fill)
         self._outboxes: dict[int, Outbox] = {}
         self._queues = Bounded(service.client_bytes)
-        self._losing: dict[Outbox, None] = {}
+        self._losing: dict[Outbox, None] = {}  # subscriptions with losses to report
+        self._losses_due = False
         self._publishers: dict[int, RemotePublisher] = {}
         self._by_id: dict[bytes, RemotePublisher] = {}
         self._changed: dict[RemotePublisher, None] = {}
@@ -144,6 +148,7 @@ class Session:
 
     def ended(self, problem: Exception) -> None:
         """Its socket has closed: end its subscriptions and publishers, and answer nothing."""
+        self._service.ended(self, problem)
         if self.connection is not None:
             self.link.lost(self.connection)
         for task in self._asked:
@@ -154,7 +159,6 @@ class Session:
             self._pump.call(self._peer.close_publisher, publisher.inner)
         self._outboxes.clear()
         self._publishers.clear()
-        self._service.ended(self, problem)
 
     # --- what its outboxes and publishers call, within steps of the peer
 
@@ -165,9 +169,15 @@ class Session:
     def grew(self, outbox: Outbox, size_bytes: int) -> None:
         """So many more bytes wait, or there are losses to report."""
         for each in self._queues.grew(outbox, size_bytes) if size_bytes else [outbox]:
+            if not self._losing:
+                self._pump.later(_TELL_S, self._tell_soon)
             self._losing[each] = None
             if each.untold > LOSSES_MAX and self.connection is not None:
                 self.connection.break_off(LocalError(f"it does not read, and {each.untold} losses wait for it"))
+        self.link.mark_dirty()
+
+    def _tell_soon(self) -> None:
+        self._losses_due = True
         self.link.mark_dirty()
 
     def _progressed(self, publisher: RemotePublisher) -> None:
@@ -178,9 +188,11 @@ class Session:
         """Add what waits to what the link writes now, unless the client does not read."""
         if self.link.paused:
             return
-        for outbox in self._losing:
-            outbox.tell_losses()
-        self._losing.clear()
+        if self._losses_due:
+            for outbox in self._losing:
+                outbox.tell_losses()
+            self._losing.clear()
+            self._losses_due = False
         for publisher in self._changed:
             self._tell(publisher)
         self._changed.clear()
@@ -232,8 +244,9 @@ class Session:
 
     def _subscribe(self, wish: Subscribe) -> None:
         self._check_new(wish.number, self._outboxes)
-        outbox = Outbox(self, wish)
         try:
+            arguments.label(wish.name)
+            outbox = Outbox(self, wish)
             outbox.handle = self._pump.call(self._open, outbox)
         except LocalError as problem:
             raise Malformed(str(problem)) from problem  # a client checks names before
@@ -286,7 +299,7 @@ class Session:
     async def _answer(self, message: Ask) -> None:
         answer, problem = b"", None
         try:
-            question = msgspec.msgpack.decode(message.question, type=dict[str, Any])
+            question = decoded(_QUESTION, message.question, "question")
             ask = question.pop("ask", None)
             answerer = self._hold_ups if ask == "hold_ups" else self._service.answerers.get(ask)
             if answerer is None:

@@ -136,7 +136,8 @@ def _check_user(link: socket.socket, path: Path) -> None:
 
 
 def _silent(path: Path, problem: Exception) -> Unreachable:
-    return Unreachable(f"the peer at {path} does not answer ({problem}); does it still run?")
+    why = str(problem) or "it takes too long"
+    return Unreachable(f"the peer at {path} does not answer ({why}); does it still run?")
 
 
 def _understood(path: Path, question: str, kind: type[T], answer: Answer) -> T:

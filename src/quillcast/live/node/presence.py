@@ -124,9 +124,10 @@ class Presence:
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
-        self.inspector = Inspector(self.peer, self.links, pump, self.journal, self.rendezvous.looked_in)
+        looked_in = self.rendezvous.looked_in
+        self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
+        self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients)
         stack.callback(self.rendezvous.leave, self.contact)
-        self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, self.rendezvous.looked_in)
         stack.push_async_callback(self.clients.close)
         takeovers = {QUESTION: self.clients.connect}
         control = ControlServer(self.rendezvous.control_path(self.contact), answerers, takeovers)
