@@ -255,6 +255,24 @@ def test_an_acknowledgement_that_does_not_come_names_who_holds_it_up() -> None:
     run(scenario())
 
 
+def test_a_client_publishes_to_topics_whose_sources_number_their_events() -> None:
+    async def scenario() -> None:
+        config = Config(topics=TopicConfig(streams_max=1))
+        async with hosting(config=config) as (_, client), Node(config=config) as far, Node(config=config) as third:
+            await client.create("prices", admission="source")
+            subscription = far.subscribe("prices", only_payloads=True)
+            await subscription.started()
+            await client.publish("prices", b"first", wait="stable")
+            assert await anext(subscription) == b"first"
+            await far.create("others", admission="source")
+            await third.subscribe("others").started()
+            await far.publish("others", b"second", wait="stable")
+            with pytest.raises(quillcast.NotAdmitted, match="as many sources as it may have"):
+                await client.publish("others", b"third", wait="root", timeout_s=2.0)
+
+    run(scenario())
+
+
 def test_what_was_published_is_handed_over_before_a_client_leaves() -> None:
     async def scenario() -> None:
         async with hosting() as (node, client):
