@@ -7,9 +7,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from quillcast.core.envelope import UP, Envelope
 from quillcast.core.messages import Message
 from quillcast.live.clients.client import Client
 from quillcast.live.clients.messages import (
+    Ask,
     ClosePublisher,
     Codec,
     Connect,
@@ -34,7 +36,10 @@ from quillcast.live.clients.messages import (
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.transport.framing import FrameType, frame, header
+from quillcast.live.transport.shared_transport import SharedMemoryTransport
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
+from tests.cli.commands import topic_near
 from tests.live.test_node import run, take
 
 pytestmark = pytest.mark.live
@@ -113,6 +118,24 @@ def test_many_events_of_every_size_arrive_in_order() -> None:
             await publisher.acknowledged("stable")
             assert await take(subscription, len(sent)) == sent
             assert (publisher.admitted, publisher.stable, subscription.lost_count) == (100, 100, 0)
+
+    run(scenario())
+
+
+def test_large_events_stay_in_shared_memory_both_ways() -> None:
+    async def scenario() -> None:
+        async with hosting() as (node, client):
+            subscription = client.subscribe("t", only_payloads=True)
+            await subscription.started()
+            for number in range(20):
+                await client.publish("t", bytes([number]) * 500_000, wait="root")
+            assert [each[:1] for each in await take(subscription, 20)] == [bytes([number]) for number in range(20)]
+            (session,) = node._presence.clients._sessions
+            for link in (client._outlet._link, session.link):
+                assert link.connection is not None
+                transport = link.connection.transport
+                assert isinstance(transport, SharedMemoryTransport)
+                assert (transport.imports, transport.exports) == (True, True)
 
     run(scenario())
 
@@ -219,14 +242,33 @@ def test_owners_and_access_lists_work_as_at_a_node() -> None:
 
 def test_an_acknowledgement_that_does_not_come_names_who_holds_it_up() -> None:
     async def scenario() -> None:
-        async with hosting() as (_, client), Node() as far:
-            await far.subscribe("t").started()
-            await client.publish("t", b"one", wait="stable")
+        async with hosting() as (node, client), Node() as far:
+            topic = topic_near(node.contact.node_id.hex())
+            await far.subscribe(topic).started()
+            await client.publish(topic, b"one", wait="stable")
             far.unplug()
             with pytest.raises(quillcast.NotStable) as caught:
-                await client.publish("t", b"two", wait="stable", timeout_s=1.0)
+                await client.publish(topic, b"two", wait="stable", timeout_s=1.0)
             assert caught.value.peers == (far.contact.node_id.hex(),)
             far.plug_in()
+
+    run(scenario())
+
+
+def test_a_client_publishes_to_topics_whose_sources_number_their_events() -> None:
+    async def scenario() -> None:
+        config = Config(topics=TopicConfig(streams_max=1))
+        async with hosting(config=config) as (_, client), Node(config=config) as far, Node(config=config) as third:
+            await client.create("prices", admission="source")
+            subscription = far.subscribe("prices", only_payloads=True)
+            await subscription.started()
+            await client.publish("prices", b"first", wait="stable")
+            assert await anext(subscription) == b"first"
+            await far.create("others", admission="source")
+            await third.subscribe("others").started()
+            await far.publish("others", b"second", wait="stable")
+            with pytest.raises(quillcast.NotAdmitted, match="as many sources as it may have"):
+                await client.publish("others", b"third", wait="root", timeout_s=2.0)
 
     run(scenario())
 
@@ -513,6 +555,56 @@ def test_a_client_that_breaks_the_protocol_is_closed_and_the_peer_goes_on() -> N
             assert status.clients == 1
             assert status.counters.refused == {"client": len(WRONG)}
             assert any("closed the connection of a client" in problem for problem in status.problems)
+
+    run(scenario())
+
+
+def any_bytes(chance: Random) -> bytes:
+    """What a client may say: messages in any order, with numbers that fit and that do not, and bundles."""
+    number, many = chance.randrange(3), chance.choice((0, 1, 5, 1 << 20, 1 << 62))
+    topic = chance.choice(("t", "t/u", "", "a//b", "x" * 300))
+    who = chance.choice((ME, b"o" * 16))
+    warrant = chance.choice((None, Warrant(b"k" * 32, b"s" * 64)))
+    messages = (
+        Subscribe(
+            number, topic, chance.choice(("now", "earliest", "")), None, warrant, "n" * chance.randrange(90), many
+        ),
+        Unsubscribe(number),
+        Taken(number, many),
+        OpenPublisher(number, topic, who, warrant),
+        ClosePublisher(number, many),
+        Ask(number, chance.choice((b"", b"\xc1", msgspec.msgpack.encode({"ask": "status"})))),
+        CONNECT,
+    )
+    block = Block.seal(who, chance.randrange(3), [b"x"] * (1 + chance.randrange(3)), time_ns=0)
+    return chance.choice(
+        (control_frame(*chance.choices(messages, k=3)), control_frame(chance.choice(messages)), up(block))
+    )
+
+
+def test_whatever_clients_say_the_peer_goes_on() -> None:
+    async def scenario() -> None:
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, problem: problems.append(problem))
+        async with hosting() as (node, client):
+            subscription = client.subscribe("t", only_payloads=True)
+            await subscription.started()
+            for seed in range(150):
+                chance, raw = Random(seed), Raw(node)
+                assert (await raw.line()).error is None
+                with suppress(OSError):  # it may be closed already
+                    raw.tell(CONNECT)
+                    for _ in range(8):
+                        raw.say(any_bytes(chance))
+                        await asyncio.sleep(0)
+                raw.own.close()
+            await until(node, lambda: node.status().clients == 1)
+            await client.publish("t", b"last", wait="stable")
+            async for payload in subscription:
+                if payload == b"last":
+                    break
+            await until(node, lambda: count_of(node, "t") == (1, 1))
+            assert problems == []
 
     run(scenario())
 

@@ -140,6 +140,8 @@ class Inquiry:
 
     def __exit__(self, *error: object) -> None:
         self._asked.cancel()
+        if not self._asked.cancelled():
+            self._asked.exception()  # if nobody asked for the causes, nobody need know
 
     @property
     def peers(self) -> list[str]:
@@ -435,6 +437,8 @@ class Proxy:
 
     def _lost(self, problem: Exception) -> None:
         """The connection has ended."""
+        if self.failure is not None:
+            return
         if self._connection is not None:
             self._link.lost(self._connection)
         if self._reason is not None:

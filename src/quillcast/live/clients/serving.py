@@ -113,8 +113,7 @@ class Clients:
 
     def _ended(self, session: Session, problem: Exception) -> None:
         """A client's socket has closed. What it did wrong is told in `status`."""
-        self._sessions.pop(session, None)
-        if not isinstance(problem, OSError | TransportLost):
+        if self._sessions.pop(session, None) is not None and not isinstance(problem, OSError | TransportLost):
             self._links.counters["refused_client"] += 1
             self._links.problems.append(f"closed the connection of a client: {problem}")
 

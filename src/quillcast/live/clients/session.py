@@ -127,7 +127,6 @@ class Session:
         self._by_id: dict[bytes, RemotePublisher] = {}
         self._changed: dict[RemotePublisher, None] = {}
         self._asked: dict[asyncio.Task[None], None] = {}
-        self._leaving = False
 
     # --- its life
 
@@ -138,7 +137,6 @@ class Session:
 
     def leave(self, reason: str) -> None:
         """The peer will end: take nothing new."""
-        self._leaving = True
         self.send(Ending(reason))
 
     def close(self) -> None:
@@ -236,8 +234,8 @@ class Session:
         publisher = self._by_id.get(bundle.blocks[0].publisher)
         if bundle.envelope.kind is not UP:
             raise Malformed(f"a bundle of kind {bundle.envelope.kind.name} came from a client")
-        if publisher is None or self._leaving:
-            return  # it has failed, or what it publishes now is too late
+        if publisher is None or self._peer.left:
+            return  # it has failed, or this is too late
         for block in bundle.blocks:
             self._pump.call(publisher.take, block)
         self._close_if_done(publisher)

@@ -408,6 +408,7 @@ class Publishing:
         self.crowded[topic] = None
         for publisher in self.publishers.get(topic, {}).values():
             publisher.root_lost()
+            publisher.listener.progressed()
         self._forget_root(topic)
         self.asked_at[topic] = self.host.now()
         self.carry_out(LeaveIfIdle(tree))
