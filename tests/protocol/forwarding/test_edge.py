@@ -348,6 +348,12 @@ def test_an_event_from_before_the_start_that_comes_again_is_marked_as_recovered(
     assert notes.lost_[1:] == [(3, 3, 5, "void")], "no missing event was there: nothing is owed from before the start"
 
 
+def test_what_is_owed_is_not_reported_as_lost_before_the_start_though_the_parent_does_not_keep_it() -> None:
+    edge, notes, _ = an_edge(start=3)
+    edge.miss([Gone(FIRST, ((0, 5),), ())])
+    assert notes.lost_ == [(1, 0, 3, "start")]
+
+
 def test_a_publisher_with_an_event_behind_the_lost_positions_has_none_at_them() -> None:
     edge, notes = a_doubting_edge()
     edge.take(down(FIRST, 3, block(PAUL, 2)))

@@ -228,7 +228,10 @@ class Edge(Sink):
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: report those that are no longer kept."""
         before = 0  # positions of terms whose events may come again
-        for term, ranges, runs, again in gone:
+        for term, discarded, runs, again in gone:
+            term_cursor = self.term_cursor(term)
+            start = term_cursor.start if term_cursor is not None else NUMBER_MAX
+            ranges = intersection(discarded, [(0, start)])  # beyond that it is owed
             unknown = self._lose(term, ranges, "start", runs)
             for first, last in unknown:
                 self._report(Loss(term, first, last, "start"))
