@@ -133,7 +133,7 @@ class Edge(Sink):
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
     def end(self, term: Term, end: int) -> None:
-        """A source's stream is over, as far as is known: nothing of it is owed any more, unless its source comes back."""
+        """A source's stream is over, as far as is known. Nothing of it is owed, unless its source comes back."""
         term_cursor = self.term_cursor(term)
         if term_cursor is not None and term_cursor.start > end:
             self.over = {**self.over, term: term_cursor.start}
