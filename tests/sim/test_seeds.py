@@ -177,8 +177,21 @@ def test_what_failed_once_in_a_wild_history_holds(seed: int, twists: str) -> Non
     Simulation(wild(seed, [*filter(None, twists.split(","))]), seed).run()
 
 
+WILD_SOURCE_SEEDS = {
+    960072: "a stream that was taken for ended was owed from its first event when its source came back",
+    970010: "positions that were owed were reported as lost before an earliest start",
+    970199: "a second parent told a newcomer of a stream that was over, and that counted as its loss",
+}
+
+
+@pytest.mark.parametrize("seed", WILD_SOURCE_SEEDS)
+def test_what_failed_once_in_a_wild_history_where_sources_number_the_events_holds(seed: int) -> None:
+    Simulation(wild(seed).by_sources(), seed).run()
+
+
 WILD_SCOPE_SEEDS = {
     962087: "events were awaited with a later term, which had them before the subscription began",
+    972117: "a topic whose settings changed was taken for one that never holds publishers back",
     962113: "a publisher beyond a partition was taken to have sent events again before the subscription began",
 }
 

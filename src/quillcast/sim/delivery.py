@@ -248,8 +248,9 @@ class Delivery:
                     self._check_silence(reader, event, at, came.get(event, self.end))
 
     def _blocked_until(self, event: Event, written: float, came: float) -> float:
-        """When a topic with slow = wait last admitted the event: full buffers hold its publishers back."""
-        if self.cuts or not self.run.crowding.between(written, came):
+        """When a topic that waits, maybe for a while only, last admitted it: full buffers hold its publishers back."""
+        waits = not self.cuts or "wait" in {self.plan.slow, *(change.slow for change in self.plan.changes)}
+        if not waits or not self.run.crowding.between(written, came):
             return written
         admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
         return max((admission.at for admission in admitted), default=written)

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import OF_SOURCES, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
@@ -16,6 +16,7 @@ from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 THIRD = Term(3, FIRST.node)
+STREAM = Term(OF_SOURCES, FIRST.node)
 NOTHING: tuple[Bundle, ...] = ()
 
 
@@ -346,6 +347,22 @@ def test_an_event_from_before_the_start_that_comes_again_is_marked_as_recovered(
     host.time = 31.0
     edge.give_up_holes(1.0, NOTHING)
     assert notes.lost_[1:] == [(3, 3, 5, "void")], "no missing event was there: nothing is owed from before the start"
+
+
+def test_a_stream_that_was_taken_for_ended_is_owed_from_where_the_subscription_began_in_it() -> None:
+    edge, notes, _ = an_edge()
+    edge.readmits = False
+    edge.begin(STREAM, 5)
+    edge.end(STREAM, 0)
+    edge.begin(STREAM, 0)
+    edge.skip(STREAM, [(0, 6)], "unavailable")
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(5, 6)]
+
+
+def test_what_is_owed_is_not_reported_as_lost_before_the_start_though_the_parent_does_not_keep_it() -> None:
+    edge, notes, _ = an_edge(start=3)
+    edge.miss([Gone(FIRST, ((0, 5),), ())])
+    assert notes.lost_ == [(1, 0, 3, "start")]
 
 
 def test_a_publisher_with_an_event_behind_the_lost_positions_has_none_at_them() -> None:

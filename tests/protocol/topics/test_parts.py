@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Position, Term
+from quillcast.core.envelope import DOWN, NO_TERM, OF_SOURCES, Envelope, Position, Term
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -509,6 +509,16 @@ def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
     world.children.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
     assert list(tree.children) == [BOB.node_id]
     assert (BOB, "Accepted") in world.sent
+
+
+def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
+    """Else another parent would tell it later, and it would take that for a loss."""
+    tree = world.root(Descriptor("weather", Settings(admission="source")))
+    over = Term(OF_SOURCES, bytes(16))
+    tree.flow.note_over(over, 5)
+    world.children.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
+    (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert accepted.ended == ((over, 5),)
 
 
 def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:

@@ -42,6 +42,7 @@ class Edge(Sink):
         "number",
         "older",
         "ordered",
+        "over",
         "owed_in_part",
         "publishers",
         "readmits",
@@ -61,6 +62,7 @@ class Edge(Sink):
         self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
         self.latest: TermCursor | None = None  # of the term that began last
         self.older: dict[Term, TermCursor] = EMPTY  # of the terms before, the oldest first
+        self.over: dict[Term, int] = EMPTY  # streams that ended before where this began in them, and where that was
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
@@ -90,6 +92,7 @@ class Edge(Sink):
         if self.since is None:
             self.since = term
         if self.term_cursor(term) is None:
+            start = max(start, self.over.get(term, 0))
             if start > 0 and term <= self.since:
                 self.owed_in_part = max(self.owed_in_part, term)
             if self.latest is not None:
@@ -129,8 +132,11 @@ class Edge(Sink):
             return []
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
-    def end(self, term: Term) -> None:
-        """A source's stream is over, and nothing of it is owed any more."""
+    def end(self, term: Term, end: int) -> None:
+        """A source's stream is over, as far as is known. Nothing of it is owed, unless its source comes back."""
+        term_cursor = self.term_cursor(term)
+        if term_cursor is not None and term_cursor.start > end:
+            self.over = {**self.over, term: term_cursor.start}
         if self.older.pop(term, None) is None and self.latest is not None and self.latest.term == term:
             self.latest = self.older.popitem()[1] if self.older else None
 
@@ -228,7 +234,10 @@ class Edge(Sink):
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: report those that are no longer kept."""
         before = 0  # positions of terms whose events may come again
-        for term, ranges, runs, again in gone:
+        for term, discarded, runs, again in gone:
+            term_cursor = self.term_cursor(term)
+            start = term_cursor.start if term_cursor is not None else NUMBER_MAX
+            ranges = intersection(discarded, [(0, start)])  # beyond that it is owed
             unknown = self._lose(term, ranges, "start", runs)
             for first, last in unknown:
                 self._report(Loss(term, first, last, "start"))
