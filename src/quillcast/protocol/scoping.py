@@ -44,7 +44,7 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
-from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.placement import Placement, may_have_others
 from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
@@ -170,9 +170,11 @@ class Scoping:
         known = controller.membership.roles
         for topic in [topic for topic in known if topic not in topics]:
             self._carry_out(self.host.me, controller.take_part(Role(topic)))
-        for topic in [topic for topic in topics if topic not in known]:
-            name = self.trees[topic].descriptor.name
-            self._carry_out(self.host.me, controller.take_part(Role(topic, subscribes=True, name=name)))
+        for tree in [self.trees[topic] for topic in topics]:
+            tree_only = not may_have_others(tree)
+            if tree.topic not in known or known[tree.topic].tree_only != tree_only:
+                role = Role(tree.topic, subscribes=True, name=tree.descriptor.name, tree_only=tree_only)
+                self._carry_out(self.host.me, controller.take_part(role))
 
     # ---- what managers order
 

@@ -6,6 +6,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.filters import Custom, Modulo
 from quillcast.protocol.scopes.installing import Installing
+from quillcast.protocol.scopes.messages import Role
 from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import WantedChannel
@@ -64,9 +65,24 @@ def test_where_the_tree_is_all_there_is_nothing_is_installed() -> None:
     assert installing.topics == {}
 
 
+def test_a_topic_that_must_keep_to_its_tree_has_links_only() -> None:
+    network = site(Ring())
+    role = Role(T, subscribes=True, tree_only=True)
+    network.carry_out(peer("C").id, network.peers[peer("C").id].take_part(role))
+    network.settle()
+    assert installed(network, "B")[0].topics == {}
+    links = {
+        (name, channel.spec.peer.node_id[:1].decode())
+        for name in "ABCD"
+        for channel in network.peers[peer(name).id].channels
+        if not channel.constraints[0].beside
+    }
+    assert links == {("A", "B"), ("A", "D"), ("B", "C")}
+
+
 def test_a_bundle_from_outside_begins_its_way_at_the_entry_point() -> None:
     ordered = ways(site(Ring()), "A")
-    assert [node[:1] for node in ordered.ways] == [b"B", b"D"]
+    assert [node[:1] for node, way in ordered.ways.items() if way.enters(given()) is not None] == [b"B", b"D"]
     way = ordered.ways[peer("B").id]
     assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(1, 2),))
     assert decode(way.enters_link(given()).envelope.record) == Record(2, (Pair(1, 2),))

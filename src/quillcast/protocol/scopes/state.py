@@ -63,6 +63,10 @@ class Topic(msgspec.Struct):
     channels: tuple[WantedChannel, ...] = ()
     version: int = 0
     """Of the policy that they are of."""
+    links: tuple[tuple[int, int], ...] = ()
+    """Who is to be whose child in the topic's tree."""
+    records: bool = False
+    """Do bundles take channels with records?"""
 
 
 class Sender(msgspec.Struct):

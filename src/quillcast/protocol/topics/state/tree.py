@@ -211,9 +211,11 @@ class Tree:
         return self.sources.up if is_parent and self.sources.up is not None else self.beside.get(node)
 
     def take_out(self, node: bytes) -> "Child | None":
-        """Take a child out of the children table, and serve it no more."""
+        """Take a child out of the children table. If a channel of a scope leads to it, that goes on where it was."""
         child = self.children.pop(node, None)
-        if child is not None:
+        if child is not None and self.beside is not EMPTY and child.channel in self.flow.channels:
+            self.beside[node] = child.channel
+        elif child is not None:
             self.flow.close(child.channel)
         return child
 
