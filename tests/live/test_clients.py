@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -48,9 +49,11 @@ ME = b"m" * 16
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a short name: these tests connect to sockets below it, whose names are limited."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
 
 
 @asynccontextmanager
@@ -702,10 +705,10 @@ def test_a_peer_of_a_version_without_clients_is_named() -> None:
     run(scenario())
 
 
-def test_other_users_cannot_connect(tmp_path: Path) -> None:
+def test_other_users_cannot_connect(runtime: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("takes root, to be another user")
-    tmp_path.chmod(0o755)
+    runtime.chmod(0o755)
 
     async def scenario() -> None:
         async with hosting(0) as (node,):
