@@ -19,6 +19,7 @@ import pytest
 
 import quillcast
 from quillcast import Config, LiveConfig, Node
+from quillcast.cli.status import _lines as lines
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP, Envelope
 from quillcast.core.messages import Message
@@ -105,6 +106,7 @@ def test_clients_of_a_machine_share_the_place_of_their_peer_in_the_tree() -> Non
             assert {peer.node_id for peer in tree.peers if peer.lags} == {node.contact.node_id.hex()}
             status = await client.status()
             assert (status.pid, status.clients) == (os.getpid(), 2)
+            assert list(lines(status, 1))[1].endswith("; 1 of this network on this machine; 2 clients")
 
     run(scenario())
 

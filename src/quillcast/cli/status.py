@@ -33,7 +33,9 @@ def _lines(status: NodeStatus, peers: int) -> Iterator[str]:
     used, limit = (size / 2**20 for size in (status.buffers.used_bytes, status.buffers.limit_bytes))
     lags = [lag for topic in status.topics for lag in topic.lags]
     yield f"peer {status.node_id[:8]} at {status.address}, network {status.network}: {state}"
-    yield f"  pid {status.pid}, up {status.uptime_s:.0f} s; {peers} of this network on this machine"
+    yield f"  pid {status.pid}, up {status.uptime_s:.0f} s; {peers} of this network on this machine" + _clients(
+        status.clients
+    )
     yield f"  buffers {used:.1f} of {limit:.0f} MiB" + _journal(status.journal)
     yield from table("leaf set", ["peer", "address"], [[one.node_id[:8], one.address] for one in status.leaf_set])
     yield from table("neighbours", ["peer", "address", "round trip", "link"], map(_neighbour, status.neighbours))
@@ -45,6 +47,10 @@ def _lines(status: NodeStatus, peers: int) -> Iterator[str]:
     )
     yield from table("counters", ["what", "count"], _counted(status.counters))
     yield from (f"  problem: {problem}" for problem in status.problems)
+
+
+def _clients(count: int) -> str:
+    return f"; {count} client{'s' * (count != 1)}" if count else ""
 
 
 def _journal(journal: JournalStatus | None) -> str:

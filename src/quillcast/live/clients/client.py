@@ -51,7 +51,7 @@ class Client(Endpoint):
     client holds nobody up. An event counts as delivered to it when its peer has it. What the client does not read waits
     at the peer, up to `LiveConfig.client_bytes`; beyond that the oldest events are dropped and reported as lost.
 
-    When the peer ends, subscriptions and publishers fail with `Leaving`, or `Unreachable` if it did not say so.
+    When the peer ends, subscriptions and publishers fail with `Unreachable`, which says whether it left or died.
     """
 
     def __init__(
