@@ -179,6 +179,7 @@ def test_what_failed_once_in_a_wild_history_holds(seed: int, twists: str) -> Non
 
 WILD_SOURCE_SEEDS = {
     960072: "a stream that was taken for ended was owed from its first event when its source came back",
+    975096: "a former root that only publishes did not speak for an orphaned lease below it",
     970010: "positions that were owed were reported as lost before an earliest start",
     970199: "a second parent told a newcomer of a stream that was over, and that counted as its loss",
 }

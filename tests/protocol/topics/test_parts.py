@@ -511,6 +511,15 @@ def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
     assert (BOB, "Accepted") in world.sent
 
 
+def test_a_source_asks_for_events_while_it_speaks_for_a_lease_of_a_peer_that_is_gone(world: Parts) -> None:
+    tree = world.tree(Descriptor("weather", Settings(admission="source")))
+    assert world.membership.join_message(tree, fault=False).sends_only
+    child = world.child(tree, BOB)
+    tree.take_out(BOB.node_id)
+    tree.orphan_lease(child, 30.0, (BOB.node_id,))
+    assert not world.membership.join_message(tree, fault=False).sends_only
+
+
 def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     """Else another parent would tell it later, and it would take that for a loss."""
     tree = world.root(Descriptor("weather", Settings(admission="source")))

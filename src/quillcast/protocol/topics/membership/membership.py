@@ -114,9 +114,10 @@ class TreeMembership:
         descriptor = tree.descriptor if whole else None
         earliest, warrant = wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
+        sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
+            warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=sends_only,
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
             warrants=self.source_streams.warrants(tree),
         )  # fmt: skip
