@@ -11,9 +11,14 @@ class Quillcast(Client):
 
     library = "quillcast"
 
-    async def connect(self, *, local_ipc: bool = True, shares: bool = False, **options: Any) -> dict[str, Any]:
+    async def connect(
+        self, *, local_ipc: bool = True, shares: bool = False, secret: str = "", **options: Any
+    ) -> dict[str, Any]:
         import quillcast
+        from quillcast.live.transport.hello import Identity
 
+        if secret:
+            options["identity"] = Identity.of_secret(bytes.fromhex(secret))
         live = quillcast.LiveConfig() if local_ipc else quillcast.LiveConfig(local_ipc=False)
         topics = quillcast.Config().topics
         self.node = quillcast.connect(live=live, **options) if shares else quillcast.Node(live=live, **options)
