@@ -19,6 +19,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
 from quillcast.protocol.scopes.installing import Installing, without_record
@@ -101,6 +102,12 @@ class Scoping:
         self.managers[scope] = manager, save
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
+
+    def set_policies(self, scope: bytes, settings: tuple[TopicRule, ...]) -> bool:
+        """The operator set these policies in a scope that is managed here. False: its manager has ended."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].set_policies(settings))
+        return scope in self.managers
 
     @property
     def is_refused(self) -> bool:

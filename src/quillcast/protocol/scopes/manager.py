@@ -17,6 +17,7 @@ from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, Party
 from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
 from quillcast.protocol.scopes.hierarchy import TwoRootScopes
 from quillcast.protocol.scopes.members import Members
@@ -94,6 +95,13 @@ class ScopeManager:
     def passed(self, now: float) -> list[Effect]:
         """Time passed: give signs of life, and remove those who gave none. Call it several times per lease."""
         return [] if self.superseded else self._effects(self._passed(now))
+
+    def set_policies(self, settings: tuple[TopicRule, ...]) -> list[Effect]:
+        """These policies are set now, and `config.policy` goes by them: compose all topics anew."""
+        self.state.settings = settings
+        self._mark(self.state.topics)
+        self.changed = True
+        return self._effects(())
 
     def standing(self, topic: bytes) -> Standing:
         """How the scope stands in a topic: at which depth, or what it waits for."""
