@@ -197,7 +197,7 @@ def test_a_policy_that_is_set_moves_the_tree_and_status_shows_it(tmp_path: Path)
             centre = next(node for node in members if sources.count(node.status().node_id) == 2)
             async with asyncio.timeout(20.0):
                 await centre._pump.until(lambda: len(centre.status().topics[0].children) == 2)
-            await members[1].publish("news/today", b"after the change", wait="stable")
+            await members[1].publish("news/today", b"after the change", wait="root")
             for subscription in subscriptions:
                 assert (await anext(subscription)).payload == b"after the change"
             (scope,) = manager.scopes()
@@ -206,6 +206,8 @@ def test_a_policy_that_is_set_moves_the_tree_and_status_shows_it(tmp_path: Path)
             assert sum(member.in_ring for member in scope.members) == 3
             assert [each.scope for each in members[3].status().memberships] == ["site"]
             assert not members[3].status().memberships[0].in_ring
+            scopes = {each.node_id: each.scope for each in (await manager.tree("news/today")).peers}
+            assert [scopes[member.status().node_id] for member in members] == ["site"] * 4
             assert manager.unset_policy("site", "news/#").topics[0].after.policy == "chain"
             with pytest.raises(LocalError, match="it runs those of: site"):
                 manager.unset_policy("other", "#")

@@ -301,6 +301,8 @@ class TreePeer(Status, frozen=True):
     """Streams of sources that go on there, in a topic whose sources number the events."""
     source: bool = False
     """Whether it numbers the events of its own publishers."""
+    scope: str = ""
+    """The scope that it is a member of."""
 
 
 class UnresponsivePeer(Status, frozen=True):

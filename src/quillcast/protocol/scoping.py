@@ -114,6 +114,11 @@ class Scoping:
         """Does no scope admit this peer that is to be a member?"""
         return self.controller is not None and self.controller.membership.is_refused
 
+    def name(self) -> str:
+        """The name of the scope that this peer is a member of; empty if it is in none."""
+        owners = self.controller.membership.owners.values() if self.controller is not None else ()
+        return next((owner.party.name for owner in owners if not owner.refused), "")
+
     def obstacle(self) -> str:
         """Why this peer cannot take part as a member of its scope, in a sentence; empty if it can, or has none."""
         return self.controller.membership.obstacle() if self.controller is not None else ""
