@@ -34,6 +34,9 @@ STATUS = """What peers tell of themselves, in Python and as JSON.
 | | `topic list`, `topic show` | `TopicSummary` |
 | | `topic create`, `topic set` | `Topic` |
 | | `top` | `Activity` |
+| `Node.scopes()` | `scope show`, `scope members`, `scope topics` | `ScopeStatus` |
+| | `scope tree` | `ScopeTopic` |
+| `Node.set_policy()`, `Node.unset_policy()` | `scope policy set`, `scope policy unset` | `PolicyChange` |
 
 They are frozen `msgspec` structs: `msgspec.to_builtins(node.status())` makes plain values. Ids are hexadecimal. Times
 are in seconds unless the name ends in `_ms`, and sizes in bytes. Those that `quillcast` does not export are in

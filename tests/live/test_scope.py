@@ -166,3 +166,50 @@ def test_a_manager_that_cannot_save_ends_and_says_so(tmp_path: Path, monkeypatch
             assert "the manager of scope site ends" in node._presence.links.problems[-1]
 
     asyncio.run(main())
+
+
+def test_a_policy_that_is_set_moves_the_tree_and_status_shows_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run = [Identity.new() for _ in range(4)], tmp_path / "run"
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data"))
+            await manager.manage_scope(scope_file(tmp_path, identities))
+            members = [
+                await stack.enter_async_context(Node(runtime_dir=run, identity=each, scope=f"site@{manager.address}"))
+                for each in identities
+            ]
+            subscriptions = [member.subscribe("news/today") for member in members]
+            for subscription in subscriptions:
+                await subscription.started()
+
+            def fan_outs() -> list[int]:
+                sources = [each.source for topic in manager.scopes()[0].topics for each in topic.channels]
+                return sorted(map(sources.count, dict.fromkeys(sources)))
+
+            async with asyncio.timeout(20.0):
+                await manager._pump.until(lambda: fan_outs() == [1, 1, 1])
+            changed = await manager.set_policy("site", "news/#", "star")
+            assert [(each.name, each.before.policy, each.after.policy) for each in changed.topics] == [
+                ("news/today", "chain", "star")
+            ]
+            assert fan_outs() == [1, 2]
+            sources = [each.source for each in manager.scopes()[0].topics[0].channels]
+            centre = next(node for node in members if sources.count(node.status().node_id) == 2)
+            async with asyncio.timeout(20.0):
+                await centre._pump.until(lambda: len(centre.status().topics[0].children) == 2)
+            await members[1].publish("news/today", b"after the change", wait="root")
+            for subscription in subscriptions:
+                assert (await anext(subscription)).payload == b"after the change"
+            (scope,) = manager.scopes()
+            assert [(topic.subscribers, topic.waits_for) for topic in scope.topics] == [(4, "")]
+            assert [rule.is_set for rule in scope.rules] == [True, False]
+            assert sum(member.in_ring for member in scope.members) == 3
+            assert [each.scope for each in members[3].status().memberships] == ["site"]
+            assert not members[3].status().memberships[0].in_ring
+            scopes = {each.node_id: each.scope for each in (await manager.tree("news/today")).peers}
+            assert [scopes[member.status().node_id] for member in members] == ["site"] * 4
+            assert manager.unset_policy("site", "news/#").topics[0].after.policy == "chain"
+            with pytest.raises(LocalError, match="it runs those of: site"):
+                manager.unset_policy("other", "#")
+
+    asyncio.run(main())

@@ -69,6 +69,7 @@ class Peer:
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
             self.scribe.membership.move, self.table, customs or {}, self.dispatch,
         )  # fmt: skip
+        self.scribe.inspection.scope_name = self.scoping.name
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]

@@ -20,6 +20,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
@@ -110,10 +111,21 @@ class Scoping:
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].policies_changed())
 
+    def set_policies(self, scope: bytes, settings: tuple[TopicRule, ...]) -> bool:
+        """The operator set these policies in a scope that is managed here. False: its manager has ended."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].set_policies(settings))
+        return scope in self.managers
+
     @property
     def is_refused(self) -> bool:
         """Does no scope admit this peer that is to be a member?"""
         return self.controller is not None and self.controller.membership.is_refused
+
+    def name(self) -> str:
+        """The name of the scope that this peer is a member of; empty if it is in none."""
+        owners = self.controller.membership.owners.values() if self.controller is not None else ()
+        return next((owner.party.name for owner in owners if not owner.refused), "")
 
     def obstacle(self) -> str:
         """Why this peer cannot take part as a member of its scope, in a sentence; empty if it can, or has none."""

@@ -1,8 +1,11 @@
 """The scope manager: the three relations of figure 7, epochs, silence, and what survives a crash."""
 
+from collections import Counter
+
 import msgspec
 
 from quillcast.protocol.scopes.channels import Address, Ask, Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
@@ -407,6 +410,24 @@ def test_after_a_crash_it_is_the_same_manager_with_a_higher_epoch() -> None:
     assert network.peers[peer("C").id].membership.owners[scope("Q").id].orders.epoch == 2
     assert network.peers[peer("C").id].channels == channels
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_a_policy_that_was_set_takes_effect_at_once_and_is_saved() -> None:
+    rules: list[TopicRule] = []
+    network = campus(policy=lambda of: Tree(2 if rules else 1))
+    for laptop in "FGH":
+        network.add_peer(laptop, ["P"])
+        network.role(laptop, T, "X", subscribes=True)
+    network.settle()
+    rules.append(TopicRule(pattern="#", policy="tree of two"))
+    effects = manager(network, "P").set_policies(tuple(rules))
+    assert effects[0] == Save()
+    network.carry_out(scope("P").id, effects)
+    network.settle()
+    assert network.publish("A", T) == dict.fromkeys("BCDEFGH", 1)
+    assert max(Counter(each.source for each in manager(network, "P").state.topics[T].channels).values()) > 1
+    network.crash_manager("P")
+    assert network.restore_manager("P").state.settings == tuple(rules)
 
 
 def test_an_old_manager_is_not_obeyed_and_ends() -> None:

@@ -10,13 +10,14 @@ from quillcast.core.status import (
     Counters,
     JournalStatus,
     LinkStatus,
+    Membership,
     MemoryUse,
     NodeStatus,
     TopicStatus,
     Traffic,
     TreeStatus,
 )
-from quillcast.live.node import topicstatus, treestatus
+from quillcast.live.node import scopestatus, topicstatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal
 from quillcast.live.transport.link import Link
@@ -48,6 +49,7 @@ class Inspector:
         peer, links = self._peer, self._links
         tls, budget, unfinished = links.handshake.tls, peer.table.budget, links.unfinished
         journal = None if self._journal is None else journal_status(self._journal)  # first, as it may add a problem
+        memberships = scopestatus.memberships(peer.scoping)
         return NodeStatus(
             node_id=links.contact.node_id.hex(),
             address=links.contact.address,
@@ -65,9 +67,16 @@ class Inspector:
             buffers=MemoryUse(budget.used_bytes, budget.limit_bytes),
             unfinished=MemoryUse(unfinished.bytes, unfinished.bytes_max),
             counters=counters(links.counters, peer.table),
-            problems=(*links.problems, *map(self._contested, peer.scribe.rivals), *self._waiting()),
+            problems=(
+                *links.problems,
+                *map(self._contested, peer.scribe.rivals),
+                *self._waiting(),
+                *silences(memberships),
+            ),
             journal=journal,
             clients=len(self._clients),
+            memberships=memberships,
+            manages=tuple(manager.state.scope.name for manager, _ in peer.scoping.managers.values()),
         )
 
     def traffic(self) -> Traffic:
@@ -123,6 +132,13 @@ class Inspector:
             topic: max(0, frontier - before.get(topic, 0)) / (now - since) for topic, frontier in frontiers.items()
         }
         self._before = (now, frontiers)
+
+
+def silences(memberships: tuple[Membership, ...]) -> Iterator[str]:
+    """A line for each scope whose manager gives no sign of life."""
+    for each in memberships:
+        if each.silent:
+            yield f"the manager of scope {each.scope} at {each.address} is silent: channels stay as they are"
 
 
 def link_status(link: Link, peer: Peer) -> LinkStatus:

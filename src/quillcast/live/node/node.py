@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quillcast.core.errors import Leaving, LocalError, NotJoined
+from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, TopicStatus, Traffic, TreeStatus
+from quillcast.core.status import NodeStatus, PolicyChange, ScopeStatus, TopicStatus, Traffic, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.adoption import QUESTION, STEP_S
 from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
@@ -32,6 +32,7 @@ from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 
 
@@ -202,8 +203,38 @@ class Node(Endpoint):
         self._check_open()
         path = arguments.path("file", file) or Path(file)
         scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of others start processes
-        self._presence.manage(scope)
+        try:
+            self._presence.managing.manage(scope, self.contact)
+        except QuillcastError:
+            scope.rules.close()
+            raise
         return scope.name
+
+    def scopes(self) -> tuple[ScopeStatus, ...]:
+        """The scopes whose managers run in this node: members, rules, topics with their channels."""
+        self._check_open()
+        return self._presence.managing.statuses()
+
+    async def set_policy(
+        self, scope: str, pattern: str, policy: str, parameters: Mapping[str, Any] | None = None, *, sha256: str = ""
+    ) -> PolicyChange:
+        """Let a policy decide for the topics of a pattern, in a scope whose manager runs in this node.
+
+        It goes before the rules of the scope's file, the latest first, and is kept across restarts. `sha256` pins
+        `FILE.py:Class`, which is looked for beside the scope's file.
+
+        Raises `LocalError` for an unknown scope, policy or parameter, with what there is, and `DiskFailed`.
+        """
+        self._check_open()
+        rules = self._presence.managing.rules(scope)
+        rule = TopicRule(pattern=pattern, policy=policy, parameters=dict(parameters or {}), sha256=sha256)
+        opened = await asyncio.to_thread(rules.opened, rule)
+        return self._presence.managing.set_policy(scope, opened)
+
+    def unset_policy(self, scope: str, pattern: str) -> PolicyChange:
+        """Return to what the scope's file says for the topics of a pattern. Raises `LocalError`."""
+        self._check_open()
+        return self._presence.managing.unset_policy(scope, pattern)
 
     @property
     def contact(self) -> Contact:
@@ -314,7 +345,16 @@ class Node(Endpoint):
 
             return answer
 
-        asked: dict[str, Answerer] = {"status": status, "topics": topics, "tree": self.tree, "invite": invite}
+        async def scopes() -> tuple[ScopeStatus, ...]:
+            return self.scopes()
+
+        async def unset_policy(scope: str, pattern: str) -> PolicyChange:
+            return self.unset_policy(scope, pattern)
+
+        asked: dict[str, Answerer] = {
+            "status": status, "topics": topics, "tree": self.tree, "invite": invite,
+            "scopes": scopes, "set_policy": self.set_policy, "unset_policy": unset_policy,
+        }  # fmt: skip
         return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
 
     # --- within ---------------------------------------------------------------------------------------------------

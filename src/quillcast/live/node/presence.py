@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,11 @@ from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.edges.subscription import DecodeCache
 from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
+from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
 from quillcast.live.scopes.plugins import InstalledFilters
-from quillcast.live.scopes.serving import Served
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
 from quillcast.live.storage.memory import Memory, neighbours
@@ -51,7 +50,6 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
-from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -80,6 +78,7 @@ class Presence:
     peer: Peer
     inspector: Inspector
     clients: Clients
+    managing: Managing
 
     def __init__(
         self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
@@ -124,6 +123,8 @@ class Presence:
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
+        self.managing = Managing(pump, self.peer.scoping, self._store, self.links.problems.append)
+        stack.callback(self.managing.close)
         looked_in = self.rendezvous.looked_in
         self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
         self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients)
@@ -260,30 +261,6 @@ class Presence:
         party = Party(scope_id(scope.name.encode()), manager, managed=True, name=scope.name)
         had_place = self.memory is not None and bool(self.memory.contacts())
         self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place))
-
-    def manage(self, scope: Served) -> None:
-        """Run the manager of a scope in this peer: the one that it was before, if the data folder knows it.
-
-        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them.
-        """
-        if (store := self._store) is None:
-            raise LocalError(f"the manager of scope {scope.name} needs a folder for its state: data=, or --data")
-        for policy in scope.confined:
-            self._stack.callback(policy.close)
-        name, config = scope.name, scope.config
-        saved = store.scope(name)
-        party = Party(scope_id(name.encode()), self.contact, managed=True, name=name)
-        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(party, (), config)
-        manager.state.scope = party  # its address may be another one now
-        self.pump.call(self.peer.scoping.manage, manager, partial(self._keep_scope, store, name))
-
-    def _keep_scope(self, store: Store, name: str, state: bytes) -> bool:
-        try:
-            store.keep_scope(name, state)
-        except DiskFailed as problem:
-            self.links.problems.append(f"the manager of scope {name} ends, and its members go on without it: {problem}")
-            return False
-        return True
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""

@@ -4,13 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from quillcast.core.errors import LocalError
-from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
 from quillcast.live.scopes.files import read
-from quillcast.live.scopes.plugins import opened
+from quillcast.live.scopes.rules import Rules
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, TopicRule
-from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.protocol.scopes.config import ScopeFile, ScopeFileWrong
 from quillcast.protocol.scopes.state import ScopeConfig
 
 
@@ -18,9 +15,10 @@ class Served(NamedTuple):
     """A scope to be managed."""
 
     name: str
+    file: str
     config: ScopeConfig
-    confined: tuple[ConfinedPolicy, ...]
-    """Policies in processes of their own, to be closed at the end."""
+    rules: Rules
+    """To be closed at the end."""
 
 
 def served(file: Path, tell: Callable[[str], object]) -> Served:
@@ -31,29 +29,9 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
     described = read(file)
     if faults := [described.fault(*each) for each in _not_yet(described.scope)]:
         raise ScopeFileWrong(faults)
-    confined: list[ConfinedPolicy] = []
-    try:
-        policies = [_policy(described, at, rule, confined, tell) for at, rule in enumerate(described.scope.topics)]
-    except LocalError:
-        for policy in confined:
-            policy.close()
-        raise
-    scope = described.scope
-
-    def policy_of(topic: str) -> ScopePolicy | None:
-        rule = scope.rule(topic)
-        return None if rule is None else policies[scope.topics.index(rule)]
-
-    return Served(scope.name, ScopeConfig(policy_of, refusal=lambda party: _refusal(scope, party)), tuple(confined))
-
-
-def _policy(
-    described: Described, at: int, rule: TopicRule, confined: list[ConfinedPolicy], tell: Callable[[str], object]
-) -> ScopePolicy:
-    policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=Path(described.file).parent)
-    if isinstance(policy, ConfinedPolicy):
-        confined.append(policy)
-    return LastGood(policy, tell) if isinstance(policy, ConfinedPolicy) else policy
+    scope, rules = described.scope, Rules(described, tell)
+    config = ScopeConfig(rules.policy, refusal=lambda party: _refusal(scope, party))
+    return Served(scope.name, described.file, config, rules)
 
 
 def _refusal(scope: ScopeFile, party: Party) -> str:

@@ -17,6 +17,7 @@ from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, Party
 from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
 from quillcast.protocol.scopes.hierarchy import TwoRootScopes
 from quillcast.protocol.scopes.members import Members
@@ -100,6 +101,12 @@ class ScopeManager:
         """Time passed: give signs of life, and remove those who gave none. Call it several times per lease."""
         self.now = now
         return [] if self.superseded else self._effects(self._passed(now))
+
+    def set_policies(self, settings: tuple[TopicRule, ...]) -> list[Effect]:
+        """These policies are set now, and `config.policy` goes by them."""
+        self.state.settings = settings
+        self.changed = True
+        return self.policies_changed()
 
     def policies_changed(self) -> list[Effect]:
         """`config.policy` answers otherwise from now on: topics change in two phases (`swaps`)."""

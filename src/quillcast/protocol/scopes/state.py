@@ -7,6 +7,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import Relation, Role
@@ -91,6 +92,8 @@ class ScopeState(msgspec.Struct):
     topics: dict[bytes, Topic] = {}
     senders: dict[bytes, Sender] = {}
     asked: dict[bytes, Asked] = {}
+    settings: tuple[TopicRule, ...] = ()
+    """The policies that were set while the scope was in use, the latest first."""
 
     def assign_label(self) -> int:
         """A label that nobody had in this epoch."""

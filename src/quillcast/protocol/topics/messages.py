@@ -332,6 +332,8 @@ class Branch(Message, frozen=True, tag=60):
     """The streams of sources that go on here."""
     source: bool = False
     """Does it number the events of publishers of its own?"""
+    scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The name of the scope that it is a member of."""
 
 
 class StreamsEnded(Message, frozen=True, tag=56):
