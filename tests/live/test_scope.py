@@ -129,7 +129,7 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
     ("line", "why"),
     [
         ('superscopes = ["campus"]', "site.toml:2: the scope would be a member of campus"),
-        ("[limits]\nmembers_max = 3", "the scope has limits"),
+        ("[limits]\nbytes_per_s = 3", "the scope has limits of bytes or bundles a second"),
     ],
 )
 def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why: str) -> None:
@@ -212,5 +212,22 @@ def test_a_policy_that_is_set_moves_the_tree_and_status_shows_it(tmp_path: Path)
             assert manager.unset_policy("site", "news/#").topics[0].after.policy == "chain"
             with pytest.raises(LocalError, match="it runs those of: site"):
                 manager.unset_policy("other", "#")
+
+    asyncio.run(main())
+
+
+def test_a_full_scope_refuses_one_more_and_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run = [Identity.new() for _ in range(2)], tmp_path / "run"
+        file = scope_file(tmp_path, identities)
+        file.write_text(file.read_text() + "[limits]\nmembers_max = 1\n")
+        async with Node(runtime_dir=run, data=tmp_path / "data") as manager:
+            await manager.manage_scope(file)
+            scope = f"site@{manager.address}"
+            async with Node(runtime_dir=run, identity=identities[0], scope=scope):
+                with pytest.raises(NotJoined, match="scope site has 1 members, and may have 1"):
+                    await Node(runtime_dir=run, identity=identities[1], scope=scope).start()
+            async with Node(runtime_dir=run, identity=identities[1], scope=scope):
+                assert manager.scopes()[0].members_max == 1
 
     asyncio.run(main())

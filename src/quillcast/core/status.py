@@ -439,6 +439,8 @@ class ScopeStatus(PeerContact, frozen=True):
     """How topics go: the rules that were set, and then those of the file."""
     topics: tuple[ScopeTopic, ...]
     """The topics that members take part in, by name."""
+    members_max: int | None = None
+    """The most members. None: no limit."""
 
 
 class PolicyChange(Status, frozen=True):

@@ -412,6 +412,22 @@ def test_after_a_crash_it_is_the_same_manager_with_a_higher_epoch() -> None:
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
 
 
+def test_a_scope_that_is_full_refuses_members_until_one_leaves() -> None:
+    network = campus(members_max=2)
+    full = network.add_peer("F", ["P"])
+    network.settle()
+    why = "scope P has 2 members, and may have 2: wait until one leaves, or raise members_max in the scope's file"
+    assert full.membership.is_refused
+    assert full.membership.obstacle().startswith(why)
+    network.add_peer("G", ["P"], "client")
+    network.settle()
+    assert manager(network, "P").members.find(peer("G").id) is not None
+    network.leave("B")
+    network.passed(LEASE_S)
+    assert full.membership.obstacle() == ""
+    assert "F" in members(network, "P")
+
+
 def test_a_policy_that_was_set_takes_effect_at_once_and_is_saved() -> None:
     rules: list[TopicRule] = []
     network = campus(policy=lambda of: Tree(2 if rules else 1))

@@ -40,6 +40,7 @@ def scope_status(manager: ScopeManager, rules: Rules, file: str, now: float) -> 
         epoch=state.epoch,
         lease_s=manager.config.lease_s,
         members=tuple(_member(manager, each, now) for each in state.members.values()),
+        members_max=manager.config.members_max or None,
         rules=shown_rules(rules),
         topics=tuple(sorted((_topic(manager, rules, topic) for topic in state.topics), key=lambda each: each.name)),
     )

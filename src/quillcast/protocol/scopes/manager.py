@@ -54,7 +54,7 @@ class ScopeManager:
         self.state, self.config = state, config
         self.membership = Membership(state.scope, state.owners, config.lease_s)
         self.requests = Requests(state.scope, state.asked)
-        self.members = Members(state, config.refusal)
+        self.members = Members(state, config.refusal, config.members_max)
         self.receiver = Receiver(state, config.rate)
         self.round_trips = RoundTripTable()
         self.orders = OrderBook(state)

@@ -41,6 +41,8 @@ class ScopeConfig(NamedTuple):
     """Bytes per second that may enter through one sender; 0: no limit."""
     refusal: Callable[[Party], str] = lambda party: ""
     """Why a party cannot be a member, in a sentence; empty if it can."""
+    members_max: int = 0
+    """The most members; 0: no limit. Those that it has already stay, even if they are more."""
 
 
 class Member(msgspec.Struct):
