@@ -267,10 +267,34 @@ def test_bundles_take_the_channels_of_a_policy_that_is_no_tree(policy: ScopePoli
 def test_with_redundant_channels_the_loss_of_a_member_delays_nobody(policy: ScopePolicy) -> None:
     site = Site(8, policy)
     readers = site.subscribe(site.members)
-    forwarder = next(n for n in site.members[3:] if site.village.tree(n, site.name).children)
+    forwarder = next(n for n in site.members[3:] if site.village.tree(n, site.name).beside)
     site.village.kill(forwarder)
     spread(site, EVENTS)
     assert all(reader.payloads == EVENTS for number, reader in readers.items() if number != forwarder)
+
+
+POLICIES = [Star(), Ring(), Stripes(stripes=3), KAry(fan_out=2), Mesh(), Chain()]
+
+
+@pytest.mark.parametrize("first", [Star(), Mesh(), Chain()], ids=lambda policy: type(policy).__name__)
+def test_policies_change_under_load_and_nothing_is_missed(first: ScopePolicy) -> None:
+    site = Site(8, first)
+    readers = site.subscribe(site.members)
+    publisher, sent, parents = site.village.publisher(0, site.name), list[bytes](), site.parents()
+    for policy in [each for each in POLICIES if each != first]:
+        site.policy = policy
+        site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
+        for _ in range(400):
+            sent.append(b"%d" % len(sent))
+            site.village.publish(0, publisher, sent[-1])
+            site.village.run(0.02)
+        manager = site.village.peers[1].scoping.managers[site.party.id][0]
+        assert manager.swaps.running == {}
+        assert [*manager.swaps.in_force.values()] == [policy]
+        assert site.parents() == parents, "nobody moves in the tree"
+    site.village.run(0.3)
+    assert all(reader.payloads == sent for reader in readers.values())
+    assert "asked_for_range" not in site.village.world.journal.marks
 
 
 def test_gossip_reaches_all_with_the_help_of_repair() -> None:

@@ -267,6 +267,8 @@ class NodeStatus(Status, frozen=True):
     """The latest problems, one line each."""
     journal: JournalStatus | None
     """The journal, if it writes one."""
+    clients: int = 0
+    """Applications of this machine that use it as their own."""
     memberships: tuple["Membership", ...] = ()
     """The scopes that it is a member of, the preferred one first."""
     manages: tuple[str, ...] = ()
@@ -416,6 +418,8 @@ class ScopeTopic(Status, frozen=True):
     """The channels between members."""
     waits_for: str
     """Why the scope does not carry it yet; empty if it does."""
+    change: str = ""
+    """How far a change of its policy has come, or why it ended; empty without one."""
 
 
 class ScopeStatus(PeerContact, frozen=True):

@@ -22,6 +22,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -43,8 +44,14 @@ class LeaveStep(Timer, frozen=True):
 class Peer:
     """The protocols of a peer on top of a host, which passes its inputs to this class (`core.host.Inputs`)."""
 
-    def __init__(self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None) -> None:
-        """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none."""
+    def __init__(
+        self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None,
+        customs: Customs | None = None,
+    ) -> None:  # fmt: skip
+        """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none.
+
+        `customs` are filters of other packages, which policies of scopes may use.
+        """
         self.host = host
         self.config = config or Config()
         topics = self.config.topics
@@ -60,7 +67,7 @@ class Peer:
         self.recovery = self.scribe.recovery
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
-            self.scribe.membership.move, self.table, self.dispatch,
+            self.scribe.membership.move, self.table, customs or {}, self.dispatch,
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scoping.name
         self.streams.listener = self.scribe
@@ -155,6 +162,10 @@ class Peer:
     def new_publisher_id(self) -> bytes:
         """A PublisherId that no other publisher of this peer has or had."""
         return self.scribe.publishing.new_id()
+
+    def has_publisher(self, id_: bytes) -> bool:
+        """Is there a publisher here with this PublisherId?"""
+        return any(id_ in publishers for publishers in self.scribe.publishing.publishers.values())
 
     def is_crowded(self, topic: bytes) -> bool:
         """Do publishers here wait because their topic has as many sources as it may have?"""

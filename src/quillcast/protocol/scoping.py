@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Position
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
@@ -22,6 +23,7 @@ from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
@@ -43,7 +45,7 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
-from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.placement import Placement, may_have_others
 from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
@@ -62,17 +64,18 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "climbed", "controller", "had_place", "host", "installing", "managers", "move", "overlay",
-        "placement", "subscribing", "trees",
+        "beat_s", "climbed", "controller", "had_place", "host", "installing", "known_ends", "managers", "move",
+        "overlay", "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        move: Move, table: ForwardingTable, dispatch: Dispatch,
+        move: Move, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`move` has this peer leave its parent in some topics for another one."""
+        """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
-        self.placement, self.installing = placement, Installing(host, {})
+        self.placement, self.installing = placement, Installing(host, customs)
+        self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
@@ -108,6 +111,11 @@ class Scoping:
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].set_policies(settings))
         return scope in self.managers
+
+    def policies_changed(self, scope: bytes) -> None:
+        """The manager of a scope is to go by other policies, which its configuration gives it by now."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].policies_changed())
 
     @property
     def is_refused(self) -> bool:
@@ -156,7 +164,7 @@ class Scoping:
             self._carry_out(scope, manager.passed(now))
         if self.controller is not None:
             self._tell_roles(self.controller)
-            self._carry_out(self.host.me, self.controller.passed(now))
+            self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
             self._climb(self.controller)
         if self.managers or self.controller is not None:
@@ -174,9 +182,11 @@ class Scoping:
         known = controller.membership.roles
         for topic in [topic for topic in known if topic not in topics]:
             self._carry_out(self.host.me, controller.take_part(Role(topic)))
-        for topic in [topic for topic in topics if topic not in known]:
-            name = self.trees[topic].descriptor.name
-            self._carry_out(self.host.me, controller.take_part(Role(topic, subscribes=True, name=name)))
+        for tree in [self.trees[topic] for topic in topics]:
+            tree_only = not may_have_others(tree)
+            if tree.topic not in known or known[tree.topic].tree_only != tree_only:
+                role = Role(tree.topic, subscribes=True, name=tree.descriptor.name, tree_only=tree_only)
+                self._carry_out(self.host.me, controller.take_part(role))
 
     # ---- what managers order
 
@@ -208,6 +218,13 @@ class Scoping:
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
+
+    def _is_behind(self) -> bool:
+        """Are events of topics whose policy changes missing here that were known of at the last sign of life?"""
+        former, trees = self.known_ends, [self.trees[each] for each in self.installing.changing if each in self.trees]
+        self.known_ends = {tree.topic: Position(tree.term, tree.known_end) for tree in trees}
+        here = (Position(tree.term, tree.frontier) for tree in trees)
+        return any(position < former.get(tree.topic, position) for tree, position in zip(trees, here, strict=True))
 
     def _recorded(self, bundle: Bundle) -> Bundle | None:
         """A bundle arrived with a routing record: does it belong here?"""

@@ -84,6 +84,8 @@ class Writing(Part, frozen=True):
     every_s: float = 0.5
     events: int = 1
     payload_bytes: int = 32
+    closes: bool = False
+    """Does it close its publisher at the end?"""
 
 
 class Reading(Part, frozen=True):
@@ -92,6 +94,7 @@ class Reading(Part, frozen=True):
     peer: int
     from_s: float = 8.0
     until_s: float | None = None
+    start: Literal["now", "earliest"] = "now"
 
 
 class Changing(Part, frozen=True):
@@ -110,6 +113,7 @@ class TopicPlan(Part, frozen=True):
     order: str = "publisher"
     slow: str = "cut"
     admission: str = "root"
+    partition: str = "go_on"
     writers: list[Writing] = []
     readers: list[Reading] = []
     publishers: list[int] = []
@@ -122,13 +126,19 @@ class TopicPlan(Part, frozen=True):
         return [*(program.peer for program in programs), *self.publishers]
 
 
+Policy = Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"]
+
+
 class ScopePlan(Part, frozen=True):
     """A scope: the machines whose peers are its members, and the one that runs its manager, which comes back."""
 
     name: str
     members: list[int]
     manager: int = 0
-    policy: Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"] = "k_ary"
+    policy: Policy = "k_ary"
+    then: list[Policy] = []
+    """The policies that follow one another, each after `change_s` seconds."""
+    change_s: float = 10.0
     lease_s: float = 4.0
 
 
@@ -171,15 +181,21 @@ class Scenario(Part, frozen=True):
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
-    def with_scopes(self, policy: str, count: int = 1) -> "Scenario":
-        """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks."""
-        members = [[*range(2 + first, self.peers, count)] for first in range(count)]
+    def with_scopes(self, policies: str, count: int = 1) -> "Scenario":
+        """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks.
+
+        `policies`: one, or several that follow one another, with commas between them.
+        """
+        (policy, *then), members = (
+            policies.split(","),
+            [[*range(2 + first, self.peers, count)] for first in range(count)],
+        )
         parts = [
-            {"name": f"site {number}", "members": part, "manager": 1, "policy": policy}
+            {"name": f"site {number}", "members": part, "manager": 1, "policy": policy, "then": then}
             for number, part in enumerate(members)
         ]
         plans = msgspec.convert([part for part in parts if part["members"]], list[ScopePlan])
-        name = f"{self.name}, in scopes, {policy}"
+        name = f"{self.name}, in scopes, {policies}"
         return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
     def validate(self) -> None:

@@ -6,6 +6,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.filters import Custom, Modulo
 from quillcast.protocol.scopes.installing import Installing
+from quillcast.protocol.scopes.messages import Role
 from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import WantedChannel
@@ -64,9 +65,24 @@ def test_where_the_tree_is_all_there_is_nothing_is_installed() -> None:
     assert installing.topics == {}
 
 
+def test_a_topic_that_must_keep_to_its_tree_has_links_only() -> None:
+    network = site(Ring())
+    role = Role(T, subscribes=True, tree_only=True)
+    network.carry_out(peer("C").id, network.peers[peer("C").id].take_part(role))
+    network.settle()
+    assert installed(network, "B")[0].topics == {}
+    links = {
+        (name, channel.spec.peer.node_id[:1].decode())
+        for name in "ABCD"
+        for channel in network.peers[peer(name).id].channels
+        if not channel.constraints[0].beside
+    }
+    assert links == {("A", "B"), ("A", "D"), ("B", "C")}
+
+
 def test_a_bundle_from_outside_begins_its_way_at_the_entry_point() -> None:
     ordered = ways(site(Ring()), "A")
-    assert [node[:1] for node in ordered.ways] == [b"B", b"D"]
+    assert [node[:1] for node, way in ordered.ways.items() if way.enters(given()) is not None] == [b"B", b"D"]
     way = ordered.ways[peer("B").id]
     assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(1, 2),))
     assert decode(way.enters_link(given()).envelope.record) == Record(2, (Pair(1, 2),))
@@ -81,6 +97,16 @@ def test_a_repair_moves_on_and_whole_to_children() -> None:
     assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(2, 3),))
     assert way.enters_link(given()).envelope.record == b""
     assert decode(way.enters_link(given(record(1, 2))).envelope.record) == Record(2, (Pair(1, 3),))
+
+
+def test_a_repair_has_no_record() -> None:
+    table = ForwardingTable(RecordingHost(), 1 << 20)
+    flow = table.open(Flow(T, table.budget))
+    kept = given(record(1, 2))
+    flow.begin(kept.envelope.term, 0, until=60.0)
+    table.move(flow, kept)
+    (repair,) = flow.holding(kept.envelope.term, [(0, 1)])
+    assert repair.envelope.record == b""
 
 
 def test_a_bundle_leaves_the_scope_without_its_record() -> None:
@@ -108,7 +134,17 @@ def test_a_filter_that_is_not_installed_here_leaves_the_tree_as_it_is() -> None:
     installing = Installing(host, {})
     installing.follow(site(Unknown()).peers[peer("A").id])
     assert installing.topics[T].ways == {}
-    assert [each.name for each in host.records] == ["filter_unknown"] * 3
+    assert [each.name for each in host.records] == ["filter_unusable"] * 3
+
+
+def test_filters_of_other_packages_decide_too() -> None:
+    def odd():
+        return lambda envelope: envelope.serial % 2 == 1
+
+    installing = Installing(RecordingHost(peer("A").contact), {"other": odd})
+    installing.follow(site(Unknown()).peers[peer("A").id])
+    way = installing.topics[T].ways[peer("B").id]
+    assert [way.enters(given(index=index)) is not None for index in range(2)] == [False, True]
 
 
 def test_orders_are_compared_with_those_before() -> None:

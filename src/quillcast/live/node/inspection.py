@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from quillcast.core.status import (
     Counters,
@@ -35,8 +35,11 @@ REFUSED = "refused_"
 class Inspector:
     """Reads the state of one peer, and changes nothing."""
 
-    def __init__(self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str) -> None:
+    def __init__(
+        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Sized
+    ) -> None:
         self._peer, self._links, self._pump, self._journal, self._looked_in = peer, links, pump, journal, looked_in
+        self._clients = clients
         self._started_at = time.monotonic()
         self._before: tuple[float, dict[bytes, int]] = (self._started_at, {})
         self._rates: dict[bytes, float] = {}
@@ -71,6 +74,7 @@ class Inspector:
                 *silences(memberships),
             ),
             journal=journal,
+            clients=len(self._clients),
             memberships=memberships,
             manages=tuple(manager.state.scope.name for manager, _ in peer.scoping.managers.values()),
         )

@@ -9,14 +9,15 @@ members with modulo-n filters, or delegates the subchannels one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from quillcast.core.messages import Contact, WireId
 from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
-from quillcast.protocol.scopes.records import NO_RECORD, Record, forwarded, matches, misroutes
+from quillcast.protocol.scopes.records import NO_RECORD, VERSIONS, Record, forwarded, matches, misroutes
 
 
 class Party(msgspec.Struct, frozen=True, array_like=True):
@@ -86,6 +87,10 @@ class Constraint(NamedTuple):
     """The member at which the bundle locally originated; None: any."""
     beside: bool = False
     """Does it lead past the topic's tree? Otherwise, it is a link of the tree, too."""
+    version: Annotated[int, Meta(ge=0, le=VERSIONS - 1)] = 0
+    """Of the policy that wants it: bundles on their way keep to channels of one version."""
+    begins: bool = True
+    """Do bundles begin their way on it? Not yet, or no more, while the policy changes (`swaps`)."""
 
 
 class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -111,8 +116,10 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
         for each in self.constraints:
             if each.topic == topic and self.of_client:
                 return NO_RECORD
-            if each.topic == topic and matches(record, self.label, each.depth, each.origin):
-                return forwarded(record, self.label, each.depth)
+            if each.topic == topic and matches(
+                record, self.label, each.depth, each.origin, each.version, begins=each.begins
+            ):
+                return forwarded(record, self.label, each.depth, each.version)
         return None
 
     def misroutes(self, topic: bytes, record: Record) -> bool:

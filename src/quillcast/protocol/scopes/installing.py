@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.errors import LocalError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -22,7 +23,7 @@ from quillcast.protocol.forwarding.ordered import Ordered, Way
 from quillcast.protocol.scopes.channels import Address, ChannelOrder
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
-from quillcast.protocol.scopes.filters import Customs, UnknownFilter
+from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.records import Pair, Record, encode
 
@@ -38,6 +39,7 @@ class Installing:
         self.standings: Mapping[bytes, Standing] = {}
         self.topics: dict[bytes, Ordered] = {}
         self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
+        self.changing: dict[bytes, None] = {}  # topics whose policy changes
 
     def follow(self, controller: LocalController | None) -> list[bytes]:
         """Go by these orders: the topics in which that changes something."""
@@ -52,6 +54,8 @@ class Installing:
             for topic, standing in standings.items()
         }
         self.right = {}
+        constraints = (each for channel in channels for each in channel.constraints)
+        self.changing = {each.topic: None for each in constraints if not each.begins}
         return list(former | self.topics)
 
     def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
@@ -59,8 +63,8 @@ class Installing:
             if isinstance(order.spec, Address) and any(each.topic in self.standings for each in order.constraints):
                 try:
                     yield order.spec.peer, order, crossing(order, beginning(order), self.customs)
-                except UnknownFilter:
-                    self.host.trace(Mark("filter_unknown"))
+                except LocalError:  # there is no such filter here, or it takes other arguments
+                    self.host.trace(Mark("filter_unusable"))
 
     def _ways(
         self, topic: bytes, standing: Standing, crossed: list[tuple[Contact, ChannelOrder, Filter]]
@@ -96,13 +100,12 @@ def beginning(order: ChannelOrder) -> Callable[[bytes], bytes]:
     here, *inside = order.label.source
 
     def begun(topic: bytes) -> bytes:
-        known = [each for each in order.constraints if each.topic == topic]
+        known = [each for each in order.constraints if each.topic == topic and each.begins]
         if not known:
             return b""
-        origin = next((each.origin for each in known if each.origin not in (None, here)), None)
-        if any(each.origin in (None, here) for each in known):
-            origin = None
-        return encode(Record(known[0].depth, (Pair(origin or here, here), *(Pair(label, label) for label in inside))))
+        one = next((each for each in known if each.origin in (None, here)), known[0])
+        pair = Pair(one.origin or here, here, one.version)
+        return encode(Record(one.depth, (pair, *(Pair(label, label) for label in inside))))
 
     return begun
 

@@ -213,13 +213,19 @@ class Membership:
         self.silent |= dict.fromkeys(newly)
         return tuple(self.roles) if newly else ()
 
-    def beat(self) -> Iterator[Send]:
-        """Signs of life for all owners; what has had no answer is said again."""
+    def beat(self, *, behind: bool = False) -> Iterator[Send]:
+        """Signs of life for all owners; what has had no answer is said again. `behind`: see `Alive`."""
         for id_, owner in self.owners.items():
             if owner.orders is None or owner.refused:
                 self.unregistered[id_] = None
             else:
-                yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp))
+                yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp, behind=behind))
+
+    def acknowledge(self, id_: bytes) -> Iterator[Send]:
+        """An owner waits for this party to have its orders: a sign of life at once."""
+        owner = self.owners.get(id_)
+        if owner is not None and owner.orders is not None and not owner.refused:
+            yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp, behind=True))
 
     def leave(self) -> Iterator[Send]:
         """Leave all owners."""

@@ -64,6 +64,12 @@ class Topic(msgspec.Struct):
     """The entry point, its stand-bys."""
     delegates: tuple[int, ...] = ()
     channels: tuple[WantedChannel, ...] = ()
+    version: int = 0
+    """Of the policy that they are of."""
+    links: tuple[tuple[int, int], ...] = ()
+    """Who is to be whose child in the topic's tree."""
+    records: bool = False
+    """Do bundles take channels with records?"""
 
 
 class Sender(msgspec.Struct):

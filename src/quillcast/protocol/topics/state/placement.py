@@ -31,7 +31,7 @@ class Placement:
 
     def install(self, tree: Tree) -> None:
         """Open and close channels, so that those that the policy wants stand. Others are left as they are."""
-        ordered = self.ordered.get(tree.topic, NOTHING_ORDERED) if _may_have_others(tree) else NOTHING_ORDERED
+        ordered = self.ordered.get(tree.topic, NOTHING_ORDERED) if may_have_others(tree) else NOTHING_ORDERED
         tree.install(self.policy.channels(self._place(tree, _receivers(tree))), ordered)
 
     def leading_to(self, node: bytes) -> list[bytes]:
@@ -47,7 +47,7 @@ class Placement:
         return next((each for each in self.ring.closest(tree.topic, 2) if each.node_id != self.me), None)
 
 
-def _may_have_others(tree: Tree) -> bool:
+def may_have_others(tree: Tree) -> bool:
     """May channels lead past the tree?
 
     Only those that asked for the events of a restricted topic have shown that they may have them. And what neighbours
