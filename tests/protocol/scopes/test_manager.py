@@ -416,7 +416,7 @@ def test_a_scope_that_is_full_refuses_members_until_one_leaves() -> None:
     network = campus(members_max=2)
     full = network.add_peer("F", ["P"])
     network.settle()
-    why = "scope P has 2 members, and may have 2: wait until one leaves, or raise members_max in the scope's file"
+    why = "scope P is full, with 2 of at most 2 members: wait until one leaves, or raise members_max"
     assert full.membership.is_refused
     assert full.membership.obstacle().startswith(why)
     network.add_peer("G", ["P"], "client")
