@@ -83,6 +83,7 @@ def topics(status: ScopeStatus) -> Iterator[str]:
     columns = ["topic", "policy", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
     yield from table("topics", columns, map(_topic, status.topics))
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
+    yield from (f"  {topic.name} changes: {topic.change}" for topic in status.topics if topic.change)
 
 
 def _topic(topic: ScopeTopic) -> list[str]:

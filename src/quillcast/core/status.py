@@ -418,6 +418,8 @@ class ScopeTopic(Status, frozen=True):
     """The channels between members."""
     waits_for: str
     """Why the scope does not carry it yet; empty if it does."""
+    change: str = ""
+    """How far a change of its policy has come, or why it ended; empty without one."""
 
 
 class ScopeStatus(PeerContact, frozen=True):

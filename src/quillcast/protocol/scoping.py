@@ -106,16 +106,16 @@ class Scoping:
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
 
-    def policies_changed(self, scope: bytes) -> None:
-        """The manager of a scope is to go by other policies, which its configuration gives it by now."""
-        if scope in self.managers:
-            self._carry_out(scope, self.managers[scope][0].policies_changed())
-
     def set_policies(self, scope: bytes, settings: tuple[TopicRule, ...]) -> bool:
         """The operator set these policies in a scope that is managed here. False: its manager has ended."""
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].set_policies(settings))
         return scope in self.managers
+
+    def policies_changed(self, scope: bytes) -> None:
+        """The manager of a scope is to go by other policies, which its configuration gives it by now."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].policies_changed())
 
     @property
     def is_refused(self) -> bool:

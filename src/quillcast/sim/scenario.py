@@ -204,6 +204,9 @@ class Scenario(Part, frozen=True):
             raise LocalError(f"peers = {self.peers}; a scenario has at least one")
         if not all(0 < number < self.peers for number in self.outside):
             raise LocalError(f"outside = {self.outside}: these are machines 1 to {self.peers - 1}")
+        for scope in self.scopes:
+            if wrong := [each for each in (scope.manager, *scope.members) if not 0 <= each < self.peers]:
+                raise LocalError(f"scope {scope.name!r} names peer {wrong[0]}; there are 0 to {self.peers - 1}")
         for fault in self.faults:
             validate(fault, {plan.name: None for plan in self.topics})
         for plan in self.topics:

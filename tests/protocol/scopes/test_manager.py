@@ -416,7 +416,7 @@ def test_a_scope_that_is_full_refuses_members_until_one_leaves() -> None:
     network = campus(members_max=2)
     full = network.add_peer("F", ["P"])
     network.settle()
-    why = "scope P has 2 members, and may have 2: wait until one leaves, or raise members_max in the scope's file"
+    why = "scope P is full, with 2 of at most 2 members: wait until one leaves, or raise members_max"
     assert full.membership.is_refused
     assert full.membership.obstacle().startswith(why)
     network.add_peer("G", ["P"], "client")
@@ -428,9 +428,9 @@ def test_a_scope_that_is_full_refuses_members_until_one_leaves() -> None:
     assert "F" in members(network, "P")
 
 
-def test_a_policy_that_was_set_takes_effect_at_once_and_is_saved() -> None:
-    rules: list[TopicRule] = []
-    network = campus(policy=lambda of: Tree(2 if rules else 1))
+def test_a_policy_that_was_set_takes_effect_and_is_saved() -> None:
+    rules, one, two = list[TopicRule](), Tree(1), Tree(2)
+    network = campus(policy=lambda of: two if rules else one)
     for laptop in "FGH":
         network.add_peer(laptop, ["P"])
         network.role(laptop, T, "X", subscribes=True)
@@ -440,6 +440,7 @@ def test_a_policy_that_was_set_takes_effect_at_once_and_is_saved() -> None:
     assert effects[0] == Save()
     network.carry_out(scope("P").id, effects)
     network.settle()
+    network.passed(LEASE_S)
     assert network.publish("A", T) == dict.fromkeys("BCDEFGH", 1)
     assert max(Counter(each.source for each in manager(network, "P").state.topics[T].channels).values()) > 1
     network.crash_manager("P")

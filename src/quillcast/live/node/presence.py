@@ -77,8 +77,8 @@ class Presence:
     links: Links
     peer: Peer
     inspector: Inspector
-    clients: Clients
     managing: Managing
+    clients: Clients
 
     def __init__(
         self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None

@@ -82,6 +82,7 @@ def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
         entries=tuple(_id(manager, label) for label in kept.entries),
         channels=tuple(ScopeChannel(_id(manager, each.source), _id(manager, each.target)) for each in kept.channels),
         waits_for=next(filter(None, obstacles), ""),
+        change=manager.swaps.story(topic),
     )
 
 

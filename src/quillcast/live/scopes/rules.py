@@ -36,6 +36,7 @@ class Rules:
         self._described, self._tell = described, tell
         self._file = list[OpenRule]()
         self._set = list[OpenRule]()
+        self._dropped = list[OpenRule]()  # a change that is under way may still ask them
         try:
             for rule in described.scope.topics:
                 self._file.append(self._opened(rule))
@@ -96,7 +97,7 @@ class Rules:
 
     def close(self) -> None:
         """End the processes of policies."""
-        for each in (*self._file, *self._set):
+        for each in (*self._file, *self._set, *self._dropped):
             if each.confined is not None:
                 each.confined.close()
 
@@ -107,9 +108,7 @@ class Rules:
     def _drop(self, pattern: str) -> bool:
         dropped = [each for each in self._set if each.rule.pattern == pattern]
         self._set = [each for each in self._set if each.rule.pattern != pattern]
-        for each in dropped:
-            if each.confined is not None:
-                each.confined.close()
+        self._dropped += dropped
         return bool(dropped)
 
     def _opened(self, rule: TopicRule) -> OpenRule:

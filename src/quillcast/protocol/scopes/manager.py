@@ -103,9 +103,8 @@ class ScopeManager:
         return [] if self.superseded else self._effects(self._passed(now))
 
     def set_policies(self, settings: tuple[TopicRule, ...]) -> list[Effect]:
-        """These policies are set now, and `config.policy` goes by them."""
-        self.state.settings = settings
-        self.changed = True
+        """The operator set these policies, and `config.policy` goes by them: keep them, and change topics."""
+        self.state.settings, self.changed = settings, True
         return self.policies_changed()
 
     def policies_changed(self) -> list[Effect]:

@@ -66,8 +66,8 @@ class Members:
         count = sum(each.relation == "member" for each in self.state.members.values())
         if self.members_max and count >= self.members_max:
             raise LocalError(
-                f"scope {self.state.scope.name} has {count} members, and may have {self.members_max}: wait until one "
-                "leaves, or raise members_max in the scope's file and start its manager again"
+                f"scope {self.state.scope.name} is full, with {count} of at most {self.members_max} members: wait "
+                "until one leaves, or raise members_max in the scope's file and start its manager again"
             )
 
     def _check_scope(self, party: Party, above: Iterable[bytes]) -> None:
