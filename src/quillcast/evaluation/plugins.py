@@ -70,10 +70,10 @@ class Kind(NamedTuple):
         reference = self._reference(name)
         if reference is None:
             near = get_close_matches(name, self.names(), n=1)
-            known = f"did you mean {near[0]}? Known" if near else "known"
+            hint = f"did you mean {near[0]}? Known" if near else "known"
             where = f"{within or text!r}: " if (within or text) != name else ""
             raise LocalError(
-                f"{where}there is no {self.name} {name!r}; {known}: {', '.join(self.names())}; "
+                f"{where}there is no {self.name} {name!r}; {hint}: {', '.join(self.names())}; "
                 "for one of your own, write module:Class"
             )
         factory = _imported(f"{self.name} {name}", reference)

@@ -446,7 +446,8 @@ class Tree:
         local subscribers and leases of those that departed, cut or not.
         """
         streams = self.flow.live_streams() if some is None else [self.flow.others[term] for term in some]
-        return sum([self._trim(stream, now) for stream in streams])
+        kept = {bundle.envelope.term for _, bundle in self.flow.log.entries()}
+        return sum([self._trim(stream, now) for stream in streams if stream.term in kept])
 
     def _trim(self, stream: Stream, now: float) -> int:
         term = stream.term
