@@ -19,6 +19,7 @@ from quillcast.core import status
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 CHAPTERS = {
     "Nodes": ["Node", "Publisher", "Subscription", "Event", "Loss", "run"],
+    "Clients of a running peer": ["connect", "Client"],
     "Without an event loop": ["BlockingNode", "BlockingPublisher", "BlockingSubscription"],
     "Access": ["Credentials"],
     "Settings": ["Config", "LiveConfig"],
@@ -38,7 +39,7 @@ They are frozen `msgspec` structs: `msgspec.to_builtins(node.status())` makes pl
 are in seconds unless the name ends in `_ms`, and sizes in bytes. Those that `quillcast` does not export are in
 `quillcast.core.status`. A later version may add fields.
 """
-MADE_BY_NODES = {"Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
+MADE_BY_NODES = {"Client", "Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
 NODES_SIDE = {"open", "end", "serve"}  # called by the node, not by applications
 HEAD = """# Reference
 

@@ -98,6 +98,15 @@ def test_hard_histories_are_drawn_on_demand_and_replayed_as_such(capsys: pytest.
     assert capsys.readouterr().out.startswith("hard, by seed 2002: ")
 
 
+def test_wild_histories_are_hard_ones_with_twists_at_random_or_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--wild", "--seeds", "2", "--first", "2002", "--jobs", "1"]) == 0
+    assert capsys.readouterr().out.startswith("2 of 2 seeds hold")
+    assert main(["--wild", "visitors,closing", "--seed", "2002", "--story", "topic:t0"]) == 0
+    assert ", with visitors, closing" in capsys.readouterr().out.splitlines()[0]
+    assert main(["--wild", "strange", "--seed", "2002"]) == 2
+    assert "there is no twist 'strange'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

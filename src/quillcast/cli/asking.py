@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import click
 
 from quillcast.core.errors import Leaving, LocalError, RemoteError, Unreachable
-from quillcast.live.discovery import rendezvous
 from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 
@@ -17,21 +16,7 @@ T = TypeVar("T")
 
 def peers_here(network: str) -> list[Entry]:
     """The network's peers on this machine, the oldest first. Raises `Unreachable` if there are none."""
-    place = Rendezvous(network)
-    entries = place.entries()
-    if not entries:
-        others = [name for name in networks_here() if name != network]
-        instead = f"; --network names another one, and there are peers of: {', '.join(others)}" if others else ""
-        raise Unreachable(
-            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node{instead}; "
-            f"looked in {place.looked_in}"
-        )
-    return entries
-
-
-def networks_here() -> list[str]:
-    """The networks with peers on this machine."""
-    return [name for name in rendezvous.networks_here() if Rendezvous(name).entries()]
+    return Rendezvous(network).running()
 
 
 def choose(network: str, prefix: str) -> list[Entry]:

@@ -82,9 +82,9 @@ def _peers(network: str) -> list[str]:
 
 
 def _networks(_: str) -> list[str]:
-    from quillcast.cli.asking import networks_here
+    from quillcast.live.discovery.rendezvous import running_networks
 
-    return networks_here()
+    return running_networks()
 
 
 def _topic(context: click.Context, parameter: click.Parameter, topic: str) -> str:

@@ -267,6 +267,8 @@ class NodeStatus(Status, frozen=True):
     """The latest problems, one line each."""
     journal: JournalStatus | None
     """The journal, if it writes one."""
+    clients: int = 0
+    """Applications of this machine that use it as their own."""
 
 
 # --- a topic's tree

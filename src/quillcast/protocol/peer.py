@@ -162,6 +162,10 @@ class Peer:
         """A PublisherId that no other publisher of this peer has or had."""
         return self.scribe.publishing.new_id()
 
+    def has_publisher(self, id_: bytes) -> bool:
+        """Is there a publisher here with this PublisherId?"""
+        return any(id_ in publishers for publishers in self.scribe.publishing.publishers.values())
+
     def is_crowded(self, topic: bytes) -> bool:
         """Do publishers here wait because their topic has as many sources as it may have?"""
         return topic in self.scribe.publishing.crowded

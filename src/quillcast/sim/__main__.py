@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scenario", type=Path, metavar="FILE", help="a scenario as TOML, instead of one drawn per seed")
     add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most this many (default: {PEERS_MAX})")
     add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
+    add("--wild", nargs="?", const="", metavar="TWISTS", help="draw hard histories with random twists, or with these")
     add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
     add("--scope", default="", metavar="POLICY,...", help="most peers are in a scope with these policies")
@@ -131,15 +132,19 @@ def _replay(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.peers < PEERS_MIN:
         raise LocalError(f"--peers {options.peers}: drawn scenarios have at least {PEERS_MIN}")
+    twists = None if options.wild is None else tuple(filter(None, options.wild.split(",")))
     return Plan(
-        options.scenario, options.peers, options.hard, options.sources, options.outside, options.scope, options.scopes
-    )
+        options.scenario, options.peers, options.hard, twists, options.sources, options.outside, options.scope,
+        options.scopes,
+    )  # fmt: skip
 
 
 def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts = ["python -m quillcast.sim --seed", str(outcome.seed)]
     if plan.file is not None:
         parts += ["--scenario", str(plan.file)]
+    elif plan.wild is not None:
+        parts += ["--wild", *([",".join(plan.wild)] if plan.wild else [])]
     elif plan.hard:
         parts += ["--hard"]
     elif plan.peers_max != PEERS_MAX:

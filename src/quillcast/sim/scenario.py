@@ -84,6 +84,8 @@ class Writing(Part, frozen=True):
     every_s: float = 0.5
     events: int = 1
     payload_bytes: int = 32
+    closes: bool = False
+    """Does it close its publisher at the end?"""
 
 
 class Reading(Part, frozen=True):
@@ -92,6 +94,7 @@ class Reading(Part, frozen=True):
     peer: int
     from_s: float = 8.0
     until_s: float | None = None
+    start: Literal["now", "earliest"] = "now"
 
 
 class Changing(Part, frozen=True):
@@ -110,6 +113,7 @@ class TopicPlan(Part, frozen=True):
     order: str = "publisher"
     slow: str = "cut"
     admission: str = "root"
+    partition: str = "go_on"
     writers: list[Writing] = []
     readers: list[Reading] = []
     publishers: list[int] = []

@@ -65,6 +65,7 @@ class Simulation(Observed):
         self._contacts: dict[int, list[Contact]] = {}  # the known peers that each machine's process saved
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._managers: dict[str, bytes] = {}  # what the managers of scopes saved
+        self._leaving: list[SimHost] = []  # no program begins on them
         self._policies = {plan.name: plan.policy for plan in scenario.scopes}
         self._watch, self._policy = watch, policy
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
@@ -142,6 +143,7 @@ class Simulation(Observed):
         host = self.world.machines[machine].host
         if host is not None:
             self._note(f"peer {machine} leaves")
+            self._leaving.append(host)
             self._end_readers(machine)
             host.act(peer_of(host).leave)
             self.world.after(LEAVE_LOOK_S, self._look_whether_left, (host, restart_s))
@@ -296,7 +298,10 @@ class Simulation(Observed):
         self._start(machine)
 
     def _create(self, host: SimHost, plan: TopicPlan) -> None:
-        settings = Settings(delivery=plan.delivery, order=plan.order, slow=plan.slow, admission=plan.admission)
+        settings = Settings(
+            delivery=plan.delivery, order=plan.order, slow=plan.slow, admission=plan.admission,
+            partition=plan.partition,
+        )  # fmt: skip
         access = tuple(_credentials(number).may_publish() for number in plan.publishers)
         if settings != Settings() or access:
             own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if access else None
@@ -327,6 +332,8 @@ class Simulation(Observed):
         peer_of(host).change(topic, {"slow": change.slow}, asked.answers.append)
 
     def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
+        if host in self._leaving:
+            return
         publishers = next(plan.publishers for plan in self.scenario.topics if plan.name == topic)
         warrant = None
         if host.machine.number in publishers:
@@ -339,9 +346,13 @@ class Simulation(Observed):
         writer.write(writing.events)
         if self.world.now + writing.every_s < writing.until_s:
             self.world.after(writing.every_s, writer.host.act, lambda: self._write(writer, writing))
+        elif writing.closes:
+            peer_of(writer.host).close_publisher(writer.publisher)
 
     def _subscribe(self, host: SimHost, topic: str, reading: Reading, number: int) -> None:
-        reader = Reader(host, topic, number, self.judges.told_lost)
+        if host in self._leaving:
+            return
+        reader = Reader(host, topic, number, self.judges.told_lost, reading.start)
         self.readers.append(reader)
         if reading.until_s is not None:
             self.world.at(max(reading.until_s, self.world.now), host.act, reader.stop)
@@ -368,6 +379,8 @@ class Simulation(Observed):
 
     def _befall(self, machine: int, fault: faults.OfOnePeer) -> None:
         match fault:
+            case faults.Crash() | faults.Leave() if self._is_last(machine):
+                self._note(f"peer {machine} is the last of the ring and goes on: there would be nobody to come back to")
             case faults.Crash():
                 self.stop(machine, silently=fault.silent)
                 restart_s = self._restarts(machine, fault.restart_s)
@@ -381,6 +394,11 @@ class Simulation(Observed):
                 for reader in self.readers_on(machine):
                     reader.slow_down(fault.bytes_per_s, fault.for_s)
 
+    def _is_last(self, machine: int) -> bool:
+        """Whether no other peer is part of the ring and stays."""
+        others = ((each, peer) for each, peer in self.members() if each.number != machine)
+        return not any(peer.active and each.host not in self._leaving for each, peer in others)
+
     def _restarts(self, machine: int, restart_s: float | None) -> float | None:
         """When a process starts again. Who runs a scope restarts its manager."""
         managers = [plan.manager for plan in self.scenario.scopes]
@@ -390,6 +408,8 @@ class Simulation(Observed):
         if isinstance(record, Admitted) and record.topic in self.ledgers_by_id:
             self.ledgers_by_id[record.topic].note(at, machine, record)
             self.judges.admitted(machine, record)
+        if isinstance(record, Delivered) and record.topic in self.judges.plans:
+            self.judges.delivered(machine, record)
         if self._armed:
             match record:
                 case Admitted(topic=id_):

@@ -12,6 +12,7 @@ from quillcast.sim.chance import PEERS_MAX, drawn
 from quillcast.sim.hard import hard
 from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
+from quillcast.sim.wild import wild
 from quillcast.sim.world import Broken
 
 BATCH = 4  # seeds that a process runs at a time
@@ -32,11 +33,13 @@ class Outcome(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The scenario of each seed: from a file, or random and wide (with a maximum of peers), or random and hard."""
+    """The scenario of each seed: from a file, or random: wide (with a maximum of peers), hard or wild."""
 
     file: Path | None = None
     peers_max: int = PEERS_MAX
     hard: bool = False
+    wild: tuple[str, ...] | None = None
+    """The twists of wild histories; empty for random ones."""
     sources: bool = False
     """Do sources number the events of all topics?"""
     outside: bool = False
@@ -56,6 +59,8 @@ class Plan(NamedTuple):
     def _drawn(self, seed: int) -> Scenario:
         if self.file is not None:
             return load(self.file)
+        if self.wild is not None:
+            return wild(seed, self.wild)
         return hard(seed) if self.hard else drawn(seed, self.peers_max)
 
 

@@ -73,6 +73,11 @@ class Publishers:
         for publisher in list(self._running):
             publisher.close()
 
+    def close_for(self, error: QuillcastError) -> None:
+        """Publishers take no new events, for this reason; those published are still acknowledged."""
+        for publisher in list(self._running):
+            publisher.failed(error)
+
     def failed(self, error: QuillcastError) -> None:
         """No publisher can go on."""
         for batcher in list(self.batchers.values()):

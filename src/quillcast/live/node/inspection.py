@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from quillcast.core.status import (
     Counters,
@@ -34,8 +34,11 @@ REFUSED = "refused_"
 class Inspector:
     """Reads the state of one peer, and changes nothing."""
 
-    def __init__(self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str) -> None:
+    def __init__(
+        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Sized
+    ) -> None:
         self._peer, self._links, self._pump, self._journal, self._looked_in = peer, links, pump, journal, looked_in
+        self._clients = clients
         self._started_at = time.monotonic()
         self._before: tuple[float, dict[bytes, int]] = (self._started_at, {})
         self._rates: dict[bytes, float] = {}
@@ -64,6 +67,7 @@ class Inspector:
             counters=counters(links.counters, peer.table),
             problems=(*links.problems, *map(self._contested, peer.scribe.rivals), *self._waiting()),
             journal=journal,
+            clients=len(self._clients),
         )
 
     def traffic(self) -> Traffic:

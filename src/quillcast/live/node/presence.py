@@ -4,6 +4,7 @@ A node has one, or two while it adopts its network's credential (`live.admission
 """
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from quillcast.live.admission.applications import Admissions
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.membership import Membership
+from quillcast.live.clients.messages import QUESTION
+from quillcast.live.clients.serving import Clients
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.live.discovery.finding import find_contacts
@@ -76,6 +79,7 @@ class Presence:
     links: Links
     peer: Peer
     inspector: Inspector
+    clients: Clients
 
     def __init__(
         self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
@@ -120,9 +124,13 @@ class Presence:
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
-        self.inspector = Inspector(self.peer, self.links, pump, self.journal, self.rendezvous.looked_in)
+        looked_in = self.rendezvous.looked_in
+        self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
+        self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients)
         stack.callback(self.rendezvous.leave, self.contact)
-        control = ControlServer(self.rendezvous.control_path(self.contact), answerers)
+        stack.push_async_callback(self.clients.close)
+        takeovers = {QUESTION: self.clients.connect}
+        control = ControlServer(self.rendezvous.control_path(self.contact), answerers, takeovers)
         await stack.enter_async_context(control)
 
     async def find(self, given: Sequence[str], *, may_be_first: bool, patient: bool = False) -> list[Contact]:
@@ -148,6 +156,7 @@ class Presence:
 
     async def leave(self, within_s: float | None = None) -> None:
         """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""
+        self.clients.leave(self._ending())
         timeout_s = self.setting.live.leave_timeout_s
         self._leave_within_s = None if within_s is None else within_s / 2  # links take the other half
         self.pump.call(self.peer.leave, self._leave_within_s)
@@ -158,6 +167,13 @@ class Presence:
             self.links.problems.append(f"the network did not confirm that this node left within {timeout_s:g} s")
         if unadmitted := self.peer.scribe.publishing.unadmitted:
             self.links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
+
+    def _ending(self) -> str:
+        """What clients are told when the peer leaves."""
+        return (
+            f"the peer at {self.contact.address} (process {os.getpid()}) leaves its network; connect again, to another "
+            "peer of this machine: quillcast node starts one"
+        )
 
     async def _close_links(self) -> None:
         await self.links.close(self._leave_within_s)

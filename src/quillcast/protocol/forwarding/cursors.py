@@ -36,12 +36,13 @@ _NONE_WAIT = Waiting()  # shared by all cursors without a gap
 
 
 class TermCursor(msgspec.Struct, gc=False, eq=False):
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap."""
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap. Owed from `start` on."""
 
     term: Term
     next: int
     given_up: RangeSet = NO_RANGES
     waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
+    start: int = 0
 
 
 class EarlierTermCursor(TermCursor, gc=False, eq=False):

@@ -239,6 +239,9 @@ class TreeMembership:
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.progress.tell_parent(tree, parent)
         self.settled(tree, message.gone)
+        if message.version > tree.descriptor.version:
+            joins = [self.join_message(tree, fault=False, whole=False)]
+            self.host.send(parent, Rejoin(self.host.contact, b"", joins))
         self.carry_out(ParentAccepted(tree, parent))
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:

@@ -93,7 +93,7 @@ class Publisher:
         self.waiting: deque[Block] = deque()  # sealed and not admitted yet
         self.waiting_bytes = 0
         self.progress_at = host.now()
-        self.closed = False
+        self.closed = self.said_closed = False  # no more is published; and its root was told
         self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
@@ -153,10 +153,7 @@ class Publisher:
 
     def room(self) -> int:
         """Bytes that may be offered now; not positive means wait for `progressed`."""
-        room = self.config.window_bytes - self.waiting_bytes
-        if self.reliable:
-            room = min(room, self.config.retain_bytes - self.retained_bytes)
-        return room
+        return min(self.config.window_bytes - self.waiting_bytes, self.config.retain_bytes - self.retained_bytes)
 
     def push(self) -> None:
         """Send what was not sent yet, as far as the link to the root has room."""
@@ -251,7 +248,7 @@ class Publisher:
     @property
     def is_due(self) -> bool:
         """Is anything kept or counted that time may change?"""
-        return bool(self.retained or self.waiting_bytes or self.sealed_at)
+        return self.closed or bool(self.retained or self.waiting_bytes or self.sealed_at)
 
     def overdue(self, now: float) -> bool:
         """Has the root been silent for too long about events it was sent?"""

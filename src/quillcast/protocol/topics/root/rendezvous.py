@@ -210,6 +210,10 @@ class Rendezvous:
             return
         if message.spoke_s is not None:
             self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
+        for term, index in message.settled:
+            self.terms.recall(tree, term, index)
+            tree.flow.settle(term, index)
+        tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
         self.answers.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
 

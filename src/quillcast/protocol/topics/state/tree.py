@@ -368,8 +368,11 @@ class Tree:
         return (me,) if self.root is not None else (*self.path, me)
 
     def acknowledged_position(self, now: float, term: Term | None = None) -> int:
-        """The index of a live term (the current one) below which all leases here and below are served."""
-        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut]
+        """The index of a live term (the current one) below which all leases here and below are served.
+
+        Where nothing is kept, nobody is waited for: what was lost on the way does not come any more.
+        """
+        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut and self.flow.keeps]
         return min([self.frontier if term is None else self.flow.front(term) or 0, *needs])
 
     def holders(self, now: float) -> Iterator[LeaseHolder]:
