@@ -126,6 +126,7 @@ def test_peers_outside_the_ring_are_promised_the_same(seed: int, *, sources: boo
 
 
 SCOPE_SEEDS = {
+    8003: "a peer was invited every second that had the only place in the tree for the one that invited it",
     870002: "a member that had lost its place in the ring was kept in leaf sets",
     870049: "as 870002, where nobody routed anything to it",
     870073: "a topic was transferred again and again to a member without a place in the ring",

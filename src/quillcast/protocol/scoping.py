@@ -9,7 +9,8 @@ What the managers order becomes of a peer:
   do elsewhere, and while no manager answers, trees repair themselves.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
@@ -56,6 +57,17 @@ SaveState = Callable[[bytes], bool]
 Move = Callable[[Iterable[bytes], Contact], None]
 
 
+INVITED_EVERY_MAX = 32
+"""Beats between two invitations of one peer at most; a guess: trees change by then."""
+
+
+class Invited(NamedTuple):
+    """How often a peer was invited to be a child, and at which beat it is again."""
+
+    times: int
+    again_at: int
+
+
 class Beat(Timer, frozen=True):
     """Give signs of life, and see what became of the orders."""
 
@@ -64,8 +76,8 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "climbed", "controller", "had_place", "host", "installing", "known_ends", "managers", "move",
-        "overlay", "placement", "subscribing", "trees",
+        "beat_s", "beats", "climbed", "controller", "had_place", "host", "installing", "invited", "known_ends",
+        "managers", "move", "overlay", "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +93,9 @@ class Scoping:
         self.controller: LocalController | None = None
         self.move = move
         self.climbed: dict[bytes, tuple[bytes, ...]] = {}  # by topic: the path in which the grandparent was asked last
+        self.invited: dict[tuple[bytes, Contact], Invited] = {}  # by topic and peer that is no child yet
         self.beat_s = 0.0
+        self.beats = 0
         self.had_place = False
         dispatch.on_message(Control, self._received)
         dispatch.on_timer(Beat, self._beat)
@@ -160,6 +174,7 @@ class Scoping:
 
     def _beat(self, timer: Beat) -> None:
         now = self.host.now()
+        self.beats += 1
         for scope, (manager, _) in list(self.managers.items()):
             self._carry_out(scope, manager.passed(now))
         if self.controller is not None:
@@ -196,8 +211,7 @@ class Scoping:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
         self._install(controller)
         if not self.overlay.lifecycle.left:
-            for contact, topics in self._to_invite(controller).items():
-                self.host.send(contact, Invite(topics))
+            self._invite(controller)
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
@@ -232,17 +246,30 @@ class Scoping:
             return without_record(bundle)
         return self.installing.arrived(self.controller, bundle)
 
-    def _to_invite(self, controller: LocalController) -> dict[Contact, list[WireId]]:
-        """The peers that are to be children here and are not yet, and in which topics."""
-        invited = dict[Contact, list[WireId]]()
+    def _invite(self, controller: LocalController) -> None:
+        """Invite the peers that are to be children here and are not yet.
+
+        Who does not become one is invited again after ever more beats: there may be no room for this peer in the tree
+        but below the other.
+        """
+        missing = dict.fromkeys(self._missing_children(controller))
+        self.invited = {each: invited for each, invited in self.invited.items() if each in missing}
+        topics = dict[Contact, list[WireId]]()
+        for topic, contact in missing:
+            invited = self.invited.get((topic, contact), Invited(0, self.beats))
+            if self.beats >= invited.again_at:
+                pause = min(1 << invited.times, INVITED_EVERY_MAX)
+                self.invited[topic, contact] = Invited(invited.times + 1, self.beats + pause)
+                topics.setdefault(contact, []).append(topic)
+        for contact, of_it in topics.items():
+            self.host.send(contact, Invite(of_it))
+
+    def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Contact]]:
         for channel in controller.channels:
             match channel.spec:
                 case Address(contact) if contact.node_id != self.host.me:
                     links = (each.topic for each in channel.constraints if not each.beside)
-                    missing = [topic for topic in links if not self._is_child(topic, contact)]
-                    if missing:
-                        invited.setdefault(contact, []).extend(missing)
-        return invited
+                    yield from ((topic, contact) for topic in links if not self._is_child(topic, contact))
 
     def _climb(self, controller: LocalController) -> None:
         """Ask the peer above the parent to be the scope's parent: if it has room, the way from the root is shorter.
