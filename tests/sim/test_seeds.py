@@ -94,6 +94,7 @@ HARD_SEEDS = {
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
     970040: "a peer that passed a topic on to a closer one was not waited for by the new root",
+    800118: "the word of a change of settings to a publisher that published no more was lost",
 }
 
 

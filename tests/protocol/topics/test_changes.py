@@ -158,3 +158,17 @@ def test_a_publisher_that_missed_the_word_of_a_change_learns_it_with_its_next_re
     village.publish(1, publisher, b"one")
     village.run(1)
     assert publisher.descriptor == changed
+
+
+def test_an_idle_publisher_that_missed_the_word_of_a_change_learns_it_when_it_is_asked_for() -> None:
+    village = Village(6)
+    village.subscribe(0, NAME, Reader())
+    publisher = village.publisher(3, NAME)
+    village.publish(3, publisher, b"one")
+    village.run(3)
+    standing = publisher.descriptor
+    changed = change(village, 2, event_bytes_max=5)
+    village.peers[3].scribe.descriptors[described(NAME).topic] = standing
+    publisher.adapt(standing)
+    village.run(4 * Config().topics.lease_s)
+    assert publisher.descriptor == changed

@@ -406,10 +406,15 @@ class StateDigest(Message, frozen=True, tag=65):
 
 
 class StillOpen(Message, frozen=True, tag=67):
-    """From a root: these publishers of yours are silent. Answer Closed for those that your process does not have."""
+    """From a root: these publishers of yours are silent. Answer Closed for those that your process does not have.
+
+    They hear of changed settings by this, if the word of a change was lost.
+    """
 
     publishers: list[tuple[WireId, WireId]]
     """topic, publisher"""
+    versions: tuple[tuple[WireId, Number], ...] = ()
+    """Of topics whose settings were changed."""
 
 
 class Closed(Message, frozen=True, tag=66):

@@ -156,6 +156,8 @@ class Publishing:
         """A root asks for silent publishers."""
         if closed := self.not_here(message.publishers):
             self.host.send(root, Closed(closed))
+        for topic, version in message.versions:
+            self._learn_version(topic, version)
 
     def _remove(self, publisher: Publisher) -> None:
         """The publisher is no more; after a topic's last one nothing is kept of the topic."""
@@ -368,9 +370,13 @@ class Publishing:
             if publisher is not None:
                 publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
-        outdated = any(publisher.descriptor.version < message.version for publisher in publishers.values())
-        if outdated and message.topic not in self.asked_at:
-            self._find(message.topic)
+        self._learn_version(message.topic, message.version)
+
+    def _learn_version(self, topic: bytes, version: int) -> None:
+        """The root has this version of a topic's settings: ask for it, if publishers here use an earlier one."""
+        publishers = self.publishers.get(topic, {}).values()
+        if topic not in self.asked_at and any(each.descriptor.version < version for each in publishers):
+            self._find(topic)
 
     def _note_settled(self, topic: bytes, term: Term, index: int) -> None:
         """A root declared its term stable below an index. Later roots are told, as they may not know that."""

@@ -77,7 +77,10 @@ class Admissions:
                 continue
             self.neighbours.probe(contact)
             for start in range(0, len(named), ASKED_MAX):
-                self.host.send(contact, StillOpen(named[start : start + ASKED_MAX]))
+                some = named[start : start + ASKED_MAX]
+                versions = {topic: self.trees[topic].descriptor.version for topic, _ in some}
+                changed = tuple((topic, version) for topic, version in versions.items() if version)
+                self.host.send(contact, StillOpen(some, changed))
 
     def _roots(self) -> list[Root]:
         return [tree.root for tree in self.trees.values() if tree.root is not None]
