@@ -1,6 +1,7 @@
 """A subscriber's places: in each term, by index, and in the events of each publisher, by sequence."""
 
 from heapq import heappop, heappush
+from typing import ClassVar
 
 import msgspec
 
@@ -36,12 +37,23 @@ _NONE_WAIT = Waiting()  # shared by all cursors without a gap
 
 
 class TermCursor(msgspec.Struct, gc=False, eq=False):
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap."""
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap.
+
+    `owed`: what is missing here is looked for after the term has ended, too.
+    """
+
+    owed: ClassVar[bool] = True
 
     term: Term
     next: int
     given_up: RangeSet = NO_RANGES
     waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
+
+
+class BestEffortCursor(TermCursor, gc=False, eq=False):
+    """The cursor of a term of a best-effort session."""
+
+    owed: ClassVar[bool] = False
 
 
 class EarlierTermCursor(TermCursor, gc=False, eq=False):

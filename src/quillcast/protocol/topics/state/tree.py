@@ -52,6 +52,7 @@ class Tree:
         "parent_held",
         "path",
         "root",
+        "session",
         "sources",
         "subscriptions",
         "unstarted",
@@ -61,6 +62,7 @@ class Tree:
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
         self.flow = Flow(topic, budget, keeps=descriptor.settings.reliable)
         self.descriptor = descriptor
+        self.session = descriptor.session
         self.parent: Contact | None = None
         self.root: Root | None = None
         self.sources: Sources = NO_SOURCES
@@ -124,14 +126,25 @@ class Tree:
         return self.flow.frontier
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
+        """Go by what is known of the topic now; its guarantee may be another than first use had assumed.
+
+        What another session promises holds from its first term on.
+        """
         self.descriptor = descriptor
         self.changed |= bool(self.children)
-        self.flow.keeps = descriptor.settings.reliable
-        for subscription in self.subscriptions:
-            subscription.adapt(descriptor)
+        if descriptor.session == self.session or not self.flow.begun:
+            self.session, self.flow.keeps = descriptor.session, descriptor.settings.reliable
+            for subscription in self.subscriptions:
+                subscription.adapt(descriptor)
         if self.root is not None:
             self.root.adapt(descriptor)
+
+    def begin_session(self, term: Term) -> None:
+        """A term begins. If it is the first one of another session, go by that."""
+        if self.session != self.descriptor.session == term.session:
+            self.session, self.flow.keeps = self.descriptor.session, self.descriptor.settings.reliable
+            for subscription in self.subscriptions:
+                subscription.begin_session(self.descriptor)
 
     def enter(self, child: Child) -> None:
         """Enter a child in the children table. Its channel opens when the forwarding policy wants it (`install`)."""
@@ -347,8 +360,11 @@ class Tree:
         return (me,) if self.root is not None else (*self.path, me)
 
     def acknowledged_position(self, now: float, term: Term | None = None) -> int:
-        """The index of a live term (the current one) below which all leases here and below are served."""
-        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut]
+        """The index of a live term (the current one) below which all leases here and below are served.
+
+        A best-effort session owes nobody anything.
+        """
+        needs = [position for position, holder in self.needs(now, term) if self.flow.keeps and not holder.is_cut]
         return min([self.frontier if term is None else self.flow.front(term) or 0, *needs])
 
     def holders(self, now: float) -> Iterator[LeaseHolder]:
