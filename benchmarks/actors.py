@@ -179,7 +179,7 @@ def running(name: str, roles: list[str], *, middle: bool = True) -> Iterator[Run
     middle = system.middle is not None and (middle or name_of(name) != "quillcast")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         hub, other = _options(name, Path(folder))
-        if name_of(name) == "quillcast" and not name.endswith("no journal"):
+        if name_of(name) == "quillcast" and not name.endswith(("no journal", "clients")):
             hub = other = {**hub, "journal": str(Path(folder) / "journal")}
         server_pid = stack.enter_context(_server(name, hub["port"], Path(folder))) if system.server else None
         between = [hub] if middle else []
@@ -214,7 +214,7 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
                 options["credential"] = _credential(folder)
             if variant.endswith("TCP"):
                 options["local_ipc"] = False
-            return options, options
+            return options, {**options, "shares": True} if variant == "clients" else options
         case "zenoh", variant:
             tls = {"tls": certificates(folder)} if variant == "TLS" else {}
             endpoint = f"{'tls' if tls else 'tcp'}/127.0.0.1:{free_port()}"

@@ -21,6 +21,8 @@ import msgspec
 from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
 
 from quillcast.cli.beat import Beat
+from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.policies import BUILT_IN
 
 SAMPLE_S = 0.001
 STAMP_BYTES = 8
@@ -203,6 +205,60 @@ class Performer:
         if self.client.waits:
             await published
 
+    # --- changes of a site's policy (quillcast)
+
+    async def manage(self, file: str) -> dict[str, Any]:
+        """Run the manager of a scope; where it is."""
+        node = self.client.node  # type: ignore[attr-defined]
+        await node.manage_scope(file)
+        return {"address": node.address}
+
+    async def set_policy(self, scope: str, policy: str) -> dict[str, Any]:
+        """Have all topics of a scope that is managed here go by another policy."""
+        node, id_ = self.client.node, scope_id(scope.encode())  # type: ignore[attr-defined]
+        scoping = node._peer.scoping
+        manager, _ = scoping.managers[id_]
+        manager.config = manager.config._replace(policy=lambda topic: BUILT_IN[policy]())
+        node._pump.call(scoping.policies_changed, id_)
+        return {}
+
+    async def number(self, topic: str) -> dict[str, Any]:
+        """Subscribe to numbered events."""
+        self.line = Line()
+        await self.client.subscribe(topic, self.line.take)
+        return {}
+
+    async def pour_at(self, size_bytes: int, rate: float, seconds: float) -> dict[str, Any]:
+        """Publish numbered events at a rate, as many at once as are due each millisecond; how many that were."""
+        publish, filling, sent = self.publishers[0], bytes(size_bytes - STAMP_BYTES), 0
+        nowait = publish.__self__.publish_nowait  # type: ignore[attr-defined]
+        async with Beat(1000) as beat:
+            for tick in range(1, int(1000 * seconds) + 1):
+                await beat.next()
+                for number in range(sent, int(tick * rate / 1000)):
+                    payload = number.to_bytes(STAMP_BYTES, "little") + filling
+                    if not nowait(payload):
+                        await publish(payload)
+                sent = max(sent, int(tick * rate / 1000))
+        return {"sent": sent}
+
+    async def reset_gap(self) -> dict[str, Any]:
+        """Look for the longest gap from now on."""
+        self.line.longest_ns = 0
+        return {}
+
+    async def longest_gap(self) -> dict[str, Any]:
+        """The longest time without an event."""
+        return {"gap_ms": max(self.line.longest_ns, time.monotonic_ns() - self.line.last_ns) / 1e6}
+
+    async def numbered(self, count: int) -> dict[str, Any]:
+        """Wait until all of so many came, or nothing more has for a while; how many lack, and came again."""
+        line, before = self.line, -1
+        while line.next < count and line.next != before:
+            before = line.next
+            await asyncio.sleep(STILL_S)
+        return {"lost": line.lost + count - line.next, "repeated": line.repeated}
+
     # --- where time goes
 
     async def sample(self) -> dict[str, Any]:
@@ -213,6 +269,27 @@ class Performer:
     async def sampled(self) -> dict[str, Any]:
         """Where it was how often."""
         return self.samples.end()
+
+
+class Line:
+    """Numbered events of one publisher, who are to come in order."""
+
+    def __init__(self) -> None:
+        self.next = self.lost = self.repeated = 0
+        self.longest_ns, self.last_ns = 0, time.monotonic_ns()
+
+    def take(self, payload: bytes) -> None:
+        """The handler."""
+        if len(payload) < STAMP_BYTES:
+            return
+        number, now_ns = int.from_bytes(payload[:STAMP_BYTES], "little"), time.monotonic_ns()
+        self.longest_ns = max(self.longest_ns, now_ns - self.last_ns)
+        self.last_ns = now_ns
+        if number < self.next:
+            self.repeated += 1
+        else:
+            self.lost += number - self.next
+            self.next = number + 1
 
 
 class Samples:

@@ -23,7 +23,9 @@ PUBLISHED: dict[str, list[str]] = {
     "links": ["--topics", "1", "10000"],
 }
 """The programs of the page, and their options unless they are to be quick."""
-OTHERS = ("admission", "fanout", "many_publishers", "profiles", "journal", "evaluate")
+OTHERS = (
+    "admission", "connect", "fanout", "many_publishers", "policy_swap", "profiles", "journal", "evaluate", "scopes",
+)  # fmt: skip
 PROGRAMS = (*PUBLISHED, *OTHERS)
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
@@ -91,13 +91,18 @@ def join_all(world: World, peers: int) -> None:
         known = world.machines[chance.randrange(machine.number)].contact if machine.number else None
         peer_of(world.start(machine)).join([known] if known is not None else [])
 
-    began = 0.0
-    for number in range(peers):
+    begin_all(world, [world.add() for _ in range(peers)], start)
+
+
+def begin_all(world: World, machines: Sequence[Machine], start: Callable[[Machine], None]) -> None:
+    """Start peers, twice as many in every period, and wait until all are active."""
+    began = world.now
+    for number, machine in enumerate(machines):
         batch = max(FIRST_PEERS, (1 << number.bit_length()) // 2)
-        world.at(began, start, world.add())
+        world.at(began, start, machine)
         began += DOUBLING_S / batch if number else 0.5
     world.run(began + SETTLE_S)
-    while idle := [machine.number for machine in world.machines if not peer_at(world, machine.number).active]:
+    while idle := [machine.number for machine in machines if not peer_at(world, machine.number).active]:
         assert world.now < began + JOIN_S_MAX, f"peers {idle} are not active {JOIN_S_MAX:g} s after the last began"
         world.run(world.now + 1.0)
 

@@ -52,6 +52,9 @@ async def replay(people: int = 8) -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     nick = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
+    if nick in {"-h", "--help"}:
+        print(__doc__)
+        sys.exit()
     if nick == "--replay":
         for who, messages in quillcast.run(replay()).items():
             print(f"{who} heard {len(messages)} messages")

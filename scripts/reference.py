@@ -19,6 +19,7 @@ from quillcast.core import status
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 CHAPTERS = {
     "Nodes": ["Node", "Publisher", "Subscription", "Event", "Loss", "run"],
+    "Clients of a running peer": ["connect", "Client"],
     "Without an event loop": ["BlockingNode", "BlockingPublisher", "BlockingSubscription"],
     "Access": ["Credentials"],
     "Settings": ["Config", "LiveConfig"],
@@ -33,12 +34,15 @@ STATUS = """What peers tell of themselves, in Python and as JSON.
 | | `topic list`, `topic show` | `TopicSummary` |
 | | `topic create`, `topic set` | `Topic` |
 | | `top` | `Activity` |
+| `Node.scopes()` | `scope show`, `scope members`, `scope topics` | `ScopeStatus` |
+| | `scope tree` | `ScopeTopic` |
+| `Node.set_policy()`, `Node.unset_policy()` | `scope policy set`, `scope policy unset` | `PolicyChange` |
 
 They are frozen `msgspec` structs: `msgspec.to_builtins(node.status())` makes plain values. Ids are hexadecimal. Times
 are in seconds unless the name ends in `_ms`, and sizes in bytes. Those that `quillcast` does not export are in
 `quillcast.core.status`. A later version may add fields.
 """
-MADE_BY_NODES = {"Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
+MADE_BY_NODES = {"Client", "Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
 NODES_SIDE = {"open", "end", "serve"}  # called by the node, not by applications
 HEAD = """# Reference
 
@@ -88,7 +92,8 @@ def described(name: str, thing: Any) -> Iterator[str]:
     yield prose(thing)
     if not inspect.isclass(thing):
         return
-    for member, value in vars(thing).items():
+    ours = [each for each in thing.__mro__ if each.__module__.startswith("quillcast.")]
+    for member, value in chain.from_iterable(vars(each).items() for each in ours):
         target = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         if (
             member.startswith("_")

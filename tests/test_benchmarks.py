@@ -53,6 +53,19 @@ def test_rows_tell_speed_processor_time_and_memory_of_every_process(clients: Mod
 
 @pytest.mark.live
 @pytest.mark.long
+def test_clients_of_a_peer_are_measured_beside_nodes() -> None:
+    ran = subprocess.run(
+        [sys.executable, BENCHMARKS / "connect.py", "--json", "--quick"], capture_output=True, text=True, check=True
+    )
+    rows = json.loads(ran.stdout.splitlines()[-1])["results"]
+    assert [(row["row"], row["system"]) for row in rows] == [
+        *[("rate", "node"), ("rate", "client")] * 2, ("start", "node"), ("start", "client")
+    ]  # fmt: skip
+    assert all(row["ratio"] > 0 for row in rows if row["row"] == "rate")
+
+
+@pytest.mark.live
+@pytest.mark.long
 def test_rows_tell_what_a_faulty_subscriber_does_to_the_others() -> None:
     ran = subprocess.run(
         [sys.executable, BENCHMARKS / "stalls.py", "--json", "--quick", "--systems", "quillcast"],

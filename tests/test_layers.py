@@ -40,7 +40,7 @@ LINES = """
 """
 RANKS = {entry: rank for rank, line in enumerate(LINES.strip().splitlines()) for entry in line.split()}
 LIVE_FOLDERS = [  # likewise
-    {"node"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime", "scopes"}
+    {"node"}, {"clients"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime", "scopes"}
 ]  # fmt: skip
 PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules that are no layer
 

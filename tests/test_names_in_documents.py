@@ -84,14 +84,18 @@ def names_in(tree: ast.AST) -> Iterator[str]:
 
 @cache
 def modules() -> dict[str, set[str]]:
-    """The package's modules and what is in each, by every end of their dotted names: `core.ids`, `ids`."""
+    """The package's modules and what is in each, by every end of their dotted names: `core.ids`, `ids`.
+
+    What the classes of a module inherit counts as in it.
+    """
     found: dict[str, set[str]] = {}
     for path, names in names_by_file().items():
         if path.is_relative_to(ROOT / "src"):
             parts = path.relative_to(ROOT / "src").with_suffix("").parts
             parts = parts[:-1] if parts[-1] == "__init__" else parts
+            made = [node.name for node in trees()[path].body if isinstance(node, ast.ClassDef)]
             for start in range(len(parts)):
-                found.setdefault(".".join(parts[start:]), set()).update(names)
+                found.setdefault(".".join(parts[start:]), set()).update(names, *map(classes().__getitem__, made))
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from clients.base import PATIENCE_S, STRIDE, Client, Counter, Handler, Publish
 from clients.direct import Cyclone, CycloneBestEffort, Iceoryx, IceoryxPolling, Zenoh, Zmq
-from clients.own import Quillcast, QuillcastAwaited, QuillcastBatch
+from clients.own import Quillcast, QuillcastAwaited, QuillcastBatch, QuillcastClient
 from clients.servers import Nats, Paho, Redis
 
 __all__ = [
@@ -52,6 +52,7 @@ SYSTEMS = {
     "quillcast, awaited": System(QuillcastAwaited, "quillcast", middle="forwarder"),
     "quillcast, TCP": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, no journal": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, clients": System(QuillcastClient, "quillcast", middle="peer"),
     "quillcast, TLS": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, TLS over TCP": System(Quillcast, "quillcast", middle="forwarder"),
     "zenoh": System(Zenoh, "zenoh"),

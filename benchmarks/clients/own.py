@@ -11,12 +11,17 @@ class Quillcast(Client):
 
     library = "quillcast"
 
-    async def connect(self, *, local_ipc: bool = True, **options: Any) -> dict[str, Any]:
+    async def connect(
+        self, *, local_ipc: bool = True, shares: bool = False, secret: str = "", **options: Any
+    ) -> dict[str, Any]:
         import quillcast
+        from quillcast.live.transport.hello import Identity
 
+        if secret:
+            options["identity"] = Identity.of_secret(bytes.fromhex(secret))
         live = quillcast.LiveConfig() if local_ipc else quillcast.LiveConfig(local_ipc=False)
         topics = quillcast.Config().topics
-        self.node = quillcast.Node(live=live, **options)
+        self.node = quillcast.connect(live=live, **options) if shares else quillcast.Node(live=live, **options)
         await self.node.start()
         return {
             "id": self.node.contact.node_id.hex(),
@@ -52,6 +57,12 @@ class Quillcast(Client):
 
     async def close(self) -> None:
         await self.node.leave()
+
+
+class QuillcastClient(Quillcast):
+    """Applications that share the peer in the middle, which drops what a subscriber does not read in time."""
+
+    loses = True
 
 
 class BatchCounter:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from quillcast.core.loss import Loss
     from quillcast.core.status import LinkStatus, NodeStatus, SubscriberLag, TopicStatus, Traffic, TreeStatus
     from quillcast.live.admission.credentials import Credentials
+    from quillcast.live.clients.client import Client, connect
     from quillcast.live.config import LiveConfig
     from quillcast.live.edges.publisher import Publisher
     from quillcast.live.edges.subscription import Event, Subscription
@@ -50,6 +51,7 @@ _HOMES = {
         "RemoteError", "TopicExists", "UnknownTopic", "Unreachable",
     ),
     "quillcast.live.node.blocking": ("BlockingNode", "BlockingPublisher", "BlockingSubscription"),
+    "quillcast.live.clients.client": ("Client", "connect"),
     "quillcast.live.config": ("LiveConfig",),
     "quillcast.live.admission.credentials": ("Credentials",),
     "quillcast.live.node.node": ("Node",),
@@ -68,6 +70,7 @@ __all__ = [
     "BlockingNode",
     "BlockingPublisher",
     "BlockingSubscription",
+    "Client",
     "Config",
     "Credentials",
     "DiskFailed",
@@ -95,6 +98,7 @@ __all__ = [
     "Unreachable",
     "__version__",
     "blocking",
+    "connect",
     "run",
 ]
 

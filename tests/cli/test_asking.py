@@ -1,5 +1,6 @@
 """Queries pass over peers that are leaving: a peer on its way out does not fail `top`, `check` or `tree`."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,26 @@ def test_a_query_goes_to_the_oldest_peer_that_stays(monkeypatch: pytest.MonkeyPa
         asking.ask_peer("n", "", "tree", str)
 
 
-def test_a_peer_that_does_not_answer_is_named_with_its_process_and_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_answer_is_named_with_its_process_and_another_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     silent = Unreachable("the peer at /run/a1.sock does not answer (timed out)")
     silent.__cause__ = TimeoutError("timed out")
     answer_with(monkeypatch, {OLD.node_id: silent, YOUNG.node_id: "young"})
-    expected = r"^peer a1a1a1a1 \(process 0\) does not answer; is it stopped\?; other peers here: b2b2b2b2$"
+    monkeypatch.setattr(asking, "choose", lambda _, prefix: [OLD] if prefix else [OLD, YOUNG])
+    asking._tell_once.cache_clear()
+    told = "peer a1a1a1a1 (process 0) does not answer; is it stopped?"
+    assert asking.ask_peer("n", "", "tree", str) == "young"
+    assert asking.ask_peer("n", "", "tree", str) == "young"
+    assert capsys.readouterr().err == f"quillcast: {told}\n"
+    asking.tell_silent([(YOUNG, None), (OLD, "old")])
+    assert "peer b2b2b2b2 (process 1) does not answer" in capsys.readouterr().err
+    monkeypatch.setattr(asking, "choose", lambda *_: [OLD, YOUNG])
+    expected = f"^{re.escape(told)}; other peers here: b2b2b2b2$"
     with pytest.raises(Unreachable, match=expected):
+        asking.ask_peer("n", "a1", "tree", str)
+    answer_with(monkeypatch, {OLD.node_id: silent, YOUNG.node_id: GONE})
+    with pytest.raises(Unreachable, match=f"^{re.escape(told)}$"):
         asking.ask_peer("n", "", "tree", str)
 
 

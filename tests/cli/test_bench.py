@@ -1,5 +1,6 @@
 """`bench`: what it counts is what was published, and its percentiles are those of the samples."""
 
+import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_full_speed_lasts_for_the_whole_duration(quillcast: Commands) -> None:
     assert " events/s, " in out
     code, out, _ = subscriber.end()
     assert (code, out.split(" in ")[0]) == (0, "1,000 events")
+
+
+@pytest.mark.live
+def test_a_publisher_that_is_interrupted_tells_what_it_measured(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("load")
+    publisher = quillcast.start("bench", "pub", "load", "--rate", "100", "--size", "0", "--seconds", "600", "--json")
+    for _ in range(3):
+        subscriber.line()
+    publisher.signal(signal.SIGINT)
+    code, out, _ = publisher.end()
+    assert code == 130
+    told = json.loads(out)
+    assert told["events"] >= 2
+    assert 0 < told["seconds"] < 600
 
 
 @pytest.mark.live

@@ -141,7 +141,7 @@ def test_a_parameter_is_written_as_in_toml_or_is_a_text(capsys: pytest.CaptureFi
 
 def test_policies_are_completed(quillcast: Commands) -> None:
     assert completed(quillcast, "quillcast scope policy check k") == ["k_ary"]
-    assert completed(quillcast, "quillcast scope ") == ["check", "policy", "serve"]
+    assert completed(quillcast, "quillcast scope ") == ["check", "members", "policy", "serve", "show", "topics", "tree"]
 
 
 def test_an_unknown_policy_and_a_wrong_parameter_are_told_with_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,3 +177,46 @@ def test_what_a_manager_does_not_keep_yet_is_refused_with_its_line(quillcast: Co
     code, _, err = quillcast.run("scope", "serve", "wide.toml", "--data", "manager")
     assert code == 2
     assert "wide.toml:2: the scope would be a member of campus: managers do not keep that yet; remove it" in err
+
+
+def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(quillcast: Commands) -> None:
+    store = Store(Path("member"))
+    node_id = store.identity().node_id.hex()
+    store.close()
+    Path("site.toml").write_text(
+        f'name = "site"\n[admission]\nmembers = ["{node_id}"]\n[[topics]]\npattern = "news/#"\n'
+    )
+    manager = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json")
+    enter = json.loads(manager.line())["enter"]
+    member = quillcast.start("node", "--data", "member", "--scope", enter, "--json")
+    member.line()
+    shown = quillcast.json("scope", "show", "site")
+    assert (shown["epoch"], [each["node_id"] for each in shown["members"]]) == (1, [node_id])
+    assert node_id[:8] in quillcast.run("scope", "members", "site")[1]
+    changed = quillcast.json("scope", "policy", "set", "site", "news/+", "chain")
+    chain = {"pattern": "news/+", "policy": "chain", "parameters": {}, "is_set": True}
+    assert (changed["topics"], changed["rules"][0]) == ([], chain)
+    code, _, err = quillcast.run("scope", "policy", "set", "site", "news/+", "k_ary", "fan_out=1")
+    assert (code, err) == (2, "quillcast: policy k_ary: fan_out: expected int >= 2\n")
+    code, _, err = quillcast.run("scope", "show", "elsewhere")
+    assert (code, "managers of: site" in err) == (2, True)
+    assert (
+        f"member of scope site, in the ring; manager at {enter.partition('@')[2]}"
+        in quillcast.run("status", "--peer", node_id)[1]
+    )
+    manager.process.kill()
+    manager.end()
+    code, _, err = quillcast.run("scope", "show", "site")
+    assert (code, "the manager of scope site runs at 127.0.0.1" in err) == (4, True)
+    again = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--listen", enter.partition("@")[2])
+    again.line()
+    shown = quillcast.json("scope", "show", "site")
+    assert (shown["epoch"], shown["rules"][0]) == (2, chain)
+    assert "scope site: 1 member" in quillcast.run("check", "scope", "site")[1]
+    assert (
+        'quillcast_scope_members{network="test",scope="site"} 1'
+        in quillcast.run("check", "scope", "site", "--prometheus")[1].splitlines()
+    )
+    assert "news/#" in quillcast.run("scope", "policy", "unset", "site", "news/+")[1]
+    assert [rule["is_set"] for rule in quillcast.json("scope", "show", "site")["rules"]] == [False]
+    assert "no member of scope site takes part in topic" in quillcast.run("scope", "tree", "site", "news/a")[2]

@@ -13,14 +13,22 @@ from quillcast.core.status import (
     Counters,
     JournalStatus,
     LinkStatus,
+    Membership,
     MemoryUse,
     NodeStatus,
     PeerActivity,
     PeerContact,
     PeerLink,
+    PolicyChange,
+    ScopeChannel,
+    ScopeMember,
+    ScopeRule,
+    ScopeStatus,
+    ScopeTopic,
     Status,
     SubscriberLag,
     TopicActivity,
+    TopicPolicy,
     TopicSettings,
     TopicStatus,
     Traffic,
@@ -49,7 +57,8 @@ NODE = NodeStatus(
     ALICE, "127.0.0.1:1", "test", pid=1, uptime_s=12.5, active=True, credential=None, admits=False, looked_in="/run",
     unauthenticated=0, neighbours=(LINK,), leaf_set=(PeerContact(BOB, "127.0.0.1:2"),), topics=(TOPIC,),
     buffers=MemoryUse(80, 100), unfinished=MemoryUse(0, 100), counters=Counters(bytes_in=5, refused={"token": 1}),
-    problems=("one line",), journal=JournalStatus("j.arrows", None, 0, 0),
+    problems=("one line",), journal=JournalStatus("j.arrows", None, 0, 0), manages=("campus",),
+    memberships=(Membership(BOB, "127.0.0.1:2", "site", in_ring=True, epoch=1, silent=False, obstacle=""),),
 )  # fmt: skip
 TREE = TreeStatus(
     "t", complete=False, root=BOB, settings=SETTINGS, events=9,
@@ -65,7 +74,15 @@ ACTIVITY = Activity(
     topics=(TopicActivity("t", "77" * 16, SETTINGS, root=None, events=9, peers=1, subscriptions=1, publishers=0,
                           events_per_s=2.0, unstable=None),),
 )  # fmt: skip
-ANSWERS = [NODE, TREE, ACTIVITY, Traffic(1, Counters())]
+RULE = ScopeRule("news/#", "k_ary", {"fan_out": 2}, is_set=True)
+SCOPE = ScopeStatus(
+    ALICE, "127.0.0.1:1", "site", "55" * 16, "site.toml", epoch=2, lease_s=5.0, rules=(RULE,),
+    members=(ScopeMember(BOB, "127.0.0.1:2", label=1, relation="member", in_ring=True, heard_s=0.5, topics=("t",)),),
+    topics=(ScopeTopic("t", "77" * 16, RULE, publishers=0, subscribers=1, entries=(BOB,),
+                       channels=(ScopeChannel(BOB, ALICE),), waits_for=""),),
+)  # fmt: skip
+CHANGE = PolicyChange("site", "news/#", (RULE,), (TopicPolicy("t", RULE, RULE),))
+ANSWERS = [NODE, TREE, ACTIVITY, Traffic(1, Counters()), SCOPE, CHANGE]
 
 
 def structs() -> dict[str, type[Status]]:
@@ -82,6 +99,8 @@ def test_what_is_encoded_is_decoded_again(told: Status) -> None:
 @pytest.mark.parametrize("told", ANSWERS, ids=lambda told: type(told).__name__)
 def test_fields_of_a_later_version_are_ignored(told: Status) -> None:
     def later(value: Any) -> Any:
+        if isinstance(value, dict) and "fan_out" in value:
+            return value  # parameters, which may have any name
         if isinstance(value, dict):
             return {**{name: later(each) for name, each in value.items()}, "added_later": 7}
         return [later(each) for each in value] if isinstance(value, list) else value

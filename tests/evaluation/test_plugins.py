@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from quillcast.core.errors import LocalError
+from quillcast.core.extensions import offered
 from quillcast.evaluation import experiment, plugins, policies, stages
 from quillcast.evaluation.command import folder_of
 from quillcast.evaluation.folder import Folder
@@ -247,7 +249,7 @@ def installed(folder: Path) -> Path:
 
 def test_an_installed_package_offers_its_names(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(installed(elsewhere / "site"))
-    monkeypatch.setattr(plugins, "offered", plugins.offered.__wrapped__)
+    monkeypatch.setattr(plugins, "offered", offered.__wrapped__)
     assert {"by_domain", "scribe"} <= set(policies.POLICIES.names())
     assert policies.portable("by_domain+improve(4)") == "by_domain:ByDomain+improve(4)"
     assert load("ring(8, 40)", 1).places == 8
@@ -259,7 +261,7 @@ def test_an_installed_package_offers_its_names(elsewhere: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", ["aws", "transit-stub"])
 def test_names_of_our_own_cannot_be_taken(name: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "offered", lambda _: {name: "mine:star"})
+    monkeypatch.setattr(plugins, "offered", lambda group: {name: EntryPoint(name, "mine:star", group)})
     assert load(name, 1).places > 20
     assert inputs_of(experiment.Experiment(peers=60, policies=("scribe",), topology=name)) == {}
 

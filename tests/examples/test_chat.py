@@ -3,10 +3,13 @@
 import asyncio
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from examples import chat
 from examples.chat import LOG, replay
 from quillcast import run
 from tests.examples.programs import program
@@ -37,3 +40,10 @@ def test_two_terminals_talk(tmp_path: Path) -> None:
                 assert await one.stdout.readline() == b"alice: hello\n"  # type: ignore[union-attr]
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_is_shown_instead_of_a_chat_under_that_name(option: str) -> None:
+    command = [sys.executable, str(chat.__file__), option]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout == f"{chat.__doc__}\n"

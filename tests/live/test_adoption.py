@@ -61,6 +61,25 @@ async def eventually(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
+def test_clients_of_a_peer_that_becomes_a_member_are_told_to_connect_again() -> None:
+    async def scenario() -> None:
+        async with plain() as host, quillcast.connect("n") as client:
+            subscription = client.subscribe("t")
+            await subscription.started()
+            make_credential()
+            async with Node(network="n", config=QUICK) as member:
+                with pytest.raises(quillcast.Unreachable, match="connect again"):
+                    await anext(subscription)
+                async with quillcast.connect("n") as again:
+                    assert again.contact in (host.contact, member.contact)
+                    there = again.subscribe("t")
+                    await there.started()
+                    await member.publish("t", b"event", wait="stable")
+                    assert (await anext(there)).payload == b"event"
+
+    run(scenario())
+
+
 def test_older_peers_become_members_and_lose_nothing() -> None:
     async def scenario() -> None:
         async with plain() as reader, plain() as writer:

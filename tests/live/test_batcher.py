@@ -313,7 +313,7 @@ def test_calls_that_wait_keep_their_order_when_their_publisher_moves_to_another_
             await asyncio.sleep(0)
             successor = alice._publishing._make_batcher("", "t", None)
             successor.pause()
-            batcher.move_to(successor, alice._pump, alice._peer)
+            batcher.move_to(successor)
             await asyncio.sleep(0)
             successor.go_on()
             await publisher.publish(b"10")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from quillcast.live.transport.connection import _resolve
+from quillcast.live.transport.framed import resolve
 from tests.live.toys import run
 
 
@@ -13,7 +13,7 @@ def test_a_result_after_its_waiter_gave_up_is_not_an_error() -> None:
         given_up, waited_for = (asyncio.get_running_loop().create_future() for _ in range(2))
         given_up.cancel()
         for each in (given_up, waited_for):
-            _resolve(each, "proof")
+            resolve(each, "proof")
         assert given_up.cancelled()
         assert await waited_for == "proof"
 

@@ -3,6 +3,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -74,7 +75,7 @@ def test_without_a_runtime_folder_one_of_the_user_alone_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr(runtimefolder.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     place = Rendezvous("default")
     assert place.folder == tmp_path / f"quillcast-{os.getuid()}" / "default"
     assert place.folder.parent.stat().st_mode & 0o777 == 0o700
@@ -82,7 +83,7 @@ def test_without_a_runtime_folder_one_of_the_user_alone_is_used(
 
 def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr(runtimefolder.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     folder = tmp_path / f"quillcast-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
@@ -124,7 +125,7 @@ def test_another_folder_is_used_where_the_runtime_folder_cannot_be_and_that_is_s
 ) -> None:
     named, problem = unusable(kind, tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", named)
-    monkeypatch.setattr(runtimefolder.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     place = Rendezvous("default")
     assert place.folder == tmp_path / f"quillcast-{os.getuid()}" / "default"
     assert place.notice == f"XDG_RUNTIME_DIR={named} cannot be used: {problem}"
@@ -141,7 +142,7 @@ def test_a_folder_too_deep_for_a_unix_socket_is_used(tmp_path: Path, monkeypatch
 
 def test_cron_and_a_login_of_one_user_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that began before the login's folder existed is found from it; without the variable, peers look there."""
-    monkeypatch.setattr(runtimefolder.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     before = Rendezvous("default")
     before.enter(ME)

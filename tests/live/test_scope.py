@@ -35,12 +35,13 @@ def in_ring(node: Node) -> bool:
     return not node._peer.overlay.outside
 
 
-def test_members_of_a_site_publish_and_subscribe_and_three_of_them_are_in_the_ring(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["chain", "ring", "stripes"])
+def test_members_of_a_site_publish_and_subscribe_and_three_of_them_are_in_the_ring(tmp_path: Path, policy: str) -> None:
     async def main() -> None:
         identities = [Identity.new() for _ in range(5)]
         async with AsyncExitStack() as stack:
             manager = await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", data=tmp_path / "data"))
-            assert await manager.manage_scope(scope_file(tmp_path, identities)) == "site"
+            assert await manager.manage_scope(scope_file(tmp_path, identities, policy)) == "site"
             scope = f"site@{manager.address}"
             members = [
                 await stack.enter_async_context(Node(runtime_dir=tmp_path / "run", identity=identity, scope=scope))
@@ -128,7 +129,7 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
     ("line", "why"),
     [
         ('superscopes = ["campus"]', "site.toml:2: the scope would be a member of campus"),
-        ("[limits]\nmembers_max = 3", "the scope has limits"),
+        ("[limits]\nbytes_per_s = 3", "the scope has limits of bytes or bundles a second"),
     ],
 )
 def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why: str) -> None:
@@ -163,5 +164,72 @@ def test_a_manager_that_cannot_save_ends_and_says_so(tmp_path: Path, monkeypatch
             await node._pump.until(lambda: bool(node._presence.links.problems))
             assert not node._peer.scoping.managers
             assert "the manager of scope site ends" in node._presence.links.problems[-1]
+
+    asyncio.run(main())
+
+
+def test_a_policy_that_is_set_changes_the_channels_and_status_shows_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run = [Identity.new() for _ in range(4)], tmp_path / "run"
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data"))
+            await manager.manage_scope(scope_file(tmp_path, identities))
+            members = [
+                await stack.enter_async_context(Node(runtime_dir=run, identity=each, scope=f"site@{manager.address}"))
+                for each in identities
+            ]
+            subscriptions = [member.subscribe("news/today") for member in members]
+            for subscription in subscriptions:
+                await subscription.started()
+
+            def ends() -> list[tuple[str, str]]:
+                return [(each.source, each.target) for topic in manager.scopes()[0].topics for each in topic.channels]
+
+            def is_chain() -> bool:
+                sources = [source for source, _ in ends()]
+                return len(sources) == 3 and len({*sources}) == 3
+
+            def is_star() -> bool:
+                return len(ends()) == 3 and any(all(hub in pair for pair in ends()) for hub in ends()[0])
+
+            async with asyncio.timeout(20.0):
+                await manager._pump.until(is_chain)
+            changed = await manager.set_policy("site", "news/#", "star")
+            assert [(each.name, each.before.policy, each.after.policy) for each in changed.topics] == [
+                ("news/today", "chain", "star")
+            ]
+            async with asyncio.timeout(20.0):  # members install the new channels, then the old ones go
+                await manager._pump.until(is_star)
+            await members[1].publish("news/today", b"after the change", wait="root")
+            for subscription in subscriptions:
+                assert (await anext(subscription)).payload == b"after the change"
+            (scope,) = manager.scopes()
+            assert [(topic.subscribers, topic.waits_for) for topic in scope.topics] == [(4, "")]
+            assert [rule.is_set for rule in scope.rules] == [True, False]
+            assert sum(member.in_ring for member in scope.members) == 3
+            assert [each.scope for each in members[3].status().memberships] == ["site"]
+            assert not members[3].status().memberships[0].in_ring
+            scopes = {each.node_id: each.scope for each in (await manager.tree("news/today")).peers}
+            assert [scopes[member.status().node_id] for member in members] == ["site"] * 4
+            assert manager.unset_policy("site", "news/#").topics[0].after.policy == "chain"
+            with pytest.raises(LocalError, match="it runs those of: site"):
+                manager.unset_policy("other", "#")
+
+    asyncio.run(main())
+
+
+def test_a_full_scope_refuses_one_more_and_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run = [Identity.new() for _ in range(2)], tmp_path / "run"
+        file = scope_file(tmp_path, identities)
+        file.write_text(file.read_text() + "[limits]\nmembers_max = 1\n")
+        async with Node(runtime_dir=run, data=tmp_path / "data") as manager:
+            await manager.manage_scope(file)
+            scope = f"site@{manager.address}"
+            async with Node(runtime_dir=run, identity=identities[0], scope=scope):
+                with pytest.raises(NotJoined, match="scope site has 1 members, and may have 1"):
+                    await Node(runtime_dir=run, identity=identities[1], scope=scope).start()
+            async with Node(runtime_dir=run, identity=identities[1], scope=scope):
+                assert manager.scopes()[0].members_max == 1
 
     asyncio.run(main())

@@ -12,7 +12,6 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport.framing import NUMBER_BYTES, FrameReader, FrameType, frame
-from quillcast.live.transport.hello import Hello
 from quillcast.live.transport.shared_memory import Released, SharedMemory
 from quillcast.live.transport.shared_transport import SharedMemoryTransport, Sharing
 from quillcast.live.transport.transport import (
@@ -55,16 +54,16 @@ def sharing() -> Sharing:
     return Sharing(SharedMemory(), INCARNATION, LiveConfig(), Counter())
 
 
-def hello_of(other: Sharing) -> Hello:
-    return Hello("toys", b"key", "127.0.0.1:1", b"nonce", INCARNATION, 0, shared_memory=other.sample_place)
+def sample_of(other: Sharing) -> tuple[bytes, bytes]:
+    return other.sample_place, INCARNATION
 
 
 def pair() -> tuple[SharedMemoryTransport, SharedMemoryTransport]:
     """The transports of both ends of a connection, each of which knows that the other can open its memory."""
     one, other = sharing(), sharing()
     ends = (
-        one.over(Transport(Stream(), HERE), hello_of(other)),
-        other.over(Transport(Stream(), HERE), hello_of(one)),
+        one.over(Transport(Stream(), HERE), *sample_of(other)),
+        other.over(Transport(Stream(), HERE), *sample_of(one)),
     )
     for end, far in (ends, ends[::-1]):
         assert isinstance(end, SharedMemoryTransport)
@@ -127,9 +126,8 @@ def test_of_large_bundles_the_places_travel() -> None:
 
 def test_memory_is_shared_with_processes_of_this_user_that_can_be_opened() -> None:
     here, below = sharing(), Transport(Stream(), ELSEWHERE)
-    assert here.over(below, hello_of(here)) is below
-    unreadable = Hello("toys", b"key", "127.0.0.1:1", b"nonce", INCARNATION, 0)
-    one_way = here.over(Transport(Stream(), HERE), unreadable)
+    assert here.over(below, *sample_of(here)) is below
+    one_way = here.over(Transport(Stream(), HERE), b"", INCARNATION)
     with pytest.raises(Malformed, match="a SHARED_BUNDLE frame of 4 bytes came out of turn"):
         one_way.unpack(FrameType.SHARED_BUNDLE, b"what")
 

@@ -384,10 +384,26 @@ MUTANTS = (
         "any-origin-without-a-pair",
         "A record without a pair for a channel's level means that the bundle originated at the channel's source.",
         "protocol/scopes/records.py",
-        "        return origin is None or origin == channel.source[0]\n",
-        "        return True\n",
+        "        return begins and (origin is None or origin == channel.source[0])\n",
+        "        return begins\n",
         "protocol/scopes/test_records.py"
         "::test_without_a_pair_for_its_level_a_channel_takes_what_originated_at_its_source",
+    ),
+    Mutant(
+        "policies-change-at-once",
+        "Old channels stay until all members have the new ones.",
+        "protocol/scopes/swaps.py",
+        "            self.running[topic] = Swap(wanted, (self.version(topic) + 1) % VERSIONS, now)\n",
+        "            self.in_force[topic] = wanted\n",
+        "protocol/scopes/test_swaps.py::test_old_channels_carry_bundles_until_all_members_have_the_new_ones",
+    ),
+    Mutant(
+        "repairs-keep-a-record",
+        "A repair begins at whoever gets it: its record would say that it should be at the peer that sent it.",
+        "protocol/forwarding/flow.py",
+        ', kind=REPAIR, record=b"")) for',
+        ", kind=REPAIR)) for",
+        "protocol/scopes/test_installing.py::test_a_repair_has_no_record",
     ),
     Mutant(
         "bundles-return-to-their-scope",

@@ -41,13 +41,13 @@ class Campus(Network):
 
     def shown(self, at: str, record: Record) -> str:
         levels = enumerate(record.pairs, record.top)
-        return ", ".join("-".join(self.name(at, (label,), depth) for label in pair) for depth, pair in levels)
+        return ", ".join("-".join(self.name(at, (label,), depth) for label in pair[:2]) for depth, pair in levels)
 
     def travel(self, at: str, record: bytes) -> list[str]:
         """What happens to a bundle from a laptop on: figure 19 as lines."""
         lines = [f"{at}  t,k,({self.shown(at, decode(record))})"]
         for channel, changed in self.peers[peer(at).id].arrived(T, record):
-            (_, depth, origin), to = channel.constraints[0], channel.spec.peer.node_id[:1].decode()
+            (_, depth, origin, *_), to = channel.constraints[0], channel.spec.peer.node_id[:1].decode()
             ends = f"{self.name(at, channel.label.source, depth)}-{self.name(to, channel.label.target, depth)}"
             lines.append(f"   channel {ends}, t:{self.name(at, (origin,), depth)}")
             lines += self.travel(to, changed)

@@ -2,15 +2,24 @@
 
 from collections.abc import Iterable
 
+import pytest
+
 from quillcast.core.ids import ring_distance
+from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.gossip import Gossip
+from quillcast.protocol.scopes.policies.k_ary import KAry
+from quillcast.protocol.scopes.policies.mesh import Mesh
+from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.sim.host import SimHost
 from tests.protocol.topics.village import Reader, Village
@@ -31,8 +40,8 @@ class Network(Village):
 class Site:
     """A village of which all but the first two machines are members of a scope; the second runs its manager."""
 
-    def __init__(self, peers: int, policy: ScopePolicy) -> None:
-        self.village = Network(2)
+    def __init__(self, peers: int, policy: ScopePolicy, config: Config | None = None) -> None:
+        self.village = Network(2, config=config)
         self.policy, self.saved = policy, b""
         self.manager = self.village.world.machines[1]
         self.party = Party(scope_id(b"site"), self.manager.contact, managed=True, name="site")
@@ -81,6 +90,15 @@ class Site:
             n: numbers[t.parent.node_id] if t.parent is not None else None for n, t in trees.items() if t is not None
         }
 
+    def entered(self) -> list[int]:
+        """The members whose parent is outside of the scope."""
+        return [number for number, parent in self.parents().items() if parent is not None and parent < 2]
+
+    def move(self, number: int, to: int) -> None:
+        """Have a member become the child of another peer."""
+        topic, contact = described(self.name).topic, self.village.world.machines[to].contact
+        self.village.act(number, lambda peer: peer.scribe.membership.move([topic], contact))
+
     def publish(self, *payloads: bytes) -> None:
         publisher = self.village.publisher(0, self.name)
         for payload in payloads:
@@ -114,6 +132,35 @@ def test_a_scope_hangs_below_one_peer_in_the_shape_that_its_policy_wants() -> No
     assert all(above.count(number) <= 1 for number in site.members), "each serves one other"
 
 
+def test_a_scope_moves_up_where_the_peer_above_its_parent_has_room() -> None:
+    site = Site(6, Chain())
+    readers = {1: Reader()}
+    site.village.subscribe(1, site.name, readers[1])
+    readers |= site.subscribe(site.members)
+    entry = next(number for number, parent in site.parents().items() if parent == 0)
+    site.move(entry, 1)
+    site.village.run(0.5)
+    assert site.parents()[entry] == 1
+    site.village.run(5)
+    assert site.parents()[entry] == 0
+    asked = site.village.world.journal.marks["climbs"]
+    site.publish(b"a")
+    assert all(reader.payloads == [b"a"] for reader in readers.values())
+    site.village.run(30)
+    assert site.village.world.journal.marks["climbs"] == asked, "nobody asks twice, and nobody inside"
+
+
+def test_a_scope_asks_once_where_the_peer_above_its_parent_has_no_room() -> None:
+    site = Site(3, Star(), Config(topics=TopicConfig(children_per_topic_max=1)))
+    site.village.subscribe(1, site.name, Reader())
+    site.village.run(5)
+    site.subscribe(site.members[:1])
+    assert site.parents()[site.members[0]] == 1
+    site.village.run(60)
+    assert site.parents()[site.members[0]] == 1
+    assert site.village.world.journal.marks["climbs"] == 1
+
+
 def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:
     site = Site(6, Star())
     readers = site.subscribe(site.members)
@@ -123,6 +170,46 @@ def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:
     assert alive == site.members[1:4]
     site.publish(b"after")
     assert all(readers[number].payloads == [b"after"] for number in site.members[1:])
+
+
+@pytest.mark.parametrize(("silently", "within_s"), [(False, 1.0), (True, 6.0)])
+@pytest.mark.parametrize("policy", [Star(), KAry(), Chain()])
+def test_a_stand_by_takes_over_from_an_entry_point_without_the_manager(
+    policy: ScopePolicy, *, silently: bool, within_s: float
+) -> None:
+    site = Site(9, policy)
+    readers = site.subscribe(site.members)
+    publisher = site.village.publisher(0, site.name)
+    (entry,) = site.entered()
+    site.village.kill(1)
+    site.village.kill(entry, silently=silently)
+    del readers[entry]
+    for step in range(round(within_s / 0.1)):
+        site.village.publish(0, publisher, b"%d" % step)
+        site.village.run(0.1)
+        assert len(site.entered()) <= 1, "one edge crosses the border, at all times"
+    assert all(len(reader.payloads) > 0 for reader in readers.values()), f"data flows after {within_s:g} s"
+    site.village.run(30)
+    assert site.entered() == [site.members[1]], "the first stand-by"
+    assert all(reader.payloads == [b"%d" % each for each in range(step + 1)] for reader in readers.values())
+
+
+def test_an_orphan_above_the_stand_by_finds_another_parent() -> None:
+    site = Site(4, Chain())
+    stand_by, below = site.members[1], site.members[3]
+    readers = site.subscribe([site.members[0], below])
+    site.village.kill(1)
+    readers[stand_by] = Reader()
+    site.village.subscribe(stand_by, site.name, readers[stand_by])
+    site.village.run(10)
+    site.move(stand_by, below)
+    site.village.run(1)
+    assert site.parents() == {site.members[0]: 0, below: site.members[0], stand_by: below}
+    site.village.kill(site.members[0])
+    site.village.run(5)
+    assert site.parents()[below] == 0
+    site.publish(b"a")
+    assert readers[stand_by].payloads == readers[below].payloads == [b"a"]
 
 
 def test_data_goes_on_without_the_manager_and_it_comes_back_as_the_same_one() -> None:
@@ -146,3 +233,73 @@ def test_data_goes_on_without_the_manager_and_it_comes_back_as_the_same_one() ->
     site.publish(b"with it again")
     assert all(reader.payloads == [b"without a manager", b"with it again"] for reader in readers.values())
     assert late.payloads == [b"with it again"]
+
+
+def spread(site: Site, payloads: Iterable[bytes]) -> None:
+    """Publish these, each in a bundle of its own, and wait for less than the time after which gaps are repaired."""
+    publisher = site.village.publisher(0, site.name)
+    for payload in payloads:
+        site.village.publish(0, publisher, payload)
+        site.village.run(0.02)
+    site.village.run(0.3)
+
+
+def carried_beside(site: Site) -> int:
+    """The channels that lead past the topic's tree."""
+    trees = [site.village.tree(number, site.name) for number in site.members]
+    return sum(len(tree.beside) for tree in trees if tree is not None)
+
+
+EVENTS = [b"%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("policy", [Ring(), Mesh(), Stripes(stripes=3)])
+def test_bundles_take_the_channels_of_a_policy_that_is_no_tree(policy: ScopePolicy) -> None:
+    site = Site(8, policy)
+    readers = site.subscribe(site.members)
+    assert carried_beside(site) > len(site.members) // 2
+    spread(site, EVENTS)
+    assert {number: reader.payloads for number, reader in readers.items()} == dict.fromkeys(readers, EVENTS)
+    assert "asked_for_range" not in site.village.world.journal.marks
+
+
+@pytest.mark.parametrize("policy", [Ring(), Mesh()])
+def test_with_redundant_channels_the_loss_of_a_member_delays_nobody(policy: ScopePolicy) -> None:
+    site = Site(8, policy)
+    readers = site.subscribe(site.members)
+    forwarder = next(n for n in site.members[3:] if site.village.tree(n, site.name).beside)
+    site.village.kill(forwarder)
+    spread(site, EVENTS)
+    assert all(reader.payloads == EVENTS for number, reader in readers.items() if number != forwarder)
+
+
+POLICIES = [Star(), Ring(), Stripes(stripes=3), KAry(fan_out=2), Mesh(), Chain()]
+
+
+@pytest.mark.parametrize("first", [Star(), Mesh(), Chain()], ids=lambda policy: type(policy).__name__)
+def test_policies_change_under_load_and_nothing_is_missed(first: ScopePolicy) -> None:
+    site = Site(8, first)
+    readers = site.subscribe(site.members)
+    publisher, sent, parents = site.village.publisher(0, site.name), list[bytes](), site.parents()
+    for policy in [each for each in POLICIES if each != first]:
+        site.policy = policy
+        site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
+        for _ in range(400):
+            sent.append(b"%d" % len(sent))
+            site.village.publish(0, publisher, sent[-1])
+            site.village.run(0.02)
+        manager = site.village.peers[1].scoping.managers[site.party.id][0]
+        assert manager.swaps.running == {}
+        assert [*manager.swaps.in_force.values()] == [policy]
+        assert site.parents() == parents, "nobody moves in the tree"
+    site.village.run(0.3)
+    assert all(reader.payloads == sent for reader in readers.values())
+    assert "asked_for_range" not in site.village.world.journal.marks
+
+
+def test_gossip_reaches_all_with_the_help_of_repair() -> None:
+    site = Site(12, Gossip(fan_out=2, view=6))
+    readers = site.subscribe(site.members)
+    spread(site, EVENTS)
+    site.village.run(5)
+    assert all(reader.payloads == EVENTS for reader in readers.values())

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from quillcast.core.bundle import Block
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, OF_SOURCES, Term
 from quillcast.core.ids import NodeId
-from quillcast.core.trace import Admitted, Dropped, Mark
+from quillcast.core.trace import Admitted, Delivered, Dropped, Mark
 from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim import checks, delivery, leases
@@ -398,6 +398,40 @@ def test_a_root_that_forgot_a_topics_settings_is_found(sound: Simulation) -> Non
     finally:
         knows[topic] = forgot[topic] = created
         sound.created.clear()
+
+
+def test_events_of_writers_that_are_not_on_the_list_are_found(
+    sound: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, writer = sound.topics["news"], sound.writers[0]
+    source = Term(OF_SOURCES, bytes(16))
+    admitted = Admitted(topic, writer.publisher.id, 0, 1, NO_TERM, 0)
+    delivered = Delivered(topic, writer.publisher.id, 0, 1, 0, source, 0)
+    known = {0: described("news", Settings(slow="wait"))}
+    monkeypatch.setitem(sound.created, "news", known[0])
+    monkeypatch.setitem(sound.judges.plans, topic, msgspec.structs.replace(NEWS, publishers=[1]))
+    monkeypatch.setitem(peer_of(sound.world.machines[0].host).scribe.descriptors, topic, known[0])  # type: ignore[arg-type]
+    sound.judges.admitted(0, admitted)
+    sound.judges.delivered(0, delivered)
+    monkeypatch.setattr(writer, "listed", True)
+    with pytest.raises(Broken, match=r"access: peer 0 admits events of .*, which is not on the list"):
+        sound.judges.admitted(0, admitted)
+    with pytest.raises(Broken, match=r"access: peer 0 delivers events of .*, which is not on the list"):
+        sound.judges.delivered(0, delivered)
+
+
+def test_an_event_may_die_with_its_writer_if_all_who_had_it_have_unsubscribed(sound: Simulation) -> None:
+    forget_the_last(sound)
+    host, publisher = sound.writers[0].host, sound.writers[0].publisher
+    stable, publisher.stable, host.alive = publisher.stable, 0, False
+    judge = sound_delivery(sound)
+    judge.ledger = Ledger()  # no peer that admitted anything is alive
+    try:
+        for machine in (3, 4):
+            reader_on(sound, machine).ended_at = sound.world.now
+        judge.check()
+    finally:
+        publisher.stable, host.alive = stable, True
 
 
 def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulation) -> None:

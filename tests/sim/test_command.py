@@ -98,6 +98,15 @@ def test_hard_histories_are_drawn_on_demand_and_replayed_as_such(capsys: pytest.
     assert capsys.readouterr().out.startswith("hard, by seed 2002: ")
 
 
+def test_wild_histories_are_hard_ones_with_twists_at_random_or_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--wild", "--seeds", "2", "--first", "2002", "--jobs", "1"]) == 0
+    assert capsys.readouterr().out.startswith("2 of 2 seeds hold")
+    assert main(["--wild", "visitors,closing", "--seed", "2002", "--story", "topic:t0"]) == 0
+    assert ", with visitors, closing" in capsys.readouterr().out.splitlines()[0]
+    assert main(["--wild", "strange", "--seed", "2002"]) == 2
+    assert "there is no twist 'strange'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -134,6 +143,7 @@ def test_a_story_that_does_not_exist_names_those_that_do(small: Path, capsys: py
     [
         ("peers = 0", "peers = 0; a scenario has at least one"),
         ("peers = 2", "topic 'news' names peer 2; there are 0 to 1"),
+        ('peers = 4\nscopes = [{ name = "site", members = [2, 9] }]', "scope 'site' names peer 9; there are 0 to 3"),
         ("peers = 'four'", "Expected `int`, got `str` - at `$.peers`"),
         ("peers = 4\ncolour = 1", "Object contains unknown field `colour`"),
         ("peers = ", "Invalid value"),

@@ -8,6 +8,7 @@ from quillcast.sim.chance import drawn
 from quillcast.sim.hard import hard
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
+from quillcast.sim.wild import wild
 
 SEEDS = {
     161: "orphans joined another root and left the first one, where their leases then ended",
@@ -92,6 +93,7 @@ HARD_SEEDS = {
     809231: "what a neighbour had got since it refused it was asked for again only seconds later, at every hop",
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
+    970040: "a peer that passed a topic on to a closer one was not waited for by the new root",
 }
 
 
@@ -124,9 +126,13 @@ def test_peers_outside_the_ring_are_promised_the_same(seed: int, *, sources: boo
 
 
 SCOPE_SEEDS = {
+    8003: "a peer was invited every second that had the only place in the tree for the one that invited it",
     870002: "a member that had lost its place in the ring was kept in leaf sets",
     870049: "as 870002, where nobody routed anything to it",
     870073: "a topic was transferred again and again to a member without a place in the ring",
+}
+RING_SCOPE_SEEDS = {
+    998058: "a peer that came back without a place stayed in the leaf set of one that was paused meanwhile",
 }
 SCOPE_AND_SOURCE_SEEDS = {
     880113: "a stream was over below a peer that the source had come back to: it went on telling where it had ended",
@@ -137,12 +143,67 @@ SCOPE_AND_SOURCE_SEEDS = {
 @pytest.mark.parametrize("policy", ["chain", "k_ary"])
 @pytest.mark.parametrize("seed", SCOPE_SEEDS)
 def test_what_failed_once_in_a_scope_holds(seed: int, policy: str) -> None:
-    Simulation(hard(seed).with_scope(policy), seed).run()
+    Simulation(hard(seed).with_scopes(policy), seed).run()
+
+
+@pytest.mark.parametrize("policy", ["ring", "mesh", "gossip", "stripes", "k_ary,ring,stripes", "mesh,chain,gossip"])
+@pytest.mark.parametrize("seed", [920_003, 920_041, *RING_SCOPE_SEEDS])
+def test_where_channels_go_beside_the_tree_the_same_is_promised(seed: int, policy: str) -> None:
+    Simulation(hard(seed).with_scopes(policy), seed).run()
 
 
 @pytest.mark.parametrize("seed", SCOPE_AND_SOURCE_SEEDS)
 def test_what_failed_once_in_a_scope_where_sources_number_the_events_holds(seed: int) -> None:
-    Simulation(hard(seed).by_sources().with_scope("k_ary"), seed).run()
+    Simulation(hard(seed).by_sources().with_scopes("k_ary"), seed).run()
+
+
+WILD_SEEDS = {
+    (900002, "earliest"): "the parent of a subscription from the earliest event knew less of it than another peer",
+    (910099, "best_effort,earliest,visitors"): "a best-effort publisher without a root kept more than its bound",
+    (940030, "more_topics,earliest"): "an event from before an earliest start came again, and was not marked",
+    (940346, "visitors,closing,small_tables,waiting_roots"): "the last copy was at a peer that had left the tree",
+    (940347, "visitors,closing,small_tables,waiting_roots"): "a term's last event was known to a dead root alone",
+    (940476, "visitors,closing,small_tables,waiting_roots"): "as 940346, and the loss was not reported",
+    (950136, "best_effort,earliest"): "a best-effort root waited for a peer that had missed the last event",
+    (952099, "earliest"): "as 940030, for an event that a rival had declared stable",
+    (953187, "visitors,closing,small_tables,waiting_roots"): "a subscription began before what had been given up",
+    (955189, "small_tables,waiting_roots,more_topics"): "a topic that might be forgotten again was not looked at",
+    (955280, "small_tables,waiting_roots,more_topics"): "an event counted as owed that came after its reader's end",
+    (956292, "departures,visitors"): "a parent answered the Join of a former process, which had known newer settings",
+    (964293, ""): "an event that came before a start counted as owed by a former term that nobody else knew",
+    (966025, ""): "as 964293",
+    (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",
+}
+
+
+@pytest.mark.parametrize(("seed", "twists"), WILD_SEEDS)
+def test_what_failed_once_in_a_wild_history_holds(seed: int, twists: str) -> None:
+    Simulation(wild(seed, [*filter(None, twists.split(","))]), seed).run()
+
+
+WILD_SOURCE_SEEDS = {
+    960072: "a stream that was taken for ended was owed from its first event when its source came back",
+    975096: "a former root that only publishes did not speak for an orphaned lease below it",
+    970010: "positions that were owed were reported as lost before an earliest start",
+    970199: "a second parent told a newcomer of a stream that was over, and that counted as its loss",
+}
+
+
+@pytest.mark.parametrize("seed", WILD_SOURCE_SEEDS)
+def test_what_failed_once_in_a_wild_history_where_sources_number_the_events_holds(seed: int) -> None:
+    Simulation(wild(seed).by_sources(), seed).run()
+
+
+WILD_SCOPE_SEEDS = {
+    962087: "events were awaited with a later term, which had them before the subscription began",
+    972117: "a topic whose settings changed was taken for one that never holds publishers back",
+    962113: "a publisher beyond a partition was taken to have sent events again before the subscription began",
+}
+
+
+@pytest.mark.parametrize("seed", WILD_SCOPE_SEEDS)
+def test_what_failed_once_in_a_wild_history_in_scopes_holds(seed: int) -> None:
+    Simulation(wild(seed).with_scopes("k_ary", 2), seed).run()
 
 
 @pytest.mark.parametrize("seed", HARD_SEEDS)

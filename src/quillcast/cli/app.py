@@ -163,6 +163,8 @@ def _failed(text: str, code: int) -> int:
 
 
 def _help_of(error: click.ClickException) -> str:
-    """Point to the help of the command that was used."""
+    """Point to the help of the command that was used; of its group, if it is hidden as what that does by default."""
     context = error.ctx if isinstance(error, click.UsageError) else None
+    if context and context.parent and context.command.hidden:
+        context = context.parent
     return f" ({context.command_path} --help)" if context else ""

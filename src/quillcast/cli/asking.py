@@ -1,5 +1,6 @@
 """Query the running peers of this machine."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -7,31 +8,17 @@ from typing import Any, TypeVar
 import click
 
 from quillcast.core.errors import Leaving, LocalError, RemoteError, Unreachable
-from quillcast.live.discovery import rendezvous
 from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 
 AT_ONCE = 32  # most peers queried at a time; a guess
+SILENT_S = 4.0  # a peer that takes longer is silent; a guess: walking a tree takes at most two
 T = TypeVar("T")
 
 
 def peers_here(network: str) -> list[Entry]:
     """The network's peers on this machine, the oldest first. Raises `Unreachable` if there are none."""
-    place = Rendezvous(network)
-    entries = place.entries()
-    if not entries:
-        others = [name for name in networks_here() if name != network]
-        instead = f"; --network names another one, and there are peers of: {', '.join(others)}" if others else ""
-        raise Unreachable(
-            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node{instead}; "
-            f"looked in {place.looked_in}"
-        )
-    return entries
-
-
-def networks_here() -> list[str]:
-    """The networks with peers on this machine."""
-    return [name for name in rendezvous.networks_here() if Rendezvous(name).entries()]
+    return Rendezvous(network).running()
 
 
 def choose(network: str, prefix: str) -> list[Entry]:
@@ -44,25 +31,42 @@ def choose(network: str, prefix: str) -> list[Entry]:
     return chosen
 
 
-def ask_peer(network: str, prefix: str, question: str, kind: type[T], **arguments: Any) -> T:
-    """Query the oldest peer here whose id begins with `prefix`, and is not leaving; its answer is a `kind`."""
+def ask_peer(
+    network: str, prefix: str, question: str, kind: type[T], *, timeout_s: float = SILENT_S, **arguments: Any
+) -> T:
+    """Query the oldest peer here whose id begins with `prefix`, and is not leaving; its answer is a `kind`.
+
+    Without a prefix any peer will do: those that do not answer are named on standard error, and the next is asked.
+    """
     place, entries = Rendezvous(network), choose(network, prefix)
+    silent: Unreachable | None = None
     for entry in entries:
+        if silent is not None:
+            _tell_once(str(silent))
         try:
-            return ask(place.control_path(entry.contact), question, kind, **arguments)
+            return ask(place.control_path(entry.contact), question, kind, timeout_s=timeout_s, **arguments)
         except Leaving:
             continue
         except Unreachable as problem:
             if problem.__cause__ is None:
                 raise  # it is not the peer that is silent
-            raise _silent(entry, entries) from problem
-    raise Leaving(f"the peers of the network {network!r} on this machine are leaving it")
+            if prefix:
+                raise _silent(entry, entries) from problem
+            silent = _silent(entry, [entry])
+    raise silent or Leaving(f"the peers of the network {network!r} on this machine are leaving it")
 
 
 def _silent(silent: Entry, entries: list[Entry]) -> Unreachable:
     others = ", ".join(entry.node_id[:8] for entry in entries if entry is not silent)
     instead = f"; other peers here: {others}" if others else ""
     return Unreachable(f"peer {silent.node_id[:8]} (process {silent.pid}) does not answer; is it stopped?{instead}")
+
+
+def tell_silent(answers: Iterable[tuple[Entry, object]]) -> None:
+    """Name the peers that did not answer on standard error."""
+    for entry, answer in answers:
+        if answer is None:
+            _tell_once(str(_silent(entry, [entry])))
 
 
 def ask_each(

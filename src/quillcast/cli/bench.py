@@ -10,6 +10,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -55,14 +56,15 @@ def command(context: click.Context) -> None:
 def pub(topic: str, size_bytes: int, rate: float | None, seconds: float, as_json: bool, peering: Peering) -> None:
     """Publish to TOPIC for some seconds, and measure.
 
-    p50 and p99 are the times until the topic's root has acknowledged all published events.
+    p50 and p99 are the times until the topic's root has acknowledged all published events. Ctrl-C ends it earlier.
     """
+    tell = partial(_tell, as_json=as_json)
 
     async def measure() -> dict[str, Any]:
         async with peering.node() as node:
-            return await _publish(node, topic, size_bytes, rate, seconds)
+            return await _publish(node, topic, size_bytes, rate, seconds, interrupted=tell)
 
-    _tell(run(measure()), as_json=as_json)
+    tell(run(measure()))
 
 
 @command.command("sub", short_help="Receive from TOPIC, and measure.")
@@ -141,18 +143,37 @@ def _subscribing(topic: str, options: list[str]) -> Iterator["subprocess.Popen[s
 # --- publishing
 
 
-async def _publish(node: Node, topic: str, size_bytes: int, rate: float | None, seconds: float) -> dict[str, Any]:
+async def _publish(
+    node: Node,
+    topic: str,
+    size_bytes: int,
+    rate: float | None,
+    seconds: float,
+    *,
+    interrupted: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Publish, and return what was measured; if this is cancelled meanwhile, `interrupted` is told that."""
     payload, delays = os.urandom(size_bytes), Samples()
     with closing(node.publisher(topic, timed=rate is not None)) as publisher:
         await publisher.publish(payload)  # finds the root
         began = time.perf_counter()
         probing = asyncio.ensure_future(_probe(publisher, delays)) if publisher.reliable else None
-        await (_at_rate(publisher, payload, rate, seconds) if rate else _at_full_speed(publisher, payload, seconds))
-        took_s = time.perf_counter() - began
+        try:
+            await (_at_rate(publisher, payload, rate, seconds) if rate else _at_full_speed(publisher, payload, seconds))
+        except asyncio.CancelledError:
+            interrupted(_published(publisher, topic, size_bytes, began, delays))
+            raise
+        result = _published(publisher, topic, size_bytes, began, delays)
         if probing is not None:
             probing.cancel()
             await publisher.acknowledged("root")
-        return _result("pub", topic, publisher.sequence - 1, size_bytes * (publisher.sequence - 1), took_s, delays)
+        return result
+
+
+def _published(publisher: Publisher, topic: str, size_bytes: int, began: float, delays: "Samples") -> dict[str, Any]:
+    """The measurements so far. The first event found the root and does not count."""
+    events = publisher.sequence - 1
+    return _result("pub", topic, events, size_bytes * events, time.perf_counter() - began, delays)
 
 
 async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""`quillcast check`: check the health of a peer, topic or link, as a plug-in for monitors."""
+"""`quillcast check`: check the health of a peer, topic, scope or link, as a plug-in for monitors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,8 @@ import msgspec
 from quillcast.cli import judging
 from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State, Verdict
-from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount, Count
+from quillcast.cli.options import JSON, NETWORK, PEER, SCOPE, TOPIC, Amount, Count
+from quillcast.cli.scopeview import ask_manager
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError
 from quillcast.core.status import LinkStatus, NodeStatus, TopicStatus, TreeStatus
 from quillcast.live.discovery.rendezvous import Rendezvous
@@ -64,10 +65,10 @@ class Checks(click.Group):
                 raise NotTold(f"{problem.filename or 'the output cannot be written'}: {problem.strerror}") from problem
 
 
-@click.group(cls=Checks, invoke_without_command=True, short_help="Check the health of a peer, topic or link.")
+@click.group(cls=Checks, invoke_without_command=True, short_help="Check the health of a peer, topic, scope or link.")
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Check the health of a peer, topic or link (Nagios exit codes, Prometheus).
+    """Check the health of a peer, topic, scope or link (Nagios exit codes, Prometheus).
 
     Prints one line. Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (wrong arguments, or the check could not look).
     """
@@ -165,6 +166,24 @@ def topic_(
         return [judging.of_topic(network, tree, bounds, used=used, unresponsive=unresponsive)]
 
     _tell("topic", look, {"network": network, "topic": topic}, prometheus=prometheus, as_json=as_json)
+
+
+@command.command("scope", short_help="Check a scope whose manager runs on this machine.")
+@SCOPE
+@PROMETHEUS
+@JSON
+@NETWORK
+def scope_(name: str, network: str, prometheus: bool, as_json: bool) -> None:
+    """Check the scope NAME by what its manager says, which runs on this machine.
+
+    CRITICAL: no manager of it runs here, or it does not answer. WARNING: there are no members, a member has been silent
+    for half a lease, or a topic waits.
+    """
+
+    def look() -> list[Finding]:
+        return [judging.of_scope(network, ask_manager(name, network))]
+
+    _tell("scope", look, {"network": network, "scope": name}, prometheus=prometheus, as_json=as_json)
 
 
 @command.command("link", short_help="Check a peer's links, or one of them.")

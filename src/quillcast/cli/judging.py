@@ -1,4 +1,4 @@
-"""Health checks of a peer, a topic or a link: pure functions of the status that peers report.
+"""Health checks of a peer, a topic, a scope or a link: pure functions of the status that peers report.
 
 States, exit codes and the output line are those of Nagios plug-ins: `OK - text | name=value name=value`.
 """
@@ -10,7 +10,15 @@ from typing import NamedTuple
 import msgspec
 
 from quillcast.cli.tables import counted
-from quillcast.core.status import LinkStatus, NodeStatus, SubscriberLag, TreeStatus, UnresponsivePeer
+from quillcast.core.status import (
+    LinkStatus,
+    NodeStatus,
+    ScopeStatus,
+    ScopeTopic,
+    SubscriberLag,
+    TreeStatus,
+    UnresponsivePeer,
+)
 
 IDLE = "it has no root: nobody subscribes, and nobody publishes"
 """The text for an existing topic that nobody uses."""
@@ -219,6 +227,33 @@ def _named(lag: SubscriberLag) -> str:
 def _behind(lag: SubscriberLag) -> str:
     stalled = f", and has processed nothing for {lag.stalled_s:.0f} s" if lag.stalled_s >= 1 else ""
     return f"{counted(lag.behind_events, 'event')} and {lag.behind_s:.1f} s behind{stalled}"
+
+
+def of_scope(network: str, scope: ScopeStatus) -> Finding:
+    """Check a scope by what its manager says."""
+    silent_s = max((member.heard_s for member in scope.members), default=0.0)
+    waiting = [topic for topic in scope.topics if topic.waits_for]
+    values = {
+        "members": len(scope.members),
+        "topics": len(scope.topics),
+        "waiting_topics": len(waiting),
+        "channels": sum(len(topic.channels) for topic in scope.topics),
+        "silent_seconds": silent_s,
+        "epoch": scope.epoch,
+    }
+    name = f"scope {scope.name}"
+    healthy = f"{name}: {counted(len(scope.members), 'member')}, {counted(len(scope.topics), 'topic')}"
+    labels = {"network": network, "scope": scope.name}
+    return _judged(labels, name, healthy, _scope_troubles(scope, waiting), values)
+
+
+def _scope_troubles(scope: ScopeStatus, waiting: list[ScopeTopic]) -> Iterator[Trouble]:
+    if not scope.members:
+        yield State.WARNING, "it has no members"
+    silent = [member.node_id[:8] for member in scope.members if member.heard_s > scope.lease_s / 2]
+    if silent:
+        yield State.WARNING, f"members that may be gone: {', '.join(silent)}"
+    yield from ((State.WARNING, f"topic {topic.name} waits: {topic.waits_for}") for topic in waiting)
 
 
 def of_link(status: NodeStatus, link: LinkStatus, bounds: Bounds) -> Finding:

@@ -82,9 +82,17 @@ def _peers(network: str) -> list[str]:
 
 
 def _networks(_: str) -> list[str]:
-    from quillcast.cli.asking import networks_here
+    from quillcast.live.discovery.rendezvous import running_networks
 
-    return networks_here()
+    return running_networks()
+
+
+def _scopes(network: str) -> list[str]:
+    from quillcast.cli.asking import ask_all
+    from quillcast.core.status import NodeStatus
+
+    statuses = ask_all(network, "status", NodeStatus, timeout_s=COMPLETION_TIMEOUT_S)
+    return sorted({name for status in statuses for name in status.manages})
 
 
 def _topic(context: click.Context, parameter: click.Parameter, topic: str) -> str:
@@ -100,6 +108,7 @@ def _topic(context: click.Context, parameter: click.Parameter, topic: str) -> st
 
 
 TOPIC = click.argument("topic", callback=_topic, shell_complete=_completed(_topics))
+SCOPE = click.argument("name", shell_complete=_completed(_scopes))
 PEER = click.option(
     "--peer",
     default="",

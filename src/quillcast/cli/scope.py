@@ -1,9 +1,10 @@
-"""`quillcast scope`: run the managers of scopes, and check their files and the policies of other packages."""
+"""`quillcast scope`: run the managers of scopes, show and change them, and check their files and policies."""
 
 import asyncio
 import hashlib
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from quillcast.cli.options import JSON, Place
+from quillcast.cli import scopeview
+from quillcast.cli.asking import ask_peer
+from quillcast.cli.options import JSON, NETWORK, SCOPE, TOPIC, Place
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
+from quillcast.core.status import PolicyChange, ScopeStatus
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Run the managers of scopes, and check scope files and policies of your own."""
+    """Run, show and change scopes, and check scope files and policies of your own."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -97,20 +101,116 @@ def _log(line: str) -> None:
     click.echo(f"quillcast: {line}", err=True)
 
 
-@command.group()
-def policy() -> None:
-    """Check a policy of your own."""
+def _shown(lines: Callable[[ScopeStatus], Iterator[str]], name: str, network: str, *, as_json: bool) -> None:
+    status = scopeview.ask_manager(name, network)
+    if as_json:
+        click.echo(msgspec.json.encode(status).decode())
+        return
+    for line in lines(status):
+        click.echo(line)
+
+
+@command.command(short_help="Show a running scope.")
+@SCOPE
+@JSON
+@NETWORK
+def show(name: str, network: str, as_json: bool) -> None:
+    """Show the scope NAME: its manager, how many members and topics it has, and the rules that decide for topics.
+
+    This and the next commands ask the scope's manager, which must run on this machine, as this user.
+    """
+    _shown(scopeview.show, name, network, as_json=as_json)
+
+
+@command.command(short_help="List the members of a running scope.")
+@SCOPE
+@JSON
+@NETWORK
+def members(name: str, network: str, as_json: bool) -> None:
+    """List the members of the scope NAME: when they were heard last, who is in the ring, and their topics."""
+    _shown(scopeview.members, name, network, as_json=as_json)
+
+
+@command.command(short_help="List the topics in a running scope.")
+@SCOPE
+@JSON
+@NETWORK
+def topics(name: str, network: str, as_json: bool) -> None:
+    """List the topics in the scope NAME: their policies, entry points and channels, and what they wait for."""
+    _shown(scopeview.topics, name, network, as_json=as_json)
+
+
+@command.command(short_help="Draw the channels of a topic in a running scope.")
+@SCOPE
+@TOPIC
+@JSON
+@NETWORK
+def tree(name: str, topic: str, network: str, as_json: bool) -> None:
+    """Draw the channels that the scope NAME ordered for TOPIC. `quillcast tree` draws the tree that stands."""
+    status = scopeview.ask_manager(name, network)
+    found = scopeview.topic_of(status, topic)
+    if as_json:
+        click.echo(msgspec.json.encode(found).decode())
+        return
+    for line in scopeview.tree(status, found):
+        click.echo(line)
 
 
 def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
-    from quillcast.live.scopes.plugins import POLICIES, offered
+    from quillcast.core.extensions import offered
+    from quillcast.live.scopes.plugins import POLICIES
     from quillcast.protocol.scopes.policies import BUILT_IN
 
     if begun.endswith((".", "/")) or "/" in begun:
         return [CompletionItem(begun, type="file")]
     return [CompletionItem(name) for name in sorted({*BUILT_IN, *offered(POLICIES)}) if name.startswith(begun)]
+
+
+@command.group()
+def policy() -> None:
+    """Set the policies of a running scope, and check a policy of your own."""
+
+
+@policy.command("set")
+@SCOPE
+@click.argument("pattern", metavar="PATTERN")
+@click.argument("chosen", metavar="POLICY", shell_complete=_policies)
+@click.argument("parameters", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--sha256", default="", help="The hash of FILE, if POLICY is FILE.py:Class. FILE is beside the scope's.")
+@JSON
+@NETWORK
+def set_policy(
+    name: str, pattern: str, chosen: str, parameters: tuple[str, ...], sha256: str, network: str, as_json: bool
+) -> None:
+    """Let POLICY decide how topics that match PATTERN go in the scope NAME, while it is in use.
+
+    It goes before the rules of the scope's file, the latest first, and its manager keeps it across restarts. Values
+    are written as in TOML. Prints what changed.
+    """
+    given = {"parameters": dict(map(_parameter, parameters)), "sha256": sha256}
+    _change("set_policy", name, network, as_json=as_json, pattern=pattern, policy=chosen, **given)
+
+
+@policy.command("unset")
+@SCOPE
+@click.argument("pattern", metavar="PATTERN")
+@JSON
+@NETWORK
+def unset_policy(name: str, pattern: str, network: str, as_json: bool) -> None:
+    """Return to what the file of the scope NAME says for topics that match PATTERN."""
+    _change("unset_policy", name, network, as_json=as_json, pattern=pattern)
+
+
+def _change(question: str, name: str, network: str, *, as_json: bool, **arguments: Any) -> None:
+    manager = scopeview.manager_of(name, network)
+    changed = ask_peer(network, manager, question, PolicyChange, scope=name, **arguments)
+    if as_json:
+        click.echo(msgspec.json.encode(changed).decode())
+        return
+    for line in scopeview.change(changed):
+        click.echo(line)
 
 
 @policy.command("check")
@@ -163,7 +263,7 @@ def _parameter(text: str) -> tuple[str, Any]:
     """NAME=VALUE; a value that is not TOML is a text."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.UsageError(f"--set {text}: write NAME=VALUE", click.get_current_context())
+        raise click.UsageError(f"parameter {text}: write NAME=VALUE", click.get_current_context())
     try:
         (parsed,) = tomllib.loads(f"value = {value}").values()
     except tomllib.TOMLDecodeError:

@@ -8,7 +8,15 @@ import msgspec
 from quillcast.cli.asking import ask_peer, peers_here
 from quillcast.cli.options import JSON, NETWORK, PEER
 from quillcast.cli.tables import sized, table
-from quillcast.core.status import Counters, JournalStatus, LinkStatus, NodeStatus, SubscriberLag, TopicStatus
+from quillcast.core.status import (
+    Counters,
+    JournalStatus,
+    LinkStatus,
+    Membership,
+    NodeStatus,
+    SubscriberLag,
+    TopicStatus,
+)
 
 
 @click.command(short_help="Show what a running peer is, knows and does.")
@@ -33,8 +41,12 @@ def _lines(status: NodeStatus, peers: int) -> Iterator[str]:
     used, limit = (size / 2**20 for size in (status.buffers.used_bytes, status.buffers.limit_bytes))
     lags = [lag for topic in status.topics for lag in topic.lags]
     yield f"peer {status.node_id[:8]} at {status.address}, network {status.network}: {state}"
-    yield f"  pid {status.pid}, up {status.uptime_s:.0f} s; {peers} of this network on this machine"
+    yield f"  pid {status.pid}, up {status.uptime_s:.0f} s; {peers} of this network on this machine" + _clients(
+        status.clients
+    )
     yield f"  buffers {used:.1f} of {limit:.0f} MiB" + _journal(status.journal)
+    yield from (f"  runs the manager of scope {name}" for name in status.manages)
+    yield from map(_membership, status.memberships)
     yield from table("leaf set", ["peer", "address"], [[one.node_id[:8], one.address] for one in status.leaf_set])
     yield from table("neighbours", ["peer", "address", "round trip", "link"], map(_neighbour, status.neighbours))
     yield from table(
@@ -45,6 +57,16 @@ def _lines(status: NodeStatus, peers: int) -> Iterator[str]:
     )
     yield from table("counters", ["what", "count"], _counted(status.counters))
     yield from (f"  problem: {problem}" for problem in status.problems)
+
+
+def _clients(count: int) -> str:
+    return f"; {count} client{'s' * (count != 1)}" if count else ""
+
+
+def _membership(member: Membership) -> str:
+    place = "in the ring" if member.in_ring else "outside the ring"
+    silent = ", which is silent" if member.silent else ""
+    return f"  member of scope {member.scope}, {place}; manager at {member.address}{silent}"
 
 
 def _journal(journal: JournalStatus | None) -> str:

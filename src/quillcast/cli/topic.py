@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from quillcast.cli.asking import ask_all, ask_peer, peers_here
+from quillcast.cli.asking import SILENT_S, ask_each, ask_peer, peers_here, tell_silent
 from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC, Count
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
@@ -15,7 +15,7 @@ from quillcast.cli.summary import parts_by_name, summary
 from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
-from quillcast.live.node.choices import ownership
+from quillcast.live.edges.choices import ownership
 from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
@@ -229,5 +229,7 @@ def _elsewhere(topic: str, tree: TreeStatus) -> TopicSummary:
 
 def _topics(network: str) -> dict[str, TopicSummary]:
     """What the peers of this machine know together, by topic."""
-    statuses = ask_all(network, "status", NodeStatus)
+    answers = ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=SILENT_S)
+    tell_silent(answers)
+    statuses = [status for _, status in answers if status is not None]
     return {name: summary(parts) for name, parts in parts_by_name(statuses).items()}

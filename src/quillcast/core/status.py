@@ -4,7 +4,7 @@ Ids are hexadecimal. Times are in seconds unless the name ends in `_ms`, and siz
 read each other's answers: unknown fields are ignored, and a field that is added later has a default.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -271,6 +271,12 @@ class NodeStatus(Status, frozen=True):
     """The latest problems, one line each."""
     journal: JournalStatus | None
     """The journal, if it writes one."""
+    clients: int = 0
+    """Applications of this machine that use it as their own."""
+    memberships: tuple["Membership", ...] = ()
+    """The scopes that it is a member of, the preferred one first."""
+    manages: tuple[str, ...] = ()
+    """The names of the scopes whose managers it runs."""
 
 
 # --- a topic's tree
@@ -301,6 +307,8 @@ class TreePeer(Status, frozen=True):
     """Streams of sources that go on there, in a topic whose sources number the events."""
     source: bool = False
     """Whether it numbers the events of its own publishers."""
+    scope: str = ""
+    """The scope that it is a member of."""
 
 
 class UnresponsivePeer(Status, frozen=True):
@@ -338,6 +346,131 @@ class TreeStatus(Status, frozen=True):
     def lags(self) -> tuple[SubscriberLag, ...]:
         """The subscriptions of all peers that answered."""
         return tuple(lag for peer in self.peers for lag in peer.lags)
+
+
+# --- scopes
+
+
+class Membership(PeerContact, frozen=True):
+    """A peer's place in a scope that it is a member of. `node_id` and `address` are those of the manager's peer."""
+
+    scope: str
+    """The scope's name."""
+    in_ring: bool
+    """Whether the peer has a place in the network's ring; other members reach it through those that have."""
+    epoch: int
+    """The epoch of the manager's latest orders; 0 before the first."""
+    silent: bool
+    """Whether the manager gives no sign of life. The channels stay as they are."""
+    obstacle: str
+    """Why the peer takes no part; empty if it does."""
+
+
+class ScopeMember(PeerContact, frozen=True):
+    """A member or client of a scope. Of a scope, `node_id` is the scope's id."""
+
+    label: int
+    """Its number in channels and routing records."""
+    relation: str
+    """`member` or `client`."""
+    in_ring: bool
+    """Whether it is one of those that have a place in the network's ring."""
+    heard_s: float
+    """Seconds since its last sign of life."""
+    topics: tuple[str, ...]
+    """The topics that it takes part in."""
+
+
+class ScopeRule(Status, frozen=True):
+    """How the topics of a pattern go. The first rule that fits a topic decides."""
+
+    pattern: str
+    """The topics."""
+    policy: str
+    """The forwarding policy."""
+    parameters: dict[str, Any]
+    """Its parameters."""
+    is_set: bool
+    """Whether it was set while the scope was in use; otherwise it is a rule of the scope's file."""
+
+
+class ScopeChannel(Status, frozen=True):
+    """A channel between two members."""
+
+    source: str
+    """NodeId of the member that forwards."""
+    target: str
+    """NodeId of the member that it forwards to."""
+
+
+class ScopeTopic(Status, frozen=True):
+    """A topic in a scope."""
+
+    name: str
+    """Its name."""
+    topic_id: str
+    """The hash of its name and creator."""
+    rule: ScopeRule | None
+    """The rule that decides. None: the scope does not carry the topic."""
+    publishers: int
+    """Members that publish, as they registered."""
+    subscribers: int
+    """Members that subscribe."""
+    entries: tuple[str, ...]
+    """NodeIds of the entry point and its stand-bys."""
+    channels: tuple[ScopeChannel, ...]
+    """The channels between members."""
+    waits_for: str
+    """Why the scope does not carry it yet; empty if it does."""
+    change: str = ""
+    """How far a change of its policy has come, or why it ended; empty without one."""
+
+
+class ScopeStatus(PeerContact, frozen=True):
+    """A scope, as its manager knows it. `node_id` and `address` are those of the peer that runs the manager."""
+
+    name: str
+    """The scope's name."""
+    scope_id: str
+    """The hash of its name."""
+    file: str
+    """The file that describes it."""
+    epoch: int
+    """How many times the manager has begun."""
+    lease_s: float
+    """A member that is silent for so long is removed."""
+    members: tuple[ScopeMember, ...]
+    """Its members and clients, in the order in which they came."""
+    rules: tuple[ScopeRule, ...]
+    """How topics go: the rules that were set, and then those of the file."""
+    topics: tuple[ScopeTopic, ...]
+    """The topics that members take part in, by name."""
+    members_max: int | None = None
+    """The most members. None: no limit."""
+
+
+class PolicyChange(Status, frozen=True):
+    """What `scope policy set` or `unset` changed."""
+
+    scope: str
+    """The scope's name."""
+    pattern: str
+    """The topics that it was asked for."""
+    rules: tuple[ScopeRule, ...]
+    """All rules as they are now."""
+    topics: tuple["TopicPolicy", ...]
+    """The topics in use that another rule decides for now."""
+
+
+class TopicPolicy(Status, frozen=True):
+    """The policy of a topic before and after a change."""
+
+    name: str
+    """The topic's name."""
+    before: ScopeRule
+    """The rule until now."""
+    after: ScopeRule
+    """The rule from now on."""
 
 
 # --- what the peers of one machine do together (`topic list`, `topic show`, `top`)

@@ -23,7 +23,7 @@ from quillcast.demo.network import HOW_TO
 from quillcast.demo.state import State
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.pipeline.auditing import run_audit
-from quillcast.pipeline.command import print_findings
+from quillcast.pipeline.command import print_findings, steps
 from quillcast.pipeline.findings import Findings
 from quillcast.pipeline.run import Run, write_run
 from quillcast.pipeline.session import spark_session
@@ -86,9 +86,9 @@ class Performance:
         """Audit the journals, print the result, write the page. Returns the figures, and whether every promise held."""
         folder, report = self.plan.folder, self.plan.folder / "report.html"
         write_run(folder, told)
-        with self.console.status("auditing the journals") as status:
+        with steps(self.console) as say:
             self._spark.result()
-            findings = run_audit(folder, told, report=report, say=lambda what: status.update(f"audit: {what}"))
+            findings = run_audit(folder, told, report=report, say=say)
         print_findings(findings, self.console)
         self.console.print(f"The report with pictures is {report}", soft_wrap=True)
         self.console.print(

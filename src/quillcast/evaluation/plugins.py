@@ -16,15 +16,14 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.core.extensions import offered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,9 +70,10 @@ class Kind(NamedTuple):
         reference = self._reference(name)
         if reference is None:
             near = get_close_matches(name, self.names(), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"did you mean {near[0]}? Known" if near else "known"
+            where = f"{within or text!r}: " if (within or text) != name else ""
             raise LocalError(
-                f"{within or text!r}: there is no {self.name} {name!r}{hint} Known: {', '.join(self.names())}; "
+                f"{where}there is no {self.name} {name!r}; {hint}: {', '.join(self.names())}; "
                 "for one of your own, write module:Class"
             )
         factory = _imported(f"{self.name} {name}", reference)
@@ -110,19 +110,10 @@ class Kind(NamedTuple):
     def _reference(self, name: str) -> str | None:
         if name in self.built_in:
             return self.built_in[name]
-        return name if ":" in name else offered(self.entry_points).get(name)
-
-
-@cache
-def offered(group: str) -> dict[str, str]:
-    """The entry points of installed packages: names, each with its `module:factory`."""
-    found: dict[str, str] = {}
-    for entry in entry_points(group=group):
-        if found.setdefault(entry.name, entry.value) != entry.value:
-            raise LocalError(
-                f"two packages offer {entry.name} in {group}: {found[entry.name]} and {entry.value}; uninstall one"
-            )
-    return found
+        if ":" in name:
+            return name
+        entry = offered(self.entry_points).get(name)
+        return None if entry is None else entry.value
 
 
 def _parsed(text: str) -> tuple[str, list[int | str]]:

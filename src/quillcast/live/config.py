@@ -60,5 +60,9 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscription_bytes: int = 4 << 20
     """Blocks waiting for a subscription's reader; beyond them the topic's `slow` setting applies."""
 
+    client_bytes: int = 32 << 20
+    """Bytes of events that a client of this peer has not read, of all its subscriptions; beyond them the oldest are
+    dropped, and reported as lost. A guess: some seconds for which a program may be stopped."""
+
     def __post_init__(self) -> None:
         check_numbers(self, "live")

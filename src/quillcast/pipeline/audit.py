@@ -1,6 +1,6 @@
 """The audit: reads from peers' journals what happened to every event, and whether the promises held (docs/audit.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,12 +52,19 @@ class Audit:
         self.cached.unpersist()
 
 
-def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_ns: int | None = None) -> Audit:
+def audit(
+    spark: SparkSession,
+    folder: Path,
+    kills: Sequence[Kill] = (),
+    *,
+    end_ns: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Audit:
     """Audit the journals below a folder, which every executor must see.
 
     `kills` are the peers that were killed on purpose. A peer that died otherwise counts as alive, and misses its
-    events. Records after `end_ns` are ignored; by default it is the time of the last event's record. Raises
-    `LocalError` if there are no journals.
+    events. Records after `end_ns` are ignored; by default it is the time of the last event's record. `say` is told what
+    is being done. Raises `LocalError` if there are no journals.
     """
     paths = journal_files(folder)
     everything = read_records(spark, paths).cache()
@@ -67,6 +74,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     # A checkpoint cuts the plan of a small table. Otherwise every table derived from it would plan it again.
     processes = life.processes(records, killed).localCheckpoint()
     topics = life.topics(records).localCheckpoint()
+    say("comparing what was due with what was delivered")
     subscriptions = life.subscriptions(records, processes, topics).localCheckpoint()
     deliveries = events.deliveries(records, subscriptions)
     runs = events.runs(records).localCheckpoint()
@@ -79,6 +87,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     pieces = events.compare(stretches, due, told, passed).localCheckpoint()
     delays = events.delays(deliveries).localCheckpoint()
     subscribers = events.per_subscription(subscriptions, pieces, stretches, delays).localCheckpoint()
+    say("following the trees through kills and repairs")
     repaired = repairs(records, processes, killed).localCheckpoint()
     drawn = trees(states(records, processes, moments(repaired, end_ns))).localCheckpoint()
     journals = life.journals(everything, processes, read_files(spark, paths)).localCheckpoint()

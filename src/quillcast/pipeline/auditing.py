@@ -44,11 +44,12 @@ def run_audit(
 
     began = time.monotonic()
     run = read_run(folder) if run is None else run
+    say(f"looking for journals below {folder}")
     sizes = [path.stat().st_size for path in journal_files(folder)]
     say("starting Spark")
     spark = spark_session(master, short=sum(sizes) < LONG_BYTES)
-    say(f"reading {len(sizes)} journals, {sum(sizes) / 1e6:,.1f} MB")
-    tables = audit(spark, folder, run.kills, end_ns=run.end_ns)
+    say(f"reading {len(sizes):,} journals, {sum(sizes) / 1e6:,.1f} MB")
+    tables = audit(spark, folder, run.kills, end_ns=run.end_ns, say=say)
     say("judging")
     findings = _collect(tables, run, began)
     tables.unpersist()

@@ -1,6 +1,8 @@
 """The command `quillcast audit DIR`, and the tables printed at its end and at the demo's."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -19,8 +21,8 @@ def audit_command(folder: Path, *, as_json: bool = False, report: Path | None = 
     Raises `LocalError` if there are no journals, or if Spark or its Java machine is missing.
     """
     progress = Console(stderr=True)
-    with progress.status("auditing") as status:
-        findings = run_audit(folder, report=report, master=master, say=lambda what: status.update(f"{what} ..."))
+    with steps(progress) as say:
+        findings = run_audit(folder, report=report, master=master, say=say)
     if as_json:
         print(json.dumps(findings.tables() | {"report": str(report) if report else None}))  # noqa: T201
     else:
@@ -28,6 +30,16 @@ def audit_command(folder: Path, *, as_json: bool = False, report: Path | None = 
         if report is not None:
             progress.print(f"The report is {report}")
     return 0 if findings.sound else 1
+
+
+@contextmanager
+def steps(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show the steps of an audit: the current one in a terminal, a line for each elsewhere."""
+    if console.is_terminal:
+        with console.status("audit") as status:
+            yield lambda step: status.update(f"audit: {step} ...")
+    else:
+        yield lambda step: console.print(f"audit: {step}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_findings(findings: Findings, console: Console) -> None:

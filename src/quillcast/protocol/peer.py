@@ -22,6 +22,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -43,8 +44,14 @@ class LeaveStep(Timer, frozen=True):
 class Peer:
     """The protocols of a peer on top of a host, which passes its inputs to this class (`core.host.Inputs`)."""
 
-    def __init__(self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None) -> None:
-        """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none."""
+    def __init__(
+        self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None,
+        customs: Customs | None = None,
+    ) -> None:  # fmt: skip
+        """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none.
+
+        `customs` are filters of other packages, which policies of scopes may use.
+        """
         self.host = host
         self.config = config or Config()
         topics = self.config.topics
@@ -58,7 +65,11 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery = self.scribe.recovery
-        self.scoping = Scoping(host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.dispatch)
+        self.scoping = Scoping(
+            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
+            self.scribe.membership.move, self.table, customs or {}, self.dispatch,
+        )  # fmt: skip
+        self.scribe.inspection.scope_name = self.scoping.name
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
@@ -142,9 +153,23 @@ class Peer:
         """The subscriber's queue has room again."""
         self.scribe.subscribing.drained(subscription)
 
-    def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
-        """A new publisher of a topic. Raises `LocalError` for an invalid name."""
-        return self.scribe.publishing.open(name, listener, warrant)
+    def publisher(
+        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b""
+    ) -> Publisher:
+        """A new publisher of a topic, with this PublisherId or a new one. Raises `LocalError` for an invalid name."""
+        return self.scribe.publishing.open(name, listener, warrant, id_)
+
+    def new_publisher_id(self) -> bytes:
+        """A PublisherId that no other publisher of this peer has or had."""
+        return self.scribe.publishing.new_id()
+
+    def has_publisher(self, id_: bytes) -> bool:
+        """Is there a publisher here with this PublisherId?"""
+        return any(id_ in publishers for publishers in self.scribe.publishing.publishers.values())
+
+    def is_crowded(self, topic: bytes) -> bool:
+        """Do publishers here wait because their topic has as many sources as it may have?"""
+        return topic in self.scribe.publishing.crowded
 
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. Its events are kept until they are stable."""

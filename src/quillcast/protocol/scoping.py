@@ -9,16 +9,23 @@ What the managers order becomes of a peer:
   do elsewhere, and while no manager answers, trees repair themselves.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Position
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.filters import Customs
+from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
@@ -39,12 +46,26 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.state.placement import Placement, may_have_others
 from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
 SaveState = Callable[[bytes], bool]
 """Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
+
+Move = Callable[[Iterable[bytes], Contact], None]
+
+
+INVITED_EVERY_MAX = 32
+"""Beats between two invitations of one peer at most; a guess: trees change by then."""
+
+
+class Invited(NamedTuple):
+    """How often a peer was invited to be a child, and at which beat it is again."""
+
+    times: int
+    again_at: int
 
 
 class Beat(Timer, frozen=True):
@@ -55,16 +76,26 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "controller", "had_place", "host", "managers", "overlay", "subscribing", "trees",
+        "beat_s", "beats", "climbed", "controller", "had_place", "host", "installing", "invited", "known_ends",
+        "managers", "move", "overlay", "placement", "subscribing", "trees",
     )  # fmt: skip
 
     def __init__(
-        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], dispatch: Dispatch
-    ) -> None:
+        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
+        move: Move, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
+        self.placement, self.installing = placement, Installing(host, customs)
+        self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
+        table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
+        self.move = move
+        self.climbed: dict[bytes, tuple[bytes, ...]] = {}  # by topic: the path in which the grandparent was asked last
+        self.invited: dict[tuple[bytes, Contact], Invited] = {}  # by topic and peer that is no child yet
         self.beat_s = 0.0
+        self.beats = 0
         self.had_place = False
         dispatch.on_message(Control, self._received)
         dispatch.on_timer(Beat, self._beat)
@@ -89,10 +120,26 @@ class Scoping:
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
 
+    def set_policies(self, scope: bytes, settings: tuple[TopicRule, ...]) -> bool:
+        """The operator set these policies in a scope that is managed here. False: its manager has ended."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].set_policies(settings))
+        return scope in self.managers
+
+    def policies_changed(self, scope: bytes) -> None:
+        """The manager of a scope is to go by other policies, which its configuration gives it by now."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].policies_changed())
+
     @property
     def is_refused(self) -> bool:
         """Does no scope admit this peer that is to be a member?"""
         return self.controller is not None and self.controller.membership.is_refused
+
+    def name(self) -> str:
+        """The name of the scope that this peer is a member of; empty if it is in none."""
+        owners = self.controller.membership.owners.values() if self.controller is not None else ()
+        return next((owner.party.name for owner in owners if not owner.refused), "")
 
     def obstacle(self) -> str:
         """Why this peer cannot take part as a member of its scope, in a sentence; empty if it can, or has none."""
@@ -103,6 +150,7 @@ class Scoping:
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.leave())
             self.controller = None
+            self._install(None)
 
     # ---- inputs
 
@@ -126,12 +174,14 @@ class Scoping:
 
     def _beat(self, timer: Beat) -> None:
         now = self.host.now()
+        self.beats += 1
         for scope, (manager, _) in list(self.managers.items()):
             self._carry_out(scope, manager.passed(now))
         if self.controller is not None:
             self._tell_roles(self.controller)
-            self._carry_out(self.host.me, self.controller.passed(now))
+            self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
+            self._climb(self.controller)
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
@@ -147,9 +197,11 @@ class Scoping:
         known = controller.membership.roles
         for topic in [topic for topic in known if topic not in topics]:
             self._carry_out(self.host.me, controller.take_part(Role(topic)))
-        for topic in [topic for topic in topics if topic not in known]:
-            name = self.trees[topic].descriptor.name
-            self._carry_out(self.host.me, controller.take_part(Role(topic, subscribes=True, name=name)))
+        for tree in [self.trees[topic] for topic in topics]:
+            tree_only = not may_have_others(tree)
+            if tree.topic not in known or known[tree.topic].tree_only != tree_only:
+                role = Role(tree.topic, subscribes=True, name=tree.descriptor.name, tree_only=tree_only)
+                self._carry_out(self.host.me, controller.take_part(role))
 
     # ---- what managers order
 
@@ -157,12 +209,13 @@ class Scoping:
         ring = controller.membership.ring()
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
+        self._install(controller)
         if not self.overlay.lifecycle.left:
-            for contact, topics in self._to_invite(controller).items():
-                self.host.send(contact, Invite(topics))
+            self._invite(controller)
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
+        self.overlay.entry_points = ring
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
             return  # who has a place keeps it
@@ -172,16 +225,65 @@ class Scoping:
         elif self.overlay.entries != others:
             self.overlay.enter(others, had_place=self.had_place)
 
-    def _to_invite(self, controller: LocalController) -> dict[Contact, list[WireId]]:
-        """The peers that are to be children here and are not yet, and in which topics."""
-        invited = dict[Contact, list[WireId]]()
+    def _install(self, controller: LocalController | None) -> None:
+        """Have bundles take the channels that are ordered now."""
+        topics = self.installing.follow(controller)
+        self.placement.ordered = self.installing.topics
+        for topic in topics:
+            if topic in self.trees:
+                self.placement.install(self.trees[topic])
+
+    def _is_behind(self) -> bool:
+        """Are events of topics whose policy changes missing here that were known of at the last sign of life?"""
+        former, trees = self.known_ends, [self.trees[each] for each in self.installing.changing if each in self.trees]
+        self.known_ends = {tree.topic: Position(tree.term, tree.known_end) for tree in trees}
+        here = (Position(tree.term, tree.frontier) for tree in trees)
+        return any(position < former.get(tree.topic, position) for tree, position in zip(trees, here, strict=True))
+
+    def _recorded(self, bundle: Bundle) -> Bundle | None:
+        """A bundle arrived with a routing record: does it belong here?"""
+        if self.controller is None:
+            return without_record(bundle)
+        return self.installing.arrived(self.controller, bundle)
+
+    def _invite(self, controller: LocalController) -> None:
+        """Invite the peers that are to be children here and are not yet.
+
+        Who does not become one is invited again after ever more beats: there may be no room for this peer in the tree
+        but below the other.
+        """
+        missing = dict.fromkeys(self._missing_children(controller))
+        self.invited = {each: invited for each, invited in self.invited.items() if each in missing}
+        topics = dict[Contact, list[WireId]]()
+        for topic, contact in missing:
+            invited = self.invited.get((topic, contact), Invited(0, self.beats))
+            if self.beats >= invited.again_at:
+                pause = min(1 << invited.times, INVITED_EVERY_MAX)
+                self.invited[topic, contact] = Invited(invited.times + 1, self.beats + pause)
+                topics.setdefault(contact, []).append(topic)
+        for contact, of_it in topics.items():
+            self.host.send(contact, Invite(of_it))
+
+    def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Contact]]:
         for channel in controller.channels:
             match channel.spec:
                 case Address(contact) if contact.node_id != self.host.me:
-                    missing = [each.topic for each in channel.constraints if not self._is_child(each.topic, contact)]
-                    if missing:
-                        invited.setdefault(contact, []).extend(missing)
-        return invited
+                    links = (each.topic for each in channel.constraints if not each.beside)
+                    yield from ((topic, contact) for topic in links if not self._is_child(topic, contact))
+
+    def _climb(self, controller: LocalController) -> None:
+        """Ask the peer above the parent to be the scope's parent: if it has room, the way from the root is shorter.
+
+        It asks once per path from the root, so nothing is said while trees stay as they are.
+        """
+        hanging = {} if self.overlay.outside else {t: tree for t, tree in self.trees.items() if len(tree.path) > 1}
+        inside = {contact.node_id for contact in controller.membership.ring()}
+        for topic, tree in hanging.items():
+            above = next((each for each in tree.fallbacks if each.node_id == tree.path[-2]), None)
+            if above is not None and inside.isdisjoint(tree.path) and self.climbed.get(topic) != tree.path:
+                self.host.trace(Mark("climbs"))
+                self.move([topic], above)
+        self.climbed = {topic: tree.path for topic, tree in hanging.items()}
 
     def _is_child(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.get(topic)

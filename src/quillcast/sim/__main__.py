@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import PEERS_MAX, PEERS_MIN
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
@@ -46,9 +47,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--scenario", type=Path, metavar="FILE", help="a scenario as TOML, instead of one drawn per seed")
     add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most this many (default: {PEERS_MAX})")
     add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
+    add("--wild", nargs="?", const="", metavar="TWISTS", help="draw hard histories with random twists, or with these")
     add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
-    add("--scope", choices=["star", "k_ary", "chain"], default="", help="most peers are in a scope with this policy")
+    add("--scope", default="", metavar="POLICY,...", help="most peers are in a scope with these policies")
+    add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -58,11 +61,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(options: argparse.Namespace) -> None:
     """Raise `LocalError` for options that cannot be used, or not together."""
-    for name, number, least in (("jobs", options.jobs, 1), ("first", options.first, 0), ("seed", options.seed, 0)):
+    least_of = {"jobs": 1, "first": 0, "seed": 0, "scopes": 1}
+    for name, least in least_of.items():
+        number = getattr(options, name)
         if number is not None and number < least:
             raise LocalError(f"--{name} {number}: use a number of at least {least}")
     if options.seed is None and (options.story or options.messages):
         raise LocalError("--story and --messages tell of one run; name it with --seed S")
+    if unknown := [each for each in options.scope.split(",") if each and each not in BUILT_IN]:
+        raise LocalError(f"--scope {unknown[0]}: policies are {', '.join(BUILT_IN)}")
     if options.messages and not options.story:
         raise LocalError("--messages goes with --story SUBJECT")
 
@@ -125,13 +132,19 @@ def _replay(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.peers < PEERS_MIN:
         raise LocalError(f"--peers {options.peers}: drawn scenarios have at least {PEERS_MIN}")
-    return Plan(options.scenario, options.peers, options.hard, options.sources, options.outside, options.scope)
+    twists = None if options.wild is None else tuple(filter(None, options.wild.split(",")))
+    return Plan(
+        options.scenario, options.peers, options.hard, twists, options.sources, options.outside, options.scope,
+        options.scopes,
+    )  # fmt: skip
 
 
 def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts = ["python -m quillcast.sim --seed", str(outcome.seed)]
     if plan.file is not None:
         parts += ["--scenario", str(plan.file)]
+    elif plan.wild is not None:
+        parts += ["--wild", *([",".join(plan.wild)] if plan.wild else [])]
     elif plan.hard:
         parts += ["--hard"]
     elif plan.peers_max != PEERS_MAX:
@@ -139,6 +152,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts += ["--sources"] if plan.sources else []
     parts += ["--outside"] if plan.outside else []
     parts += ["--scope", plan.scope] if plan.scope else []
+    parts += ["--scopes", str(plan.scopes)] if plan.scopes > 1 else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 

@@ -61,10 +61,12 @@ class Reader:
     """A subscription of a simulated program. It is fast unless `slow_down` was called."""
 
     def __init__(
-        self, host: SimHost, topic: str, number: int, told: "Callable[[Reader, Told], None] | None" = None
-    ) -> None:
+        self, host: SimHost, topic: str, number: int, told: "Callable[[Reader, Told], None] | None" = None,
+        start: str = "now",
+    ) -> None:  # fmt: skip
         """`told` is called with every loss report that the reader gets."""
         self.host, self.topic, self.number = host, topic, number
+        self.earliest = start == "earliest"  # it is told of all that it lost of what was written before, too
         self._told = told
         self.name = f"{host.machine.number}.{host.machine.starts}.r{number}"
         self.asked_at = host.world.now
@@ -80,7 +82,7 @@ class Reader:
         self._queued = 0.0
         self._looked_at = 0.0
         self._waited_for = False
-        self._subscription: Subscription = peer_of(host).subscribe(topic, self)
+        self._subscription: Subscription = peer_of(host).subscribe(topic, self, start=start)
 
     # --- called by the peer
 

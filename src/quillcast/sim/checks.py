@@ -10,6 +10,7 @@ from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
 from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
 from quillcast.sim.delivery import Delivery
 from quillcast.sim.host import Machine
@@ -86,9 +87,11 @@ def check_tree(run: Observed, topic: str) -> None:
 
 
 def check_settings(run: Observed, topic: str) -> None:
-    """All peers of a topic's tree use the same settings, and each request to change them has one answer."""
+    """A topic's tree and publishers use the same settings, and each request to change them has one answer."""
     what = f"settings of topic {topic}"
-    used = {number: tree.descriptor for number, tree in run.trees(topic).items()}
+    used: dict[int | str, Descriptor] = {number: tree.descriptor for number, tree in run.trees(topic).items()}
+    publishing = (each for each in run.writers if each.topic == topic and each.lives and not each.failures)
+    used |= {each.name: each.publisher.descriptor for each in publishing if not each.publisher.closed}
     _holds(len({each.digest for each in used.values()}) <= 1, f"{what}: peers go by different ones: {used}")
     for asked in run.asked_changes:
         if asked.topic == topic and asked.host.alive:

@@ -100,6 +100,7 @@ class Delivery:
                     self._holds(
                         bool(self._told(reader, event))
                         or not self._owed(reader, self.writers[writer], number)
+                        or self._came_before(reader, self.writers[writer], number)
                         or self._may_be_gone(reader, self.writers[writer], event),
                         f"{self._who(reader)} received {self._what(after.event)} at {after.at:.3f} s after number "
                         f"{before.event.number}, and got no report of losing number {number}",
@@ -162,7 +163,8 @@ class Delivery:
             event = Event(writer.name, number)
             self._holds(event not in self.heard_by[reader.name], f"{who}, and number {number} arrived")
             between = any(each.writer == writer.name and each.number < number for each in self.heard_by[reader.name])
-            owed = between or self._owed(reader, writer, number) or self._owed(reader, writer, told.first)
+            owed = reader.earliest or between
+            owed = owed or self._owed(reader, writer, number) or self._owed(reader, writer, told.first)
             self._holds(owed, f"{who}; number {number} is older than its subscription")
 
     def _check_uncertain(self, told: Told, who: str) -> None:
@@ -171,9 +173,24 @@ class Delivery:
         self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were assigned")
 
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
-        """Whether the reader may be owed the event: it was never admitted, or after the reader's start."""
-        places = list(self.ledger.positions(writer.publisher.id, number))
-        return not places or any(index >= reader.owed_from(term) for term, index in places)
+        """Whether the reader may be owed the event: it was admitted between the reader's start and end, or never."""
+        admitted = list(self.ledger.admitted(writer.publisher.id, number))
+        ended_at = self.end if reader.ended_at is None else reader.ended_at
+        return not admitted or any(
+            each.position + number - each.first >= reader.owed_from(each.term)
+            for each in admitted
+            if each.at <= ended_at
+        )
+
+    def _came_before(self, reader: Reader, writer: Writer, number: int) -> bool:
+        """Whether the term in which the subscription began had the event before its start.
+
+        A former term that goes further than the reader's peer knew may hold the event, too, and nobody need know that.
+        """
+        places = self.ledger.positions(writer.publisher.id, number)
+        return reader.start is not None and any(
+            place < reader.start for place in places if place.term == reader.start.term
+        )
 
     def _range(self, told: Told) -> str:
         """The content of a report, in words."""
@@ -245,8 +262,9 @@ class Delivery:
                     self._check_silence(reader, event, at, came.get(event, self.end))
 
     def _blocked_until(self, event: Event, written: float, came: float) -> float:
-        """When a topic with slow = wait last admitted the event: full buffers hold its publishers back."""
-        if self.cuts or not self.run.crowding.between(written, came):
+        """When a topic that waits, maybe for a while only, last admitted it: full buffers hold its publishers back."""
+        waits = not self.cuts or "wait" in {self.plan.slow, *(change.slow for change in self.plan.changes)}
+        if not waits or not self.run.crowding.between(written, came):
             return written
         admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
         return max((admission.at for admission in admitted), default=written)
@@ -289,9 +307,14 @@ class Delivery:
         if self.run.crowding.between(at, self.end):
             return None  # full buffers discard copies that only become the last ones when a root dies
         for reader in self.readers:
-            if reader.host.alive and event in self.heard_by[reader.name] and not self._shed_copies(reader, at):
+            if self._has_and_keeps(reader, event, at):
                 return f"peer {reader.host.machine.number}, which is alive, delivered it to {reader.name}"
         return None
+
+    def _has_and_keeps(self, reader: Reader, event: Event, at: float) -> bool:
+        """Whether it received the event, and its peer need not have left the tree or discarded copies since."""
+        subscribed = reader.host.alive and reader.ended_at is None
+        return subscribed and event in self.heard_by[reader.name] and not self._shed_copies(reader, at)
 
     def _shed_copies(self, reader: Reader, since: float) -> bool:
         """Whether the reader's peer discarded copies: it does so at once when its buffers are full."""

@@ -6,7 +6,8 @@ stable   when a writer is told that an event is stable, every subscriber that wa
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it; if the report is uncertain, none of them knows what the event was, unless buffers were full
 bounds   at every checked step, what a peer keeps is within the bounds of its settings
-access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s
+access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s;
+         one that knows who may publish neither admits events of others, nor delivers those that others number
 ======== ==============================================================================================================
 
 docs/decisions/judges.md says which text of docs/delivery.md each judge checks, and how it was read.
@@ -14,7 +15,7 @@ docs/decisions/judges.md says which text of docs/delivery.md each judge checks, 
 
 from collections.abc import Iterator
 
-from quillcast.core.trace import Admitted, Dropped
+from quillcast.core.trace import Admitted, Delivered, Dropped
 from quillcast.protocol.peer import Peer
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer, peer_of
@@ -115,6 +116,8 @@ class Judges:
         if cuts(self.run, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
+        if told.why == "start":  # of what came before a start, only the parent was asked, some time ago
+            near = {number: peer for number, peer in near.items() if number == reader.host.machine.number}
         if not told.publisher:  # its events may still arrive under another term
             self._unknown(reader, told, near)
             return
@@ -208,6 +211,7 @@ class Judges:
             return
         peer = next(each for other, each in self.run.running() if other.number == machine)
         if peer.scribe.descriptors[record.topic].version:
+            self._listed(plan, record.publisher, f"peer {machine} admits")
             return
         for number, other in self._reachable(machine):
             known = other.scribe.descriptors.get(record.topic)
@@ -220,6 +224,21 @@ class Judges:
                     f"{number}, which it could reach, knows those that it was created with",
                     f"topic:{plan.name}",
                 )
+
+    def delivered(self, machine: int, record: Delivered) -> None:
+        """A peer gave its subscribers events that their source numbered: may that publish?"""
+        plan = self.plans[record.topic]
+        if plan.publishers and record.term.of_source:
+            peer = next(each for other, each in self.run.running() if other.number == machine)
+            if peer.scribe.descriptors[record.topic].version:
+                self._listed(plan, record.publisher, f"peer {machine} delivers")
+
+    def _listed(self, plan: TopicPlan, publisher: bytes, who: str) -> None:
+        if plan.publishers and not (writer := self.writer(publisher)).may_publish:
+            raise Broken(
+                f"access: {who} events of {writer.name}, which is not on the list of topic {plan.name}",
+                f"topic:{plan.name}",
+            )
 
     # --- helpers
 

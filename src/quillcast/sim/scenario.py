@@ -84,6 +84,8 @@ class Writing(Part, frozen=True):
     every_s: float = 0.5
     events: int = 1
     payload_bytes: int = 32
+    closes: bool = False
+    """Does it close its publisher at the end?"""
 
 
 class Reading(Part, frozen=True):
@@ -92,6 +94,7 @@ class Reading(Part, frozen=True):
     peer: int
     from_s: float = 8.0
     until_s: float | None = None
+    start: Literal["now", "earliest"] = "now"
 
 
 class Changing(Part, frozen=True):
@@ -118,6 +121,7 @@ class TopicPlan(Part, frozen=True):
     order: str = "publisher"
     slow: str = "cut"
     admission: str = "root"
+    partition: str = "go_on"
     writers: list[Writing] = []
     readers: list[Reading] = []
     publishers: list[int] = []
@@ -135,13 +139,19 @@ class TopicPlan(Part, frozen=True):
         return [*(program.peer for program in programs), *self.publishers]
 
 
+Policy = Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"]
+
+
 class ScopePlan(Part, frozen=True):
     """A scope: the machines whose peers are its members, and the one that runs its manager, which comes back."""
 
     name: str
     members: list[int]
     manager: int = 0
-    policy: Literal["star", "k_ary", "chain", "delay_optimised"] = "k_ary"
+    policy: Policy = "k_ary"
+    then: list[Policy] = []
+    """The policies that follow one another, each after `change_s` seconds."""
+    change_s: float = 10.0
     lease_s: float = 4.0
 
 
@@ -184,12 +194,22 @@ class Scenario(Part, frozen=True):
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
-    def with_scope(self, policy: str) -> "Scenario":
-        """The same with all machines but the first two in one scope, which the second manages, and no marks."""
-        plan = msgspec.convert(
-            {"name": "site", "members": [*range(2, self.peers)], "manager": 1, "policy": policy}, ScopePlan
+    def with_scopes(self, policies: str, count: int = 1) -> "Scenario":
+        """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks.
+
+        `policies`: one, or several that follow one another, with commas between them.
+        """
+        (policy, *then), members = (
+            policies.split(","),
+            [[*range(2 + first, self.peers, count)] for first in range(count)],
         )
-        return msgspec.structs.replace(self, name=f"{self.name}, in a scope, {policy}", scopes=[plan], marks=[])
+        parts = [
+            {"name": f"site {number}", "members": part, "manager": 1, "policy": policy, "then": then}
+            for number, part in enumerate(members)
+        ]
+        plans = msgspec.convert([part for part in parts if part["members"]], list[ScopePlan])
+        name = f"{self.name}, in scopes, {policies}"
+        return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""
@@ -197,6 +217,9 @@ class Scenario(Part, frozen=True):
             raise LocalError(f"peers = {self.peers}; a scenario has at least one")
         if not all(0 < number < self.peers for number in self.outside):
             raise LocalError(f"outside = {self.outside}: these are machines 1 to {self.peers - 1}")
+        for scope in self.scopes:
+            if wrong := [each for each in (scope.manager, *scope.members) if not 0 <= each < self.peers]:
+                raise LocalError(f"scope {scope.name!r} names peer {wrong[0]}; there are 0 to {self.peers - 1}")
         for fault in self.faults:
             validate(fault, {plan.name: None for plan in self.topics})
         for plan in self.topics:

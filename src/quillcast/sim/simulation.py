@@ -27,7 +27,7 @@ from quillcast.sim.leases import MEET_S
 from quillcast.sim.network import Cut, Network, Quality, one_way, partition
 from quillcast.sim.observed import AskedChange, Observed
 from quillcast.sim.owner import Credentials
-from quillcast.sim.scenario import Changing, Reading, Scenario, ScopePlan, TopicPlan, Writing
+from quillcast.sim.scenario import Changing, Policy, Reading, Scenario, ScopePlan, TopicPlan, Writing
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
@@ -65,6 +65,8 @@ class Simulation(Observed):
         self._contacts: dict[int, list[Contact]] = {}  # the known peers that each machine's process saved
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._managers: dict[str, bytes] = {}  # what the managers of scopes saved
+        self._leaving: list[SimHost] = []  # no program begins on them
+        self._policies = {plan.name: plan.policy for plan in scenario.scopes}
         self._watch, self._policy = watch, policy
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
         network = Network(
@@ -141,6 +143,7 @@ class Simulation(Observed):
         host = self.world.machines[machine].host
         if host is not None:
             self._note(f"peer {machine} leaves")
+            self._leaving.append(host)
             self._end_readers(machine)
             host.act(peer_of(host).leave)
             self.world.after(LEAVE_LOOK_S, self._look_whether_left, (host, restart_s))
@@ -187,6 +190,9 @@ class Simulation(Observed):
         self.world.after(SAVE_S, self._save, None)
         if self.scenario.outside:
             self.world.after(PLAN_S, self._plan, None)
+        for plan in self.scenario.scopes:
+            for number, policy in enumerate(plan.then, 1):
+                self.world.at(number * plan.change_s, self._change_policy, (plan, policy))
         self._armed: list[faults.AnyFault] = []
         self.world.journal.listeners.append(self._listen)
 
@@ -246,10 +252,17 @@ class Simulation(Observed):
 
     def _manage(self, host: SimHost, plan: ScopePlan) -> None:
         """The manager of a scope starts, or comes back as the same one."""
-        config = ScopeConfig(lambda topic: BUILT_IN[plan.policy](), plan.lease_s)
+        config = ScopeConfig(lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s)
         saved = self._managers.get(plan.name)
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), (), config)
         peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
+
+    def _change_policy(self, change: tuple[ScopePlan, Policy]) -> None:
+        plan, self._policies[change[0].name] = change
+        self._note(f"the policy of scope {plan.name} is to be {change[1]}")
+        host = self.world.machines[plan.manager].host
+        if host is not None:
+            host.act(partial(peer_of(host).scoping.policies_changed, self._party(plan).id))
 
     def _save_manager(self, name: str, state: bytes) -> bool:
         self._managers[name] = state
@@ -285,7 +298,10 @@ class Simulation(Observed):
         self._start(machine)
 
     def _create(self, host: SimHost, plan: TopicPlan) -> None:
-        settings = Settings(delivery=plan.delivery, order=plan.order, slow=plan.slow, admission=plan.admission)
+        settings = Settings(
+            delivery=plan.delivery, order=plan.order, slow=plan.slow, admission=plan.admission,
+            partition=plan.partition,
+        )  # fmt: skip
         access = tuple(_credentials(number).may_publish() for number in plan.publishers)
         if settings != Settings() or access:
             own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if access else None
@@ -316,6 +332,8 @@ class Simulation(Observed):
         peer_of(host).change(topic, change.wanted(), asked.answers.append)
 
     def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
+        if host in self._leaving:
+            return
         publishers = next(plan.publishers for plan in self.scenario.topics if plan.name == topic)
         warrant = None
         if host.machine.number in publishers:
@@ -328,9 +346,13 @@ class Simulation(Observed):
         writer.write(writing.events)
         if self.world.now + writing.every_s < writing.until_s:
             self.world.after(writing.every_s, writer.host.act, lambda: self._write(writer, writing))
+        elif writing.closes:
+            peer_of(writer.host).close_publisher(writer.publisher)
 
     def _subscribe(self, host: SimHost, topic: str, reading: Reading, number: int) -> None:
-        reader = Reader(host, topic, number, self.judges.told_lost)
+        if host in self._leaving:
+            return
+        reader = Reader(host, topic, number, self.judges.told_lost, reading.start)
         self.readers.append(reader)
         if reading.until_s is not None:
             self.world.at(max(reading.until_s, self.world.now), host.act, reader.stop)
@@ -357,6 +379,8 @@ class Simulation(Observed):
 
     def _befall(self, machine: int, fault: faults.OfOnePeer) -> None:
         match fault:
+            case faults.Crash() | faults.Leave() if self._is_last(machine):
+                self._note(f"peer {machine} is the last of the ring and goes on: there would be nobody to come back to")
             case faults.Crash():
                 self.stop(machine, silently=fault.silent)
                 restart_s = self._restarts(machine, fault.restart_s)
@@ -370,6 +394,11 @@ class Simulation(Observed):
                 for reader in self.readers_on(machine):
                     reader.slow_down(fault.bytes_per_s, fault.for_s)
 
+    def _is_last(self, machine: int) -> bool:
+        """Whether no other peer is part of the ring and stays."""
+        others = ((each, peer) for each, peer in self.members() if each.number != machine)
+        return not any(peer.active and each.host not in self._leaving for each, peer in others)
+
     def _restarts(self, machine: int, restart_s: float | None) -> float | None:
         """When a process starts again. Who runs a scope restarts its manager."""
         managers = [plan.manager for plan in self.scenario.scopes]
@@ -381,6 +410,8 @@ class Simulation(Observed):
             reliable = tree.admitter is not None and tree.admitter.descriptor.settings.reliable
             self.ledgers_by_id[record.topic].note(at, machine, record, reliable=reliable)
             self.judges.admitted(machine, record)
+        if isinstance(record, Delivered) and record.topic in self.judges.plans:
+            self.judges.delivered(machine, record)
         if self._armed:
             match record:
                 case Admitted(topic=id_):

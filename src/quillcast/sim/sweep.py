@@ -12,6 +12,7 @@ from quillcast.sim.chance import PEERS_MAX, drawn
 from quillcast.sim.hard import hard
 from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
+from quillcast.sim.wild import wild
 from quillcast.sim.world import Broken
 
 BATCH = 4  # seeds that a process runs at a time
@@ -32,28 +33,34 @@ class Outcome(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The scenario of each seed: from a file, or random and wide (with a maximum of peers), or random and hard."""
+    """The scenario of each seed: from a file, or random: wide (with a maximum of peers), hard or wild."""
 
     file: Path | None = None
     peers_max: int = PEERS_MAX
     hard: bool = False
+    wild: tuple[str, ...] | None = None
+    """The twists of wild histories; empty for random ones."""
     sources: bool = False
     """Do sources number the events of all topics?"""
     outside: bool = False
     """Has a third of the peers no place in the ring?"""
     scope: str = ""
-    """The policy of a scope that most peers are members of; without one, there is no scope."""
+    """The policies of a scope that most peers are members of, with commas; without one, there is no scope."""
+    scopes: int = 1
+    """Into how many scopes with those policies they are divided."""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
         scenario = self._drawn(seed)
         scenario = scenario.by_sources() if self.sources else scenario
         scenario = scenario.with_outsiders() if self.outside else scenario
-        return scenario.with_scope(self.scope) if self.scope else scenario
+        return scenario.with_scopes(self.scope, self.scopes) if self.scope else scenario
 
     def _drawn(self, seed: int) -> Scenario:
         if self.file is not None:
             return load(self.file)
+        if self.wild is not None:
+            return wild(seed, self.wild)
         return hard(seed) if self.hard else drawn(seed, self.peers_max)
 
 

@@ -127,6 +127,10 @@ class TransitStub:
             way = up + self._core[entry][exit_] + down
         return 2 * self._lan_s + self._scale * way
 
+    def stub(self, machine: int) -> int | None:
+        """The stub domain that a machine is in; None: it is at a transit router."""
+        return self._routers[machine].stub
+
 
 Point = tuple[float, float]
 Graph = dict[tuple[int, int], float]

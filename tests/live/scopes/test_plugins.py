@@ -13,7 +13,7 @@ import pytest
 
 from quillcast.core.envelope import DOWN, Envelope
 from quillcast.core.errors import LocalError
-from quillcast.live.scopes import plugins
+from quillcast.core.extensions import offered
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.plugins import InstalledFilters, PolicyUnavailable, opened
 from quillcast.protocol.scopes.conformance import check
@@ -43,9 +43,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = installed(tmp_path / "site")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
-    plugins.offered.cache_clear()
+    offered.cache_clear()
     yield folder
-    plugins.offered.cache_clear()
+    offered.cache_clear()
     sys.modules.pop("two_level", None)
 
 

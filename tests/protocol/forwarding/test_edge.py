@@ -2,18 +2,21 @@
 
 from random import Random
 
+import pytest
+
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import OF_SOURCES, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX
 from quillcast.protocol.forwarding.edge import Edge
-from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.forwarding.ledger import Gone, Run
 from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 THIRD = Term(3, FIRST.node)
+STREAM = Term(OF_SOURCES, FIRST.node)
 NOTHING: tuple[Bundle, ...] = ()
 
 
@@ -330,6 +333,38 @@ def test_an_uncertain_report_precedes_the_delivery_of_the_event_under_another_te
     assert notes.recovered == [b"0"]
 
 
+@pytest.mark.parametrize(("again", "recovered"), [(True, [b"0", b"1"]), (False, [])])
+def test_an_event_from_before_the_start_that_comes_again_is_marked_as_recovered(
+    again: bool, recovered: list[bytes]
+) -> None:
+    edge, notes, host = an_edge(since=SECOND)
+    edge.miss([Gone(FIRST, ((0, 2),), (), again)])
+    assert notes.told == [(1, 0, 2, "start")]
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2")))
+    assert notes.recovered == recovered
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 5)))
+    host.time = 31.0
+    edge.give_up_holes(1.0, NOTHING)
+    assert notes.lost_[1:] == [(3, 3, 5, "void")], "no missing event was there: nothing is owed from before the start"
+
+
+def test_a_stream_that_was_taken_for_ended_is_owed_from_where_the_subscription_began_in_it() -> None:
+    edge, notes, _ = an_edge()
+    edge.readmits = False
+    edge.begin(STREAM, 5)
+    edge.end(STREAM, 0)
+    edge.begin(STREAM, 0)
+    edge.skip(STREAM, [(0, 6)], "unavailable")
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(5, 6)]
+
+
+def test_what_is_owed_is_not_reported_as_lost_before_the_start_though_the_parent_does_not_keep_it() -> None:
+    edge, notes, _ = an_edge(start=3)
+    edge.miss([Gone(FIRST, ((0, 5),), ())])
+    assert notes.lost_ == [(1, 0, 3, "start")]
+
+
 def test_a_publisher_with_an_event_behind_the_lost_positions_has_none_at_them() -> None:
     edge, notes = a_doubting_edge()
     edge.take(down(FIRST, 3, block(PAUL, 2)))
@@ -404,16 +439,33 @@ def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() ->
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
     gone, again = [Run(0, PAUL, 0, 4)], [Run(0, PAUL, 1, 2)]
-    edge.skip(FIRST, [(0, 4)], "unavailable", gone, again)
+    edge.skip(FIRST, [(0, 4)], "unavailable", gone, {SECOND: again})
     edge.tell_losses()
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
+
+
+def test_events_of_a_term_learned_late_are_reported_if_their_publisher_was_not_in_the_term_owed_in_part() -> None:
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 2, 2)
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 3)))
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    assert notes.lost_ == [(1, 2, 3, "late")], "beyond a partition, it need not have sent this one again before"
+
+
+def test_they_are_lost_if_the_later_term_readmitted_them_before_the_subscription_began() -> None:
+    edge, notes, _ = an_edge(since=THIRD)
+    edge.owe(SECOND, 2, 0)
+    edge.owe(FIRST, 0, 0)
+    edge.skip(FIRST, [(0, 4)], "unavailable", [Run(0, PAUL, 0, 4)], {SECOND: [Run(0, PAUL, 0, 3)]})
+    assert notes.lost_ == [(1, 0, 2, "unavailable"), (1, 3, 4, "unavailable")]
 
 
 def test_events_that_a_later_term_brings_are_waited_for_though_others_were_reported_by_their_positions() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
-    edge.skip(FIRST, [(1, 2), (3, 4)], "cut", [Run(1, PAUL, 1, 1)], [Run(0, PAUL, 1, 1)])
+    edge.skip(FIRST, [(1, 2), (3, 4)], "cut", [Run(1, PAUL, 1, 1)], {SECOND: [Run(0, PAUL, 1, 1)]})
     edge.take(down(FIRST, 2, block(PAUL, 2)))
     assert notes.got == [b"0"]
     edge.take(down(SECOND, 0, block(PAUL, 1)))
@@ -424,7 +476,7 @@ def test_events_that_a_later_term_brings_are_waited_for_though_others_were_repor
 def test_the_first_events_of_a_publisher_are_waited_for_too() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
-    edge.skip(FIRST, [(0, 1)], "cut", [Run(0, PAUL, 0, 1)], [Run(0, PAUL, 0, 1)])
+    edge.skip(FIRST, [(0, 1)], "cut", [Run(0, PAUL, 0, 1)], {SECOND: [Run(0, PAUL, 0, 1)]})
     edge.take(down(FIRST, 1, block(PAUL, 1)))
     assert notes.got == []
     edge.take(down(SECOND, 0, block(PAUL, 0)))
@@ -477,7 +529,7 @@ def test_but_they_are_reported_if_they_arrive_after_later_ones() -> None:
 
 def test_or_if_no_peer_has_them_any_more() -> None:
     edge, notes = an_edge_that_passed_over_events()
-    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 1, 2)], [Run(0, PAUL, 2, 8)])
+    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 1, 2)], {SECOND: [Run(0, PAUL, 2, 8)]})
     assert notes.lost_ == [(1, 1, 3, "unavailable")], "its own term held one of them, but before it began"
 
 

@@ -90,6 +90,13 @@ def test_a_bundle_is_kept_until_all_of_it_is_stable() -> None:
     assert [bundle.last for _, bundle in flow.log.trim(FIRST, 3)] == [3]
 
 
+def test_the_earliest_event_is_the_first_of_those_kept_in_a_row_in_whichever_order_they_came() -> None:
+    table, flow, _ = a_table()
+    for index in (3, 0, 2, 1, 5):
+        table.move(flow, down(FIRST, index, block(PAUL, index)))
+    assert (flow.earliest, flow.frontier) == (0, 4)
+
+
 def test_stable_bundles_are_discarded_and_leave_the_budget() -> None:
     table, flow, _ = a_table()
     for index in range(5):

@@ -228,6 +228,18 @@ def test_a_member_that_joins_again_counts_as_joining_until_it_is_active(parts: P
     assert not agreement.joining
 
 
+def test_a_member_that_another_should_know_and_does_not_is_probed(parts: Parts) -> None:
+    agreement = parts.agreement()
+    for contact in (BOB, CAROL):
+        list(agreement.replied(contact, LeafSetReply(())))
+    parts.lifecycle.activate()
+    parts.host.sent.clear()
+    list(agreement.probed(BOB, LeafSetProbe((parts.host.contact, CAROL))))
+    assert [to for to, message in parts.host.sent if isinstance(message, LeafSetProbe)] == []
+    list(agreement.probed(BOB, LeafSetProbe((parts.host.contact,))))
+    assert [to for to, message in parts.host.sent if isinstance(message, LeafSetProbe)] == [CAROL]
+
+
 def test_an_active_peer_tells_its_leaf_set(parts: Parts) -> None:
     agreement = parts.agreement()
     list(agreement.probed(BOB, LeafSetProbe(())))

@@ -3,7 +3,7 @@
 import random
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -23,13 +23,11 @@ LEASE_S = 5.0
 _codec = msgspec.msgpack.Decoder(ControlMessage)
 
 
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     """The test's own policy: a tree with this fan-out for each origin."""
 
-    delivery = "tree"
-
-    def __init__(self, fan_out: int = 2) -> None:
-        self.fan_out = fan_out
+    delivery: ClassVar[str] = "tree"
+    fan_out: int = 2
 
     def fan_out_max(self, group: Group) -> int:
         return self.fan_out

@@ -1,8 +1,11 @@
 """The scope manager: the three relations of figure 7, epochs, silence, and what survives a crash."""
 
+from collections import Counter
+
 import msgspec
 
 from quillcast.protocol.scopes.channels import Address, Ask, Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
@@ -330,7 +333,7 @@ def test_two_topics_between_the_same_two_members_have_one_channel() -> None:
         network.role(name, U, "P", publishes=name == "A", subscribes=name == "B")
     network.settle()
     (channel,) = network.peers[peer("A").id].channels
-    assert {of: depth for of, depth, _ in channel.constraints} == {T: 2, U: 1}
+    assert {each.topic: each.depth for each in channel.constraints} == {T: 2, U: 1}
 
 
 def test_a_policy_connects_nobody_who_has_no_part_in_the_topic() -> None:
@@ -407,6 +410,41 @@ def test_after_a_crash_it_is_the_same_manager_with_a_higher_epoch() -> None:
     assert network.peers[peer("C").id].membership.owners[scope("Q").id].orders.epoch == 2
     assert network.peers[peer("C").id].channels == channels
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_a_scope_that_is_full_refuses_members_until_one_leaves() -> None:
+    network = campus(members_max=2)
+    full = network.add_peer("F", ["P"])
+    network.settle()
+    why = "scope P is full, with 2 of at most 2 members: wait until one leaves, or raise members_max"
+    assert full.membership.is_refused
+    assert full.membership.obstacle().startswith(why)
+    network.add_peer("G", ["P"], "client")
+    network.settle()
+    assert manager(network, "P").members.find(peer("G").id) is not None
+    network.leave("B")
+    network.passed(LEASE_S)
+    assert full.membership.obstacle() == ""
+    assert "F" in members(network, "P")
+
+
+def test_a_policy_that_was_set_takes_effect_and_is_saved() -> None:
+    rules, one, two = list[TopicRule](), Tree(1), Tree(2)
+    network = campus(policy=lambda of: two if rules else one)
+    for laptop in "FGH":
+        network.add_peer(laptop, ["P"])
+        network.role(laptop, T, "X", subscribes=True)
+    network.settle()
+    rules.append(TopicRule(pattern="#", policy="tree of two"))
+    effects = manager(network, "P").set_policies(tuple(rules))
+    assert effects[0] == Save()
+    network.carry_out(scope("P").id, effects)
+    network.settle()
+    network.passed(LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BCDEFGH", 1)
+    assert max(Counter(each.source for each in manager(network, "P").state.topics[T].channels).values()) > 1
+    network.crash_manager("P")
+    assert network.restore_manager("P").state.settings == tuple(rules)
 
 
 def test_an_old_manager_is_not_obeyed_and_ends() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX, ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.records import (
     NO_RECORD,
+    VERSIONS,
     Pair,
     Record,
     decode,
@@ -21,7 +22,7 @@ from quillcast.protocol.scopes.records import (
 from tests.fuzz.bytes import ANY_BYTES, FUZZ
 
 LABELS = st.integers(1, LABEL_MAX)
-PAIRS = st.builds(Pair, LABELS, LABELS)
+PAIRS = st.builds(Pair, LABELS, LABELS, st.just(0) | st.integers(0, VERSIONS - 1))
 
 
 @st.composite
@@ -72,6 +73,22 @@ def test_forwarding_extends_the_record_and_replaces_what_is_inside() -> None:
     assert forwarded(deep, ChannelLabel((2, 6, 7), (3, 8)), depth=1) == Record(1, (Pair(1, 3), Pair(8, 8)))
 
 
+def test_a_bundle_on_its_way_keeps_to_channels_of_one_version() -> None:
+    onwards, there = Record(1, (Pair(1, 2, 5),)), ChannelLabel((2,), (3,))
+    assert matches(onwards, there, 1, None, 5, begins=False)
+    assert not matches(onwards, there, 1, None, 6, begins=True)
+    assert forwarded(onwards, there, 1, 5) == Record(1, (Pair(1, 3, 5),))
+
+
+def test_a_bundle_begins_its_way_on_the_channels_that_are_for_that() -> None:
+    first = ChannelLabel((1,), (2,))
+    for begun in (originated(1, 1), originated(2, 7)):
+        channel = first if begun.top == 1 else ChannelLabel((1, 7), (2,))
+        assert matches(begun, channel, 1, None, 6, begins=True)
+        assert not matches(begun, channel, 1, None, 5, begins=False)
+    assert forwarded(originated(1, 1), first, 1, 6) == Record(1, (Pair(1, 2, 6),))
+
+
 def test_a_bundle_in_no_scope_has_an_empty_record() -> None:
     assert decode(encode(NO_RECORD)) == NO_RECORD
     assert encode(NO_RECORD) == b""
@@ -82,11 +99,15 @@ def test_a_bundle_in_no_scope_has_an_empty_record() -> None:
 def test_a_record_survives_its_bytes(record: Record) -> None:
     data = encode(record)
     assert decode(data) == record
-    assert len(data) <= 2 + 6 * len(record.pairs)
+    assert len(data) <= 2 + 7 * len(record.pairs)
 
 
 @FUZZ
-@given(ANY_BYTES | st.binary(max_size=8).map(lambda rest: b"\0\1" + rest))
+@given(
+    ANY_BYTES
+    | st.binary(max_size=8).map(lambda rest: b"\0\1" + rest)
+    | st.binary(max_size=8).map(lambda rest: b"\1\1" + rest)
+)
 def test_bytes_are_a_record_in_its_only_form_or_malformed(data: bytes) -> None:
     with contextlib.suppress(MalformedRecord):
         assert encode(decode(data)) == data
@@ -96,7 +117,9 @@ def test_bytes_are_a_record_in_its_only_form_or_malformed(data: bytes) -> None:
     ("data", "why"),
     [
         (b"\0", "1 bytes are not a routing record"),
-        (b"\1\1\1\1", "of format 0"),
+        (b"\2\1\1\1", "of a known format"),
+        (b"\1\1\1\1\1", "none but 0"),
+        (b"\1\1\1\1\x80\1", "version 127"),
         (b"\0\1", "has 0 pairs"),
         (b"\0\0\1\1", "begins at depth 0"),
         (b"\0\1\1", "no end"),

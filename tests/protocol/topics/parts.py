@@ -74,6 +74,8 @@ class Line:
     def closest(self, key: bytes, count: int) -> list[Contact]:
         return self.contacts[:count]
 
+    def heir(self, lost: bytes) -> None: ...
+
 
 class Application:
     """Above the overlay: takes every upcall, and does nothing."""

@@ -49,6 +49,15 @@ def test_a_change_reaches_the_whole_tree_and_the_publishers_while_events_flow() 
         village.publish(15, publisher, b"six...")
 
 
+def test_a_change_reaches_publishers_that_have_published_nothing() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    village.subscribe(0, NAME, Reader())
+    publishers = [village.publisher(peer, NAME) for peer in range(16)]
+    village.run(3)
+    change(village, 14, slow="wait")
+    assert [publisher.descriptor.settings.slow for publisher in publishers] == ["wait"] * 16
+
+
 def test_a_change_outlives_the_root() -> None:
     village = Village(8, seed=2)
     village.subscribe(0, NAME, Reader())

@@ -471,6 +471,27 @@ def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() ->
     assert all(peer.table.budget.used_bytes == 0 for peer in village.peers.values())
 
 
+def test_a_best_effort_root_waits_for_nobody_who_missed_the_last_event() -> None:
+    village = Village(3)
+    village.act(1, lambda peer: peer.create(NAME, Settings(delivery="best_effort"), lambda answer: None))
+    village.run(2)
+    root = village.root(NAME)
+    reader, writer = (peer for peer in range(3) if peer != root)
+    notes = Reader()
+    village.subscribe(reader, NAME, notes)
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    notes.room_bytes = 0
+    cut = village.world.cut(lambda a, b: (a, b) == (root, reader))
+    village.publish(writer, publisher, b"lost")
+    village.run(1)
+    village.world.heal(cut)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.stable == tree.root.index == 1
+
+
 class Stopping:
     """A forward handler that stops the bundles of one payload."""
 

@@ -1,10 +1,10 @@
 """Questions about a topic: they tell how far each subscription is, name who is silent, and change nothing."""
 
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.messages import Branch
 from quillcast.protocol.topics.state import lag
-from quillcast.protocol.topics.state.lag import Unread
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"

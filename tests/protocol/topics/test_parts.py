@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Position, Term
+from quillcast.core.envelope import DOWN, NO_TERM, OF_SOURCES, Envelope, Position, Term
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -475,6 +476,27 @@ def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
     assert world.ordered == [FindParent(tree), LeaveIfIdle(tree)]
 
 
+def test_a_subscription_that_begins_before_a_gap_is_told_what_was_given_up_beyond_it(world: Parts) -> None:
+    world.subscribing.subscribe("weather", Notes())
+    tree, notes = world.trees[DESCRIPTOR.topic], Notes()
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(FIRST, 2, block(PAUL, 2)), tree.flow.current)
+    tree.flow.lose(FIRST, [(1, 2)])
+    notes.turn_over = world.subscribing.subscribe("weather", notes).tell_losses
+    assert notes.lost_ == [(1, 1, 2, "unavailable")]
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    assert notes.got == [b"0", b"2"]
+
+
+def test_a_peer_that_was_accepted_by_the_settings_of_a_former_start_asks_for_the_present_ones(world: Parts) -> None:
+    world.subscribing.subscribe("weather", Notes())
+    accepted = Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), (), version=DESCRIPTOR.version)
+    world.membership.accepted(BOB, accepted)
+    assert (BOB, "Rejoin") not in world.sent
+    world.membership.accepted(BOB, msgspec.structs.replace(accepted, version=DESCRIPTOR.version + 1))
+    assert (BOB, "Rejoin") in world.sent
+
+
 def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:
     world.children.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
     tree = world.trees[DESCRIPTOR.topic]
@@ -487,6 +509,25 @@ def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
     world.children.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
     assert list(tree.children) == [BOB.node_id]
     assert (BOB, "Accepted") in world.sent
+
+
+def test_a_source_asks_for_events_while_it_speaks_for_a_lease_of_a_peer_that_is_gone(world: Parts) -> None:
+    tree = world.tree(Descriptor("weather", Settings(admission="source")))
+    assert world.membership.join_message(tree, fault=False).sends_only
+    child = world.child(tree, BOB)
+    tree.take_out(BOB.node_id)
+    tree.orphan_lease(child, 30.0, (BOB.node_id,))
+    assert not world.membership.join_message(tree, fault=False).sends_only
+
+
+def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
+    """Else another parent would tell it later, and it would take that for a loss."""
+    tree = world.root(Descriptor("weather", Settings(admission="source")))
+    over = Term(OF_SOURCES, bytes(16))
+    tree.flow.note_over(over, 5)
+    world.children.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
+    (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert accepted.ended == ((over, 5),)
 
 
 def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:

@@ -158,3 +158,10 @@ def test_a_root_that_waits_for_its_replicas_has_a_publisher_go_back_and_acknowle
     assert (publisher.admitted, publisher.stable) == (0, 0)
     publisher.receipt(FIRST, 3, 1, again=False)
     assert (publisher.admitted, publisher.stable) == (3, 1)
+
+
+def test_a_best_effort_publisher_without_a_root_keeps_no_more_than_its_bound() -> None:
+    publisher, _, _ = a_publisher(retain_bytes=100)
+    publisher.adapt(Descriptor("weather", Settings(delivery="best_effort")))
+    publisher.offer([bytes(200)])
+    assert publisher.room() < 0

@@ -128,9 +128,24 @@ def test_roots_and_peers_forget_closed_publishers() -> None:
         village.run(5)
         assert all(publisher.stable == 1 for publisher in publishers)
         publishing = village.peers[peer].scribe.publishing
+        assert len(publishing.publishers[TOPIC]) == 1  # the last one stays, in case that the root ends soon
+        village.run(village.config.topics.lease_s)
         tables = (publishing.publishers, publishing.roots, publishing.watched, publishing.asked_at, publishing.closed)
         assert tables == ({}, {}, {}, {}, {})
     assert not root_of(village, root).admissions
+
+
+def test_a_new_root_learns_from_publishers_how_far_the_term_before_was_stable() -> None:
+    village, root, writer = a_village()
+    publisher = closed(village, writer)
+    village.run(5)
+    assert publisher.stable == 1
+    term = root_of(village, root).term
+    village.kill(root)
+    village.run(5)
+    follower = village.tree(village.root(NAME), NAME)
+    assert follower is not None
+    assert dict(follower.flow.past_ends()) == {term: 1}, "nobody else is left who knows"
 
 
 def test_a_closed_publisher_goes_though_its_events_were_discarded_before_they_were_stable() -> None:

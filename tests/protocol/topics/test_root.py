@@ -55,6 +55,18 @@ def test_who_is_to_go_back_is_told_even_while_no_receipts_are_given() -> None:
     assert root.receipts() == {CAROL: [(PAULA, 1, 0, False)], BOB: [(PAUL, 1, 0, False)]}, "they stay owed"
 
 
+def test_a_publisher_keeps_its_place_until_it_was_told_what_is_stable() -> None:
+    root = Root(RecordingHost(), TopicConfig(admissions_max=1), Descriptor("weather"), FIRST, hold_until=0.0)
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.seal()
+    root.acknowledge_to(1, 0.0)
+    root.admit(CAROL, up(0, block(PAULA, 0)))
+    assert list(root.admissions) == [PAUL], "it would send its event again, and that would be admitted twice"
+    root.receipts()
+    root.admit(CAROL, up(0, block(PAULA, 0)))
+    assert list(root.admissions) == [PAULA]
+
+
 def test_a_new_root_takes_a_publishers_floor_for_where_to_begin() -> None:
     root = a_root()
     root.admit(BOB, up(7, block(PAUL, 9)))
@@ -170,6 +182,7 @@ def test_publishers_are_bounded_and_the_longest_silent_are_forgotten_first() -> 
     assert PAUL not in root.admissions, "all others have events that are not stable: this one has to send again"
     assert PAUL not in {mark[0] for marks in root.receipts().values() for mark in marks}
     root.acknowledge_to(2, now=8.0)
+    root.receipts()
     root.admit(CAROL, up(0, block(PAUL, 0)))
     root.seal()
     root.check()

@@ -721,6 +721,21 @@ def test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for() -
     assert message.leases == (nodes[first], nodes[second])
 
 
+def test_a_peer_that_passes_a_topic_on_names_itself_to_the_next_root() -> None:
+    """Who handed it over did not name this peer, because that was to be root."""
+    village = Village(6)
+    root, between = by_distance(village)[:2]
+    village.subscribe(between, NAME, Reader())
+    sent: list[object] = []
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    transfer = TransferLeadership(described(NAME), Term(3, bytes(16)), 1, 1)
+    village.act(between, lambda peer: peer.message(village.world.machines[root].contact, transfer))
+    village.act(between, lambda peer: peer.scribe.leadership_transfer.pass_on())
+    (message,) = [message for message in sent if isinstance(message, TransferLeadership)]
+    assert message.leases == (village.world.machines[between].node_id,)
+
+
 def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
     village = Village(4)
     root, child = by_distance(village)[0], by_distance(village)[2]

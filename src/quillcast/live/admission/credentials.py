@@ -6,21 +6,22 @@ name it by its `principal`.
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quillcast.core.errors import LocalError
-from quillcast.live.transport.certificates import secret_pem
 from quillcast.protocol.security.access import Warrant, principal, warrant_statement
 from quillcast.protocol.topics.descriptor import Descriptor
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 class Credentials:
     """An Ed25519 key for `credentials=` of `Node.create`, `publish` and `subscribe`."""
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
+    def __init__(self, key: "Ed25519PrivateKey") -> None:
         self._key = key
         self.public_key = key.public_key().public_bytes_raw()
         self.principal = principal(self.public_key)
@@ -29,11 +30,16 @@ class Credentials:
     @classmethod
     def new(cls) -> "Credentials":
         """A new one, from the system's random source."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def load(cls, path: Path | str) -> "Credentials":
         """Load one from a file that `save` wrote. Raises `LocalError` that names the file."""
+        from cryptography.hazmat.primitives import serialization  # most applications have no credentials
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         try:
             key = serialization.load_pem_private_key(Path(path).read_bytes(), None)
         except OSError as problem:
@@ -49,6 +55,8 @@ class Credentials:
 
     def save(self, path: Path | str) -> None:
         """Write it to a new file that only the owner can read. Raises `LocalError` if that is not possible."""
+        from quillcast.live.transport.certificates import secret_pem  # likewise
+
         try:
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -19,10 +19,13 @@ from quillcast.core.errors import Leaving, LocalError, QuillcastError, RemoteErr
 from quillcast.live.transport import local_ipc
 
 QUESTION_BYTES_MAX = 64 << 10
+ANSWER_BYTES_MAX = 64 << 10  # of an answer after which the socket stays open
 ANSWER_TIMEOUT_S = 10.0  # a guess: walking a tree takes at most two
 
 T = TypeVar("T")
 Answerer = Callable[..., Awaitable[Any]]
+Takeover = Callable[..., asyncio.BaseProtocol]
+"""Makes the protocol that serves a socket from this question on, and writes the answer. Raises `LocalError`."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,8 +39,10 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 class ControlServer:
     """Answers questions on a socket, in a folder that only this user can write to."""
 
-    def __init__(self, path: Path, answerers: Mapping[str, Answerer]) -> None:
-        self.path, self._answerers = path, answerers
+    def __init__(
+        self, path: Path, answerers: Mapping[str, Answerer], takeovers: Mapping[str, Takeover] | None = None
+    ) -> None:
+        self.path, self._answerers, self._takeovers = path, answerers, takeovers or {}
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> "ControlServer":
@@ -60,15 +65,20 @@ class ControlServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):  # the client has gone
-            line = await _line(reader)
-            writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
-            await writer.drain()
-            writer.close()
+            answer = await self._answer(await _line(reader), writer)
+            if answer is not None:
+                writer.write(encoded(answer))
+                await writer.drain()
+                writer.close()
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> Answer | None:
+        """The answer to a question; None if its socket has been taken over."""
         try:
             question = msgspec.json.decode(line, type=dict[str, Any])
             ask = question.pop("ask", None)
+            if (takeover := self._takeovers.get(ask)) is not None:
+                await _hand_over(writer, takeover(**question))
+                return None
             answerer = self._answerers.get(ask)
             if answerer is None:
                 raise LocalError(f"{ask!r} is not a question; ask one of: {', '.join(self._answerers)}")
@@ -77,6 +87,28 @@ class ControlServer:
             return Answer(error=str(problem), leaving=True)
         except (QuillcastError, TypeError, msgspec.MsgspecError) as problem:
             return Answer(error=str(problem))
+
+
+async def connected(
+    path: Path, question: str, kind: type[T], *, timeout_s: float, **arguments: Any
+) -> tuple[T, socket.socket]:
+    """Ask a question after which the socket stays open: the answer, and the socket. Raises as `ask` does."""
+    loop, own = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        async with asyncio.timeout(timeout_s):
+            with _short(path) as short:
+                own.connect(short)
+            _check_user(own, path)
+            await loop.sock_sendall(own, msgspec.json.encode({"ask": question, **arguments}) + b"\n")
+            line = b""
+            while not line.endswith(b"\n") and (part := await loop.sock_recv(own, ANSWER_BYTES_MAX)):
+                line += part
+        return _understood(path, question, kind, msgspec.json.decode(line, type=Answer)), own
+    except BaseException as problem:
+        own.close()
+        if isinstance(problem, OSError | msgspec.MsgspecError):
+            raise _silent(path, problem) from problem
+        raise
 
 
 def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> T:
@@ -90,12 +122,25 @@ def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_T
             link.settimeout(timeout_s)
             with _short(path) as short:
                 link.connect(short)
-            if local_ipc.process(link)[1] not in (os.geteuid(), 0):
-                raise Unreachable(f"the socket {path} belongs to another user, and is not trusted")
+            _check_user(link, path)
             link.sendall(msgspec.json.encode({"ask": question, **arguments}) + b"\n")
             answer = msgspec.json.decode(_all(link), type=Answer)
     except (OSError, msgspec.MsgspecError) as problem:
-        raise Unreachable(f"the peer at {path} does not answer ({problem}); does it still run?") from problem
+        raise _silent(path, problem) from problem
+    return _understood(path, question, kind, answer)
+
+
+def _check_user(link: socket.socket, path: Path) -> None:
+    if local_ipc.process(link)[1] not in (os.geteuid(), 0):
+        raise Unreachable(f"the socket {path} belongs to another user, and is not trusted")
+
+
+def _silent(path: Path, problem: Exception) -> Unreachable:
+    why = str(problem) or "it takes too long"
+    return Unreachable(f"the peer at {path} does not answer ({why}); does it still run?")
+
+
+def _understood(path: Path, question: str, kind: type[T], answer: Answer) -> T:
     if answer.error is not None:
         raise (Leaving if answer.leaving else LocalError)(answer.error)
     try:
@@ -105,6 +150,19 @@ def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_T
             f"the peer at {path} seems to run another version of quillcast: its answer to {question!r} is not as "
             f"expected ({problem}); use the same version for both"
         ) from problem
+
+
+def encoded(answer: Answer) -> bytes:
+    """The line that is this answer."""
+    return msgspec.json.encode(answer) + b"\n"
+
+
+async def _hand_over(writer: asyncio.StreamWriter, protocol: asyncio.BaseProtocol) -> None:
+    """Have another protocol serve the socket. The client sends nothing before it has the answer."""
+    cast("asyncio.Transport", writer.transport).pause_reading()
+    own = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+    writer.transport.abort()
+    await local_ipc.serve(asyncio.get_running_loop(), lambda: protocol, own)
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from quillcast.core.errors import DiskFailed, LocalError, quoted
+from quillcast.core.errors import DiskFailed, LocalError, Unreachable, quoted
 from quillcast.core.messages import Contact
 from quillcast.live.discovery.runtimefolder import chosen
 
@@ -62,7 +62,7 @@ class Rendezvous:
             raise LocalError(
                 f"{quoted(network)} is not a network name: up to 64 letters, digits, dots, dashes, underscores"
             )
-        self._runtime = chosen(runtime_dir)
+        self._given, self._runtime = runtime_dir, chosen(runtime_dir)
         self.folder = self._runtime.own / network
         try:
             self.folder.mkdir(exist_ok=True, mode=0o700)
@@ -129,6 +129,18 @@ class Rendezvous:
         folders = (self.folder, *(folder / self.folder.name for folder in self._runtime.also))
         return _in_order(entry for folder in folders for entry in _swept(folder))
 
+    def running(self) -> list[Entry]:
+        """The same. Raises `Unreachable` with what to do if there are none."""
+        entries = self.entries()
+        if not entries:
+            others = [name for name in running_networks(self._given) if name != self.folder.name]
+            instead = f"; --network names another one, and there are peers of: {', '.join(others)}" if others else ""
+            raise Unreachable(
+                f"no peer of the network {self.folder.name!r} runs on this machine; start one with: quillcast "
+                f"node{instead}; looked in {self.looked_in}"
+            )
+        return entries
+
     def all_entries(self) -> list[Entry]:
         """The same with other users' peers, if the folder is shared; their control sockets are not accessible."""
         others = (folder / self.folder.name for folder in self._runtime.others())
@@ -143,6 +155,11 @@ def networks_here(runtime_dir: Path | str | None = None) -> list[str]:
     runtime = chosen(runtime_dir)
     folders = (path for folder in (runtime.own, *runtime.also) if folder.is_dir() for path in folder.iterdir())
     return sorted({path.name for path in folders if path.is_dir() and _NAME.fullmatch(path.name)})
+
+
+def running_networks(runtime_dir: Path | str | None = None) -> list[str]:
+    """Those that have peers now."""
+    return [name for name in networks_here(runtime_dir) if Rendezvous(name, runtime_dir).entries()]
 
 
 def runtime_folder() -> Path:

@@ -16,7 +16,6 @@ it, named by the user's number and owned by the user; others are ignored.
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +136,8 @@ def _problem(folder: Path, user: int) -> str | None:
 
 
 def _temporary(user: int) -> Path:
+    import tempfile  # few need it, and it takes long
+
     return Path(tempfile.gettempdir()) / f"{_NAME}-{user}"
 
 

@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 from quillcast.core.bundle import RUN_BYTES, Block, Join, Run
 from quillcast.core.errors import EventTooLarge, NotJoined, QuillcastError
 from quillcast.live.edges.attributes import pack
+from quillcast.live.edges.peer import EdgePeer, FindCauses
 from quillcast.live.runtime.pump import Pump
-from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
 
 EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: data belongs into the payload
@@ -54,7 +54,7 @@ class TopicWriter(Protocol):
         """The topic no longer accepts its events."""
         ...
 
-    def move(self, batcher: "Batcher", pump: Pump, peer: Peer) -> None:
+    def move(self, batcher: "Batcher") -> None:
         """From now on it publishes through another batcher."""
         ...
 
@@ -129,31 +129,36 @@ class Batcher:
         "_named",
         "_opened",
         "_paused",
-        "_pump",
         "_queue",
         "_tickets",
         "_waiting",
         "_writers",
         "failure",
+        "find_causes",
         "inner",
         "limit",
         "peer",
+        "pump",
         "stopped",
         "topic",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, join: Join, warrant: Warrant | None,
-        ended: Callable[["Batcher"], None],
+        self, topic: str, pump: Pump, peer: EdgePeer, batch_bytes: int, join: Join, warrant: Warrant | None,
+        find_causes: FindCauses, ended: Callable[["Batcher"], None],
     ) -> None:  # fmt: skip
-        """Open it; `ended` is called when the last publisher has left. Raises `LocalError` for an invalid name."""
+        """Open it. Raises `LocalError` for an invalid name.
+
+        `find_causes` finds out who holds events up; `ended` is called when the last publisher has left.
+        """
         self.topic = topic
         self.limit = 0
         """The size limit of an event; 0 while the topic is not known."""
         self.stopped = True
         """Publishers must take the slow path: the topic is unknown, there is no room, others wait, or it failed."""
         self.failure: QuillcastError | None = None
-        self._pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
+        self.pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
+        self.find_causes = find_causes
         self._batch: Batch | None = None  # the open one
         self._holder: TopicWriter | None = None  # the publisher of the batch's last events
         self._lone_blocks = 0  # blocks in a row with one event each
@@ -174,7 +179,7 @@ class Batcher:
         self._writers[writer] = None
         self.inner.writers_count = len(self._writers)
         own, self._named = not self._named, True
-        return self.inner.id if own else self.peer.scribe.publishing.new_id()
+        return self.inner.id if own else self.peer.new_publisher_id()
 
     def leave(self, writer: TopicWriter) -> None:
         """A publisher closes. After the last one, the peer keeps unstable events until they are stable."""
@@ -183,7 +188,7 @@ class Batcher:
         if self._writers:
             self.inner.writers_count = len(self._writers)
         else:
-            self._pump.call(self.peer.close_publisher, self.inner)
+            self.pump.call(self.peer.close_publisher, self.inner)
             self._ended(self)
         self._tell()
 
@@ -191,6 +196,11 @@ class Batcher:
         """The node has left: fail all calls that wait for an acknowledgement."""
         if self.failure is None:
             self.failed(NotJoined(f"the node has left; what it published to {self.topic!r} was not acknowledged"))
+
+    @property
+    def is_crowded(self) -> bool:
+        """Does its topic have as many sources as it may have, so that it has to wait for one to end?"""
+        return self.peer.is_crowded(self.inner.topic)
 
     # --- moving to another peer of the node
 
@@ -209,12 +219,12 @@ class Batcher:
         """Has every acknowledgement arrived that can still arrive?"""
         return self.failure is not None or self._mark("stable" if self.inner.reliable else "root") >= self.inner.next
 
-    def move_to(self, successor: "Batcher", pump: Pump, peer: Peer) -> None:
+    def move_to(self, successor: "Batcher") -> None:
         """Move the publishers to another peer's batcher, where their sequences start again."""
         for writer in list(self._writers):
-            writer.move(successor, pump, peer)
+            writer.move(successor)
         self._writers.clear()
-        self._pump.call(self.peer.close_publisher, self.inner)
+        self.pump.call(self.peer.close_publisher, self.inner)
         successor._queue.update(self._queue)
         self._queue.clear()
         successor.stopped = successor._full or bool(successor._queue)
@@ -226,8 +236,8 @@ class Batcher:
         """Add a bare payload; False if the event needs further checks or a pause."""
         if self.stopped or not writer.plain:
             return False
-        if self._lone_blocks >= LONE_BLOCKS and self._batch is None and not self._pump.stepping:
-            now = self._pump.monotonic()
+        if self._lone_blocks >= LONE_BLOCKS and self._batch is None and not self.pump.stepping:
+            now = self.pump.monotonic()
             if now - self._lone_at >= LONE_S:
                 self._lone_at = now
                 return self._send_at_once(writer, payload)
@@ -251,7 +261,7 @@ class Batcher:
 
     def _open(self) -> Batch:
         batch = self._batch = Batch(self._batch_bytes)
-        self._pump.soon(self._turn_over)
+        self.pump.soon(self._turn_over)
         return batch
 
     def _send_at_once(self, writer: TopicWriter, payload: bytes) -> bool:
@@ -262,9 +272,9 @@ class Batcher:
         first = writer.next
         writer.next = first + 1
         if writer.id == inner.id and first == inner.next:
-            writer.last = self._pump.call(inner.offer_lone, payload)
+            writer.last = self.pump.call(inner.offer_lone, payload)
         else:
-            writer.last = self._pump.call(partial(inner.offer, (payload,), runs=[(writer.id, first, 1)]))
+            writer.last = self.pump.call(partial(inner.offer, (payload,), runs=[(writer.id, first, 1)]))
         self.stopped = self.stopped or inner.room() <= 0
         return True
 
@@ -314,7 +324,7 @@ class Batcher:
             self.inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes,
             runs=runs, join=self._join,
         )  # fmt: skip
-        last = self._pump.call(offer)
+        last = self.pump.call(offer)
         for writer, _ in batch.runs:
             writer.last, writer.payloads = last, NO_PAYLOADS
         self.stopped = self.stopped or self.inner.room() <= 0
@@ -383,7 +393,7 @@ class Batcher:
         while self._mark(wait) < last and not (wait == "stable" and in_vain()):
             if self.failure is not None:
                 raise self.failure
-            waiting, place = self._waiting[wait], (last, next(self._tickets), self._pump.loop.create_future())
+            waiting, place = self._waiting[wait], (last, next(self._tickets), self.pump.loop.create_future())
             heappush(waiting, place)
             try:
                 await place[2]

@@ -98,8 +98,3 @@ class HoldUps:
 
 def _named(contact: Contact) -> str:
     return f"{short(contact.node_id)} ({contact.address})"
-
-
-def is_one_too_many(peer: Peer, topic: bytes) -> bool:
-    """Do publishers wait because their topic has as many sources as it may have?"""
-    return topic in peer.scribe.publishing.crowded

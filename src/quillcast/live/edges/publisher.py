@@ -15,9 +15,7 @@ from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable,
 from quillcast.core.ranges import RangeSet
 from quillcast.live import arguments
 from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
-from quillcast.live.edges.holdups import HoldUps, is_one_too_many
-from quillcast.live.runtime.pump import Pump
-from quillcast.protocol.peer import Peer
+from quillcast.live.edges.peer import Causes
 from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX
 
 TIMEOUT_S = 45.0  # longer than a lease: a subscriber that died holds nobody up beyond it
@@ -30,11 +28,9 @@ class Publisher:
     It keeps events until every subscriber with a live lease has them.
     """
 
-    def __init__(
-        self, batcher: Batcher, pump: Pump, peer: Peer, running: dict["Publisher", None], *, timed: bool = False
-    ) -> None:
+    def __init__(self, batcher: Batcher, running: dict["Publisher", None], *, timed: bool = False) -> None:
         self.topic, self.timed = batcher.topic, timed
-        self._batcher, self._pump, self._peer, self._running = batcher, pump, peer, running
+        self._batcher, self._running = batcher, running
         self.plain, self.room = not timed, 0
         self.payloads = NO_PAYLOADS
         self.next = self.last = 0
@@ -119,7 +115,7 @@ class Publisher:
     ) -> None:
         """Publish an event that opens or fills a batch, or has more to it than a payload."""
         timeout_s = arguments.seconds("timeout_s", timeout_s)
-        deadline, place = self._pump.monotonic() + timeout_s, None
+        deadline, place = self._batcher.pump.monotonic() + timeout_s, None
         if self._batcher.stopped or self._closed or self.failure is not None:
             place = await self._until_open(timeout_s, wait)
         try:
@@ -133,7 +129,7 @@ class Publisher:
         if is_full:
             await asyncio.sleep(0)
         if wait is not None:
-            left_s = deadline - self._pump.monotonic()
+            left_s = deadline - self._batcher.pump.monotonic()
             await self._wait_for(wait, left_s, timeout_s, lambda: sequence in dropped)
 
     def _append(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
@@ -175,7 +171,7 @@ class Publisher:
         For the end of that time other peers are asked who holds it up.
         """
         await self._batcher.sealed()
-        batcher, pump, peer = self._batcher, self._pump, self._peer
+        batcher = self._batcher
         if self.failure is not None and self.failure is not batcher.failure:
             raise self.failure  # some of it was never sealed
         last = self.last
@@ -183,12 +179,12 @@ class Publisher:
             async with asyncio.timeout(left_s - _WALK_S):
                 await self._reached(batcher, wait, last, in_vain)
         except TimeoutError:
-            with HoldUps(pump, peer, batcher.inner, last) as holdups:
+            with batcher.find_causes(batcher.inner, last) as causes:
                 try:
                     async with asyncio.timeout(_WALK_S):
                         await self._reached(batcher, wait, last, in_vain)
                 except TimeoutError as problem:
-                    raise self._unacknowledged(batcher, last, timeout_s, holdups) from problem
+                    raise self._unacknowledged(batcher, last, timeout_s, causes) from problem
         if wait == "stable" and in_vain():
             raise self._never_stable()
 
@@ -259,10 +255,10 @@ class Publisher:
         if len(self._dropped) > DROPPED_RANGES_MAX:
             self._dropped.join_closest()
 
-    def move(self, batcher: Batcher, pump: Pump, peer: Peer) -> None:
+    def move(self, batcher: Batcher) -> None:
         if not self._batcher.safe:
             self._before = self._batcher, self.last
-        self._batcher, self._pump, self._peer = batcher, pump, peer
+        self._batcher = batcher
         self.payloads, self.room = NO_PAYLOADS, 0
         self.next = self.last = 0
         self._dropped, self._dropped_before = RangeSet(), self.dropped
@@ -287,7 +283,7 @@ class Publisher:
                 raise
             if self._batcher.limit > 0:
                 raise await self._no_room(timeout_s) from problem
-            if is_one_too_many(self._peer, self._batcher.inner.topic):
+            if self._batcher.is_crowded:
                 raise NotAdmitted(f"nothing was published within {timeout_s:g} s: {self._crowded()}") from problem
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
@@ -311,11 +307,11 @@ class Publisher:
 
     async def _no_room(self, timeout_s: float) -> QuillcastError:
         inner = self._batcher.inner
-        with HoldUps(self._pump, self._peer, inner, max(inner.stable, inner.admitted) + 1) as holdups:
+        with self._batcher.find_causes(inner, max(inner.stable, inner.admitted) + 1) as causes:
             await asyncio.sleep(_WALK_S)
             return NotAdmitted(
                 f"the publisher of {self.topic!r} had no room for the event within {timeout_s:g} s, and did not "
-                f"publish it: {holdups.paced()}", holdups.peers
+                f"publish it: {causes.paced()}", causes.peers
             )  # fmt: skip
 
     def _check_wait(self, wait: str) -> None:
@@ -326,28 +322,28 @@ class Publisher:
         if not self.reliable:
             raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
 
-    def _unacknowledged(self, batcher: Batcher, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
+    def _unacknowledged(self, batcher: Batcher, last: int, timeout_s: float, causes: Causes) -> QuillcastError:
         inner = batcher.inner
-        if inner.admitted < last and is_one_too_many(self._peer, inner.topic):
+        if inner.admitted < last and batcher.is_crowded:
             return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {self._crowded()}")
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
                              "still being tried")  # fmt: skip
         if inner.admitted < last:
             return NotAdmitted(
-                f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {holdups.paced()}; it is "
-                "still being tried", holdups.peers
+                f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {causes.paced()}; it is "
+                "still being tried", causes.peers
             )  # fmt: skip
         return NotStable(
             f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "
-            f"{timeout_s:g} s: {holdups.lagging()}", peers=holdups.peers
+            f"{timeout_s:g} s: {causes.lagging()}", peers=causes.peers
         )  # fmt: skip
 
     def _crowded(self) -> str:
         return f"{self.topic!r} has as many sources as it may have (streams_max), and waits for one to end"
 
     def _never_stable(self) -> NotStable:
-        config = self._peer.config.topics
+        config = self._batcher.inner.config
         return NotStable(
             f"{self.dropped} of the events published to {self.topic!r} were discarded before every subscriber held "
             f"them, and never count as stable: the publisher keeps at most {config.retain_bytes} bytes "

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import partial
 from itertools import repeat
 from operator import length_hint
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -16,13 +16,14 @@ from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
 from quillcast.core.loss import Loss
-from quillcast.live.admission.credentials import Credentials
 from quillcast.live.edges.attributes import unpack
+from quillcast.live.edges.peer import EdgePeer
 from quillcast.live.runtime.pump import Pump
-from quillcast.protocol.peer import Peer
+from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.state.lag import Unread
-from quillcast.protocol.topics.state.subscription import Subscription as PeerSubscription
+
+if TYPE_CHECKING:
+    from quillcast.live.admission.credentials import Credentials
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
 READ_BYTES_MAX = 4 << 20  # of decoded events that a node keeps for its other subscriptions to a topic; a guess
@@ -124,8 +125,14 @@ class Inbox:
     def room(self) -> int:
         return self.size_bytes_max - self.size_bytes
 
+    def release(self, size_bytes: int) -> bool:
+        """The application is done with a block of this size. Must the peer be told that there is room again?"""
+        was_full = self.room() <= 0
+        self.size_bytes -= size_bytes
+        return was_full and self.room() > 0
+
     def unread(self) -> Unread:
-        """What waits for the application, and what it reads (`protocol.topics.state.lag.Watched`)."""
+        """What waits for the application, and what it reads (`protocol.forwarding.subscriber.Watched`)."""
         events = sum(stop - skip for _, skip, stop, *_ in self.blocks)
         if self.current is not None:
             events += length_hint(self.left) + 1  # one is being handled
@@ -178,7 +185,7 @@ class DecodeCache:
     """
 
     pump: Pump
-    peer: Peer
+    peer: EdgePeer
     """The node sets both before the first subscription."""
 
     def __init__(self, join_timeout_s: float) -> None:
@@ -188,7 +195,7 @@ class DecodeCache:
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
-    def note(self, topic: str, handle: PeerSubscription) -> None:
+    def note(self, topic: str, handle: Any) -> None:
         """The subscriptions to a topic have changed."""
         if self.peer.subscriptions(handle) > 1:
             self.shared[topic] = None
@@ -233,14 +240,14 @@ class Subscription(Generic[Item]):
         make: Make[Item],
         inbox: Inbox,
         decode_cache: DecodeCache,
-        credentials: Credentials | None = None,
+        credentials: "Credentials | None" = None,
     ) -> None:
         self.topic, self._make, self._inbox, self._decode_cache = topic, make, inbox, decode_cache
         self.credentials = credentials
         self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block that is being read
         self._turn_events = 0  # yielded since the event loop ran
-        self._handle: PeerSubscription | None = None
+        self._handle: Any = None
 
     # --- the application's side
 
@@ -412,11 +419,8 @@ class Subscription(Generic[Item]):
 
     def _release(self) -> None:
         """All events of the last block have been read."""
-        inbox = self._inbox
-        was_full = inbox.room() <= 0
-        inbox.size_bytes -= self._taken_bytes
-        self._taken_bytes = 0
-        if was_full and inbox.room() > 0 and self._handle is not None:
+        taken_bytes, self._taken_bytes = self._taken_bytes, 0
+        if self._inbox.release(taken_bytes) and self._handle is not None:
             self._decode_cache.pump.call(self._decode_cache.peer.drained, self._handle)
 
 

@@ -1,8 +1,10 @@
 """The live `Host`: one peer on asyncio. It carries out the orders of the protocols and does not interpret them."""
 
 import secrets
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -23,6 +25,11 @@ def new_incarnation() -> bytes:
     return secrets.token_bytes(INCARNATION_BYTES)
 
 
+def clock() -> Callable[[], float]:
+    """A monotonic clock. Where there is one, it goes on while the machine is suspended, as leases elsewhere do."""
+    return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
+
+
 class LiveHost:
     """Carries out the orders of one peer with sockets, timers and files."""
 
@@ -32,7 +39,7 @@ class LiveHost:
         self.incarnation = links.handshake.incarnation
         self.random = Random(secrets.randbits(128))
         self.disk = disk
-        self.now = time.monotonic
+        self.now = clock()
         self.wall_ns = time.time_ns
         self.trace = trace
         self.room, self.window = links.room, links.window

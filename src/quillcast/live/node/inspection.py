@@ -4,20 +4,20 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from quillcast.core.status import (
     Counters,
     JournalStatus,
     LinkStatus,
+    Membership,
     MemoryUse,
     NodeStatus,
     TopicStatus,
     Traffic,
     TreeStatus,
 )
-from quillcast.live.edges.holdups import is_one_too_many
-from quillcast.live.node import topicstatus, treestatus
+from quillcast.live.node import scopestatus, topicstatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal
 from quillcast.live.transport.link import Link
@@ -35,8 +35,11 @@ REFUSED = "refused_"
 class Inspector:
     """Reads the state of one peer, and changes nothing."""
 
-    def __init__(self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str) -> None:
+    def __init__(
+        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Sized
+    ) -> None:
         self._peer, self._links, self._pump, self._journal, self._looked_in = peer, links, pump, journal, looked_in
+        self._clients = clients
         self._started_at = time.monotonic()
         self._before: tuple[float, dict[bytes, int]] = (self._started_at, {})
         self._rates: dict[bytes, float] = {}
@@ -46,6 +49,7 @@ class Inspector:
         peer, links = self._peer, self._links
         tls, budget, unfinished = links.handshake.tls, peer.table.budget, links.unfinished
         journal = None if self._journal is None else journal_status(self._journal)  # first, as it may add a problem
+        memberships = scopestatus.memberships(peer.scoping)
         return NodeStatus(
             node_id=links.contact.node_id.hex(),
             address=links.contact.address,
@@ -63,8 +67,16 @@ class Inspector:
             buffers=MemoryUse(budget.used_bytes, budget.limit_bytes),
             unfinished=MemoryUse(unfinished.bytes, unfinished.bytes_max),
             counters=counters(links.counters, peer.table),
-            problems=(*links.problems, *map(self._contested, peer.scribe.rivals), *self._waiting()),
+            problems=(
+                *links.problems,
+                *map(self._contested, peer.scribe.rivals),
+                *self._waiting(),
+                *silences(memberships),
+            ),
             journal=journal,
+            clients=len(self._clients),
+            memberships=memberships,
+            manages=tuple(manager.state.scope.name for manager, _ in peer.scoping.managers.values()),
         )
 
     def traffic(self) -> Traffic:
@@ -105,7 +117,7 @@ class Inspector:
     def _waiting(self) -> Iterator[str]:
         """A line for each topic in which this peer may not be a source yet."""
         for topic, descriptor in self._peer.scribe.descriptors.items():
-            if is_one_too_many(self._peer, topic):
+            if self._peer.is_crowded(topic):
                 name = topicstatus.full_name(descriptor)
                 yield f"topic {name!r} has as many sources as it may have: publishers here wait for one to end"
 
@@ -120,6 +132,13 @@ class Inspector:
             topic: max(0, frontier - before.get(topic, 0)) / (now - since) for topic, frontier in frontiers.items()
         }
         self._before = (now, frontiers)
+
+
+def silences(memberships: tuple[Membership, ...]) -> Iterator[str]:
+    """A line for each scope whose manager gives no sign of life."""
+    for each in memberships:
+        if each.silent:
+            yield f"the manager of scope {each.scope} at {each.address} is silent: channels stay as they are"
 
 
 def link_status(link: Link, peer: Peer) -> LinkStatus:

@@ -11,9 +11,9 @@ from typing import Any
 
 from quillcast.core.errors import LocalError, QuillcastError, Unreachable
 from quillcast.live.admission.adoption import ASK_S, Adoption, bring_over, unheard
+from quillcast.live.edges.publishers import Publishers
 from quillcast.live.edges.subscription import Inbox
 from quillcast.live.node.presence import Presence, Presences, Setting
-from quillcast.live.node.publishers import Publishers
 from quillcast.live.node.startup import Startup
 
 _WATCH_S = 2.0  # between searches for members that other users run; a guess

@@ -2,30 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
-from quillcast.core.errors import Leaving, LocalError, NotJoined
-from quillcast.core.loss import Loss
+from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, TopicStatus, Traffic, TreeStatus
+from quillcast.core.status import NodeStatus, PolicyChange, ScopeStatus, TopicStatus, Traffic, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.adoption import QUESTION, STEP_S
-from quillcast.live.admission.credentials import Credentials
 from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
 from quillcast.live.admission.membership import MembershipResolver
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer
-from quillcast.live.edges.batcher import Wait
-from quillcast.live.edges.publisher import TIMEOUT_S, Publisher
-from quillcast.live.edges.subscription import DecodeCache, Event, Handler, Inbox, Make, Subscription, events, payloads
+from quillcast.live.edges.choices import check_topic
+from quillcast.live.edges.endpoint import Endpoint, Sign
+from quillcast.live.edges.subscription import Inbox
 from quillcast.live.node import choices
-from quillcast.live.node.choices import publisher_key
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.migration import Migration
 from quillcast.live.node.presence import Presence, Presences, Setting
-from quillcast.live.node.publishers import Publishers
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.startup import Startup, is_remote
 from quillcast.live.runtime import runner
@@ -36,12 +32,11 @@ from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.descriptor import CHOICES, Descriptor
+from quillcast.protocol.scopes.config import TopicRule
+from quillcast.protocol.topics.descriptor import Descriptor, Settings
 
-STARTS = ("now", "earliest")
 
-
-class Node:
+class Node(Endpoint):
     """A peer of a network: publishes, subscribes, and forwards for others. Use it as `async with Node() as node`.
 
     Args:
@@ -99,7 +94,7 @@ class Node:
         joined = choices.parsed_join_line(join)
         self.network = choices.network_name(network, joined)
         self.config = arguments.instance("config", config, Config, "a Config") or Config()
-        self.live = arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig()
+        super().__init__(arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig())
         arguments.function("on_problem", on_problem)
         arguments.instance("listen", listen, str, "host:port as text, such as '127.0.0.1:0'")
         arguments.instance("advertise", advertise, str, "host or host:port as text")
@@ -120,7 +115,6 @@ class Node:
             on_problem=on_problem,
             scope=member_of,
         )  # fmt: skip
-        self._decode_cache = DecodeCache(self.live.join_timeout_s)
         self._presences = Presences(self._decode_cache)
         resolver = MembershipResolver(
             self.network,
@@ -140,10 +134,7 @@ class Node:
             patience_s=patience_s,
             answerers=self._answerers,
         )
-        self._publishing = Publishers(self._presences, self.live.publish_bytes)
         self._migration = Migration(self._presences, self._setting, self._startup, self._publishing, self._run)
-        self._publishers: dict[str, Publisher] = {}  # those of `publish`
-        self._tasks: dict[asyncio.Task[None], None] = {}
         self._started = self._stopped = False
         self._leave_within_s: float | None = None
 
@@ -212,8 +203,38 @@ class Node:
         self._check_open()
         path = arguments.path("file", file) or Path(file)
         scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of others start processes
-        self._presence.manage(scope)
+        try:
+            self._presence.managing.manage(scope, self.contact)
+        except QuillcastError:
+            scope.rules.close()
+            raise
         return scope.name
+
+    def scopes(self) -> tuple[ScopeStatus, ...]:
+        """The scopes whose managers run in this node: members, rules, topics with their channels."""
+        self._check_open()
+        return self._presence.managing.statuses()
+
+    async def set_policy(
+        self, scope: str, pattern: str, policy: str, parameters: Mapping[str, Any] | None = None, *, sha256: str = ""
+    ) -> PolicyChange:
+        """Let a policy decide for the topics of a pattern, in a scope whose manager runs in this node.
+
+        It goes before the rules of the scope's file, the latest first, and is kept across restarts. `sha256` pins
+        `FILE.py:Class`, which is looked for beside the scope's file.
+
+        Raises `LocalError` for an unknown scope, policy or parameter, with what there is, and `DiskFailed`.
+        """
+        self._check_open()
+        rules = self._presence.managing.rules(scope)
+        rule = TopicRule(pattern=pattern, policy=policy, parameters=dict(parameters or {}), sha256=sha256)
+        opened = await asyncio.to_thread(rules.opened, rule)
+        return self._presence.managing.set_policy(scope, opened)
+
+    def unset_policy(self, scope: str, pattern: str) -> PolicyChange:
+        """Return to what the scope's file says for the topics of a pattern. Raises `LocalError`."""
+        self._check_open()
+        return self._presence.managing.unset_policy(scope, pattern)
 
     @property
     def contact(self) -> Contact:
@@ -237,175 +258,13 @@ class Node:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    async def create(
-        self,
-        name: str,
-        *,
-        credentials: Credentials | None = None,
-        publishers: Sequence[str] = (),
-        subscribers: Sequence[str] = (),
-        timeout_s: float = TIMEOUT_S,
-        **settings: Any,
-    ) -> Descriptor:
-        """Create a topic. If it exists with the same settings, nothing happens.
-
-        Args:
-            name: a path such as `sport/tennis`.
-            credentials: those of the topic's owner; without them nobody owns it, and anybody may change it.
-            publishers: principals (`Credentials.principal`) that may publish besides the owner; if empty, everybody
-                may.
-            subscribers: principals that may subscribe besides the owner; if empty, everybody may.
-            timeout_s: seconds to wait for the topic's root.
-            settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
-                `event_bytes_max`, `partition` ("go_on", "wait"), `admission` ("root", "source").
-
-        Raises `LocalError` for an unknown setting, `TopicExists` if the topic exists with other settings, `NotJoined`.
-        """
-        choices.check_topic(name)
-        timeout_s = arguments.seconds("timeout_s", timeout_s)
-        chosen, own = choices.topic_settings(settings), choices.ownership(credentials, publishers, subscribers)
-        await self._ready(timeout_s)
-        return await self._presence.settled(self._peer.create, name, chosen, timeout_s, own)
-
     def holders(self, name: str) -> int:
         """How many peers stored a topic's settings when this node created it; 0 if it did not create it.
 
         1 means only this node: the settings are lost when it leaves and nobody else uses the topic.
         """
-        choices.check_topic(name)
+        check_topic(name)
         return self._peer.holders(name)
-
-    async def change(
-        self, name: str, *, credentials: Credentials | None = None, timeout_s: float = TIMEOUT_S, **settings: Any
-    ) -> Descriptor:
-        """Change the settings of an existing topic while it is in use. Other settings stay as they are.
-
-        Args:
-            name: the topic's name.
-            credentials: those of the topic's owner, if it has one.
-            timeout_s: seconds to wait for the topic's root.
-            settings: as for `create`. `delivery`, `order` and `partition` begin a new session of the topic: publishers
-                wait until subscribers have what was published before. `admission` cannot be changed, nor can
-                `delivery` and `order` with `admission = "source"`.
-
-        Returns the new descriptor. Raises `UnknownTopic`, `LocalError` for a setting that is unknown or cannot be
-        changed, `TopicExists` if somebody else changed it at the same time, `NotJoined`.
-        """
-        choices.check_topic(name)
-        timeout_s = arguments.seconds("timeout_s", timeout_s)
-        chosen, sign = (
-            choices.topic_settings(settings),
-            None if credentials is None else choices.checked_credentials(credentials).own,
-        )
-        await self._ready(timeout_s)
-        wanted = {each: getattr(chosen, each) for each in settings}
-        return await self._presence.settled(self._peer.change, name, wanted, timeout_s, sign)
-
-    def publish(
-        self,
-        topic: str,
-        payload: bytes,
-        *,
-        key: bytes | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        credentials: Credentials | None = None,
-        wait: Wait | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> Coroutine[Any, Any, None]:
-        """Publish an event: `await node.publish(topic, payload)`; see `Publisher.publish`.
-
-        `credentials` are needed if the topic has an access list.
-        """
-        who = publisher_key(credentials, topic)
-        try:
-            publisher = self._publishers.get(who)
-        except TypeError:  # no name is looked at that an earlier event had
-            choices.check_topic(topic)
-            raise
-        if publisher is None or publisher.failure is not None:
-            publisher = self._publishers[who] = self._make_publisher(topic, credentials)
-        return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
-
-    def publisher(self, topic: str, *, timed: bool = False, credentials: Credentials | None = None) -> Publisher:
-        """A publisher for one topic, with its own sequence numbers and less work per event.
-
-        With `timed` every event has its own time; otherwise the events of a batch share one. `credentials` are needed
-        if the topic has an access list.
-        """
-        return self._make_publisher(topic, credentials, timed=timed)
-
-    @overload
-    def subscribe(
-        self,
-        topic: str,
-        *,
-        handler: Handler[Event] | None = None,
-        only_payloads: Literal[False] = False,
-        start: str = "now",
-        delivery: str | None = None,
-        on_lost: Callable[[Loss], object] | None = None,
-        credentials: Credentials | None = None,
-        name: str = "",
-    ) -> Subscription[Event]: ...
-
-    @overload
-    def subscribe(
-        self,
-        topic: str,
-        *,
-        handler: Handler[bytes] | None = None,
-        only_payloads: Literal[True],
-        start: str = "now",
-        delivery: str | None = None,
-        on_lost: Callable[[Loss], object] | None = None,
-        credentials: Credentials | None = None,
-        name: str = "",
-    ) -> Subscription[bytes]: ...
-
-    def subscribe(
-        self,
-        topic: str,
-        *,
-        handler: Handler[Any] | None = None,
-        only_payloads: bool = False,
-        start: str = "now",
-        delivery: str | None = None,
-        on_lost: Callable[[Loss], object] | None = None,
-        credentials: Credentials | None = None,
-        name: str = "",
-    ) -> Subscription[Any]:
-        """Subscribe to a topic: `async for event in node.subscribe(topic)`, or with a handler.
-
-        Args:
-            topic: the topic's name.
-            handler: called with each event in turn; may be a coroutine function.
-            only_payloads: yield payloads (`bytes`) instead of events, at less than half the cost.
-            start: "now", or "earliest": as far back as the tree's buffers reach. Earlier events that are no longer kept
-                are reported as lost (`Loss.why` is "start") when the subscription has started.
-            delivery: "best_effort" to not wait for gaps in a reliable topic.
-            on_lost: called with every `Loss`.
-            credentials: needed if the topic has an access list.
-            name: name of the subscription in `status`, `top` and `check topic`.
-
-        Raises `LocalError` for an invalid topic name. Other errors are raised when the subscription is awaited.
-        """
-        if start not in STARTS:
-            raise LocalError(f"start = {start!r} is not valid; use one of: {', '.join(STARTS)}")
-        if delivery not in (None, *CHOICES["delivery"]):
-            raise LocalError(f"delivery = {delivery!r} is not valid; use one of: {', '.join(CHOICES['delivery'])}")
-        choices.check_topic(topic)
-        if handler is not None and not callable(handler):
-            raise LocalError(f"a handler is a function of an event, not {type(handler).__name__}")
-        arguments.function("on_lost", on_lost)
-        self._check_open()
-        inbox = Inbox(self.live.subscription_bytes, arguments.label(name))
-        inbox.on_lost = on_lost
-        make: Make[Any] = payloads if only_payloads else events
-        subscription = Subscription(topic, make, inbox, self._decode_cache, credentials)
-        subscription.open(start=start, delivery=delivery, warrant=self._presence.warrant(topic, credentials))
-        if handler is not None:
-            subscription.serve(handler, self._run)
-        return subscription
 
     # --- looking --------------------------------------------------------------------------------------------------
 
@@ -426,7 +285,7 @@ class Node:
         seconds those are behind the root; `unresponsive` names peers that did not answer, `complete` says whether all
         did. A query creates no topic: an unknown one has no root, and `settings` is None.
         """
-        choices.check_topic(topic)
+        check_topic(topic)
         await self._ready(arguments.seconds("timeout_s", timeout_s))
         return await self._inspector.tree(topic, timeout_s)
 
@@ -486,7 +345,16 @@ class Node:
 
             return answer
 
-        asked: dict[str, Answerer] = {"status": status, "topics": topics, "tree": self.tree, "invite": invite}
+        async def scopes() -> tuple[ScopeStatus, ...]:
+            return self.scopes()
+
+        async def unset_policy(scope: str, pattern: str) -> PolicyChange:
+            return self.unset_policy(scope, pattern)
+
+        asked: dict[str, Answerer] = {
+            "status": status, "topics": topics, "tree": self.tree, "invite": invite,
+            "scopes": scopes, "set_policy": self.set_policy, "unset_policy": unset_policy,
+        }  # fmt: skip
         return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
 
     # --- within ---------------------------------------------------------------------------------------------------
@@ -494,6 +362,18 @@ class Node:
     @property
     def _presence(self) -> Presence:
         return self._presences.current
+
+    @property
+    def _outlet(self) -> Presence:
+        return self._presences.current
+
+    async def _create(self, name: str, settings: Settings, timeout_s: float, own: Sign | None) -> Descriptor:
+        await self._ready(timeout_s)
+        return await self._presence.settled(self._peer.create, name, settings, timeout_s, own)
+
+    async def _change(self, name: str, wanted: Mapping[str, Any], timeout_s: float, sign: Sign | None) -> Descriptor:
+        await self._ready(timeout_s)
+        return await self._presence.settled(self._peer.change, name, wanted, timeout_s, sign)
 
     @property
     def _pump(self) -> Pump:
@@ -527,11 +407,6 @@ class Node:
         if not self._startup.opened.is_set():
             raise LocalError("the node is not started; use it inside `async with Node(...) as node`")
 
-    def _make_publisher(self, topic: str, credentials: Credentials | None, *, timed: bool = False) -> Publisher:
-        choices.check_topic(topic)
-        self._check_open()
-        return self._publishing.make(topic, credentials, timed=timed)
-
     # --- stopping -------------------------------------------------------------------------------------------------
 
     async def _leave_networks(self) -> None:
@@ -541,15 +416,3 @@ class Node:
             await presence.memory.keep()
         present = [each for each in (presence, former) if each is not None]
         await asyncio.gather(*(each.leave(self._leave_within_s) for each in present))
-
-    async def _cancel_tasks(self) -> None:
-        """Handlers have until now to take what came; one that has the node leave goes on behind this."""
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._pump.loop.create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)

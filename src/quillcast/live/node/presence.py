@@ -4,15 +4,16 @@ A node has one, or two while it adopts its network's credential (`live.admission
 """
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quillcast.core.bundle import Join
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
@@ -20,18 +21,22 @@ from quillcast.live.admission.applications import Admissions
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.membership import Membership
+from quillcast.live.clients.messages import QUESTION
+from quillcast.live.clients.serving import Clients
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.live.discovery.finding import find_contacts
 from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.edges import choices
+from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.edges.subscription import DecodeCache
-from quillcast.live.node import choices
 from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
+from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
-from quillcast.live.scopes.serving import Served
+from quillcast.live.scopes.plugins import InstalledFilters
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
 from quillcast.live.storage.memory import Memory, neighbours
@@ -45,10 +50,10 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
-from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.publishing.publisher import Publisher
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Presence:
     links: Links
     peer: Peer
     inspector: Inspector
+    managing: Managing
+    clients: Clients
 
     def __init__(
         self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
@@ -111,13 +118,20 @@ class Presence:
         disk = FileDisk(pump, setting.data)
         stack.callback(disk.close)
         host = LiveHost(pump, self.links, disk, self.journal.trace if self.journal is not None else _forget)
-        self.peer = pump.inputs = Peer(host, setting.config)
+        customs = InstalledFilters(self.links.problems.append)
+        self.peer = pump.inputs = Peer(host, setting.config, customs=customs)
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
-        self.inspector = Inspector(self.peer, self.links, pump, self.journal, self.rendezvous.looked_in)
+        self.managing = Managing(pump, self.peer.scoping, self._store, self.links.problems.append)
+        stack.callback(self.managing.close)
+        looked_in = self.rendezvous.looked_in
+        self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
+        self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients)
         stack.callback(self.rendezvous.leave, self.contact)
-        control = ControlServer(self.rendezvous.control_path(self.contact), answerers)
+        stack.push_async_callback(self.clients.close)
+        takeovers = {QUESTION: self.clients.connect}
+        control = ControlServer(self.rendezvous.control_path(self.contact), answerers, takeovers)
         await stack.enter_async_context(control)
 
     async def find(self, given: Sequence[str], *, may_be_first: bool, patient: bool = False) -> list[Contact]:
@@ -143,6 +157,7 @@ class Presence:
 
     async def leave(self, within_s: float | None = None) -> None:
         """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""
+        self.clients.leave(self._ending())
         timeout_s = self.setting.live.leave_timeout_s
         self._leave_within_s = None if within_s is None else within_s / 2  # links take the other half
         self.pump.call(self.peer.leave, self._leave_within_s)
@@ -153,6 +168,13 @@ class Presence:
             self.links.problems.append(f"the network did not confirm that this node left within {timeout_s:g} s")
         if unadmitted := self.peer.scribe.publishing.unadmitted:
             self.links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
+
+    def _ending(self) -> str:
+        """What clients are told when the peer leaves."""
+        return (
+            f"the peer at {self.contact.address} (process {os.getpid()}) leaves its network; connect again, to another "
+            "peer of this machine: quillcast node starts one"
+        )
 
     async def _close_links(self) -> None:
         await self.links.close(self._leave_within_s)
@@ -211,9 +233,16 @@ class Presence:
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """Shows a topic's root on whose behalf this peer acts. Raises `LocalError` for a bad name."""
-        if credentials is None:
-            return None
-        return choices.checked_credentials(credentials).warrant(self.contact.node_id, described(topic).topic)
+        return choices.warrant(credentials, self.contact.node_id, topic)
+
+    @property
+    def join(self) -> Join:
+        """Joins the pieces of a block, in shared memory once some peer imports from this one."""
+        return self.links.join
+
+    def find_causes(self, publisher: Publisher, last: int) -> HoldUps:
+        """Find out who holds up a publisher's events before `last`."""
+        return HoldUps(self.pump, self.peer, publisher, last)
 
     def remembered(self) -> list[str]:
         """Addresses that may lead to the network."""
@@ -232,30 +261,6 @@ class Presence:
         party = Party(scope_id(scope.name.encode()), manager, managed=True, name=scope.name)
         had_place = self.memory is not None and bool(self.memory.contacts())
         self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place))
-
-    def manage(self, scope: Served) -> None:
-        """Run the manager of a scope in this peer: the one that it was before, if the data folder knows it.
-
-        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them.
-        """
-        if (store := self._store) is None:
-            raise LocalError(f"the manager of scope {scope.name} needs a folder for its state: data=, or --data")
-        for policy in scope.confined:
-            self._stack.callback(policy.close)
-        name, config = scope.name, scope.config
-        saved = store.scope(name)
-        party = Party(scope_id(name.encode()), self.contact, managed=True, name=name)
-        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(party, (), config)
-        manager.state.scope = party  # its address may be another one now
-        self.pump.call(self.peer.scoping.manage, manager, partial(self._keep_scope, store, name))
-
-    def _keep_scope(self, store: Store, name: str, state: bytes) -> bool:
-        try:
-            store.keep_scope(name, state)
-        except DiskFailed as problem:
-            self.links.problems.append(f"the manager of scope {name} ends, and its members go on without it: {problem}")
-            return False
-        return True
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""

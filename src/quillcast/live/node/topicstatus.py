@@ -17,15 +17,16 @@ from quillcast.protocol.topics.state.tree import Tree
 def topic_status(peer: Peer, topic: bytes, events_per_s: float) -> TopicStatus:
     """This peer's part in a topic that it has a tree, publishers or settings of."""
     scribe = peer.scribe
-    tree, publishers = scribe.trees.get(topic), scribe.publishing.publishers.get(topic, {})
-    descriptor = scribe.descriptors.get(topic) or next(iter(publishers.values())).descriptor
+    tree, known = scribe.trees.get(topic), scribe.publishing.publishers.get(topic, {})
+    descriptor = scribe.descriptors.get(topic) or next(iter(known.values())).descriptor
+    publishers = [publisher for publisher in known.values() if publisher.retained or not publisher.closed]
     part = TopicStatus(
         name=full_name(descriptor),
         topic_id=topic.hex(),
         settings=topic_settings(descriptor, tree),
         role="publisher" if publishers else "replica",
-        publishers=sum(publisher.writers_count for publisher in publishers.values()),
-        never_stable=sum(publisher.dropped.count for publisher in publishers.values()),
+        publishers=sum(publisher.writers_count for publisher in publishers),
+        never_stable=sum(publisher.dropped.count for publisher in publishers),
         events_per_s=round(events_per_s, 1),
     )
     return part if tree is None else _placed(part, tree, peer)

@@ -68,6 +68,7 @@ def _peer(topic: str, node: bytes, address: str | None, branch: Branch, root: Br
         lags=tuple(subscriber_lag(topic, node, each, _end_for(branch, each, root)) for each in branch.readers),
         streams=branch.streams,
         source=branch.source,
+        scope=branch.scope,
     )
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quillcast.core.errors import LocalError
+from quillcast.core.extensions import offered
 from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
-from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, offered, opened
+from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, opened
 from quillcast.protocol.scopes import config
 from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.policies import first_line
@@ -67,7 +68,7 @@ def _check_one(file: Path) -> Checked:
     for at, rule in enumerate(described.scope.topics):
         known.append(_known(described, at, rule, faults))
         faults += [described.fault(("topics", at, "filter"), text) for text in _unknown_filters(rule.filter)]
-    return Checked(str(file), described, faults, [] if faults else list(explained(described, known)))
+    return Checked(str(file), described, faults, [] if faults else [*explained(described, known), *_refused(described)])
 
 
 def _known(described: Described, at: int, rule: TopicRule, faults: list[Fault]) -> Known | None:
@@ -104,6 +105,33 @@ def _unknown_filters(table: FilterTable | None) -> Iterator[str]:
         yield from _unknown_filters(each)
 
 
+def not_kept(described: Described) -> list[Fault]:
+    """What the file says and managers do not keep yet, so that none is started."""
+    return [described.fault(*each) for each in _not_yet(described.scope)]
+
+
+def _not_yet(scope: config.ScopeFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What a file may say and managers do not keep yet."""
+    later = "managers do not keep that yet; remove it"
+    admission = scope.admission
+    if scope.superscopes:
+        yield ("superscopes",), f"the scope would be a member of {', '.join(scope.superscopes)}: {later}"
+    if admission.join_line or admission.certificate:
+        yield (
+            ("admission",),
+            f"members are admitted by nodeId only: list them under members, and remove the rest; {later}",
+        )
+    for member in admission.members:
+        if len(member) != 32:
+            yield ("admission", "members"), f"member {member} is a scope: {later}"
+    if any(_rates(scope.limits)):
+        yield ("limits",), f"the scope has limits of bytes or bundles a second: {later}"
+    for at, rule in enumerate(scope.topics):
+        bounds = (rule.bytes_per_s, rule.bundles_per_s, rule.publishers_max, rule.subscribers_max)
+        if rule.root or rule.filter is not None or any(bound is not None for bound in bounds):
+            yield ("topics", at, "pattern"), f"the rule for {rule.pattern} has a root, a filter or bounds: {later}"
+
+
 # In sentences
 
 
@@ -125,6 +153,11 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
         yield " ".join(_rule_sentences(scope.name, rule, policy))
     if not any(rule.pattern == "#" for rule in scope.topics):
         yield "Registrations for other topics are refused."
+
+
+def _refused(described: Described) -> Iterator[str]:
+    for fault in not_kept(described):
+        yield f"quillcast scope serve refuses the file because of line {fault.line}: {fault.text}."
 
 
 def _ways_in(admission: Admission) -> Iterator[str]:

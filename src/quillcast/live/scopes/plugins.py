@@ -7,13 +7,12 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from quillcast.core.envelope import Envelope
 from quillcast.core.errors import LocalError
+from quillcast.core.extensions import offered
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.orders import Make
 from quillcast.protocol.scopes.filters import CustomFilter
@@ -27,17 +26,6 @@ _REFERENCE = re.compile(r"([\w.]+):([A-Za-z_][\w.]*)")
 
 class PolicyUnavailable(LocalError):
     """There is no such policy, or its file is not the one that was pinned."""
-
-
-@cache
-def offered(group: str) -> dict[str, EntryPoint]:
-    """The entry points of installed packages by name. Raises `LocalError` if two packages offer one name."""
-    found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=group):
-        if found.setdefault(entry.name, entry).value != entry.value:
-            both = f"{found[entry.name].value} and {entry.value}"
-            raise LocalError(f"two packages offer {entry.name} in {group}: {both}; uninstall one")
-    return found
 
 
 def opened(

@@ -5,7 +5,6 @@ call and in this order, so that control overtakes data. It gives the socket no m
 kernel; the rest stays with the sender, which is told that there is no room.
 """
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
 from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.transport.connection import Connection
+from quillcast.live.transport.framed import Framed
 from quillcast.live.transport.framing import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, frame
 from quillcast.live.transport.transport import Part
 
@@ -50,9 +49,7 @@ class Link:
 
     def __init__(self, context: LinkContext, contact: Contact) -> None:
         self.context, self.contact = context, contact
-        self.connection: Connection | None = None
-        self.opening: asyncio.Task[None] | None = None
-        self.established = asyncio.Event()
+        self.connection: Framed | None = None
         self.credit = self.window = context.config.window_bytes  # that of the other side, once it is known
         self.charged = 0  # bytes of bundles that arrived and are not released
         self.owed = 0  # bytes released and not yet given back as credit
@@ -60,7 +57,6 @@ class Link:
         self.blocked = False  # there was no room, and that there is room again was not reported yet
         self.half_blocked = False  # ... or less than half of the window
         self.idle_here = self.idle_there = False
-        self.measuring = False
         self._dirty = False
         self._frames: list[bytes] = []
         self._messages: list[Message] = []
@@ -136,17 +132,14 @@ class Link:
         self.mark_dirty()
         self._unblock()
 
-    def adopt(self, connection: Connection) -> None:
-        """Use this connection, which is proven."""
-        if self.opening is not None and not connection.opened_here:
-            self.opening.cancel()
-        self.connection, self.contact = connection, connection.peer.contact
-        self.credit += connection.peer.window_bytes - self.window
-        self.window = connection.peer.window_bytes
-        self.established.set()
+    def adopt(self, connection: Framed, contact: Contact, window_bytes: int) -> None:
+        """Use this connection to a peer that has a window of this many bytes."""
+        self.connection, self.contact = connection, contact
+        self.credit += window_bytes - self.window
+        self.window = window_bytes
         self.mark_dirty()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: Framed) -> None:
         """A connection of this link has ended: discard it, and everything that waited for it."""
         if self.connection is connection:
             self.connection = None

@@ -22,7 +22,8 @@ from quillcast.live.runtime.patience import Patience, within
 from quillcast.live.runtime.problems import Problems
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport import addresses, local_ipc
-from quillcast.live.transport.connection import Connection, ConnectionContext, CrowdedOut, Superseded
+from quillcast.live.transport.connection import Connection, ConnectionContext, Superseded
+from quillcast.live.transport.framed import CrowdedOut, Framed
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, Spare, Unfinished
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import HelloRefused, Identity
@@ -41,6 +42,25 @@ _ENDING_S = 1.0  # a guess: a process whose links the kernel has begun to close 
 _SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
 
 
+class PeerLink(Link):
+    """The link to another peer, open or being opened."""
+
+    connection: Connection | None
+
+    def __init__(self, context: LinkContext, contact: Contact) -> None:
+        super().__init__(context, contact)
+        self.opening: asyncio.Task[None] | None = None
+        self.established = asyncio.Event()
+        self.measuring = False
+
+    def take(self, connection: Connection) -> None:
+        """Use this connection, which is proven."""
+        if self.opening is not None and not connection.opened_here:
+            self.opening.cancel()
+        self.adopt(connection, connection.peer.contact, connection.peer.window_bytes)
+        self.established.set()
+
+
 class Links:
     """All links of one peer. What arrives on them is handed to the pump's inputs.
 
@@ -55,29 +75,29 @@ class Links:
         self.pump, self.loop, self.codec, self.config = pump, pump.loop, codec, config
         pump.write = self._flush
         self.contact = Contact(identity.node_id, "")
-        self.links: dict[bytes, Link] = {}
+        self.links: dict[bytes, PeerLink] = {}
         self.counters: Counter[str] = Counter()
         self.problems = Problems()
         self.handshake = Handshake(
             identity, network, incarnation, self.counters, self.problems, tls=tls, wall_ns=wall_ns
         )
         self._unauthenticated: dict[Connection, None] = {}
-        self._served: dict[Connection, Link] = {}  # every open connection that is authenticated
+        self._served: dict[Connection, PeerLink] = {}  # every open connection that is authenticated
         self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still arrive
         self._debts: dict[bytes, int] = {}  # bytes of bundles from closed links that are not yet released
         self._dirty: list[Link] = []
         self.unfinished = Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self.shared_memory = SharedMemory()
-        self._sharing = Sharing(self.shared_memory, incarnation, config, self.counters)
-        self.join = self._sharing.join
+        self.sharing = Sharing(self.shared_memory, incarnation, config, self.counters)
+        self.join = self.sharing.join
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
         self._unplugged = False
         self._plain = partial(transport_of, config=config)
-        self._links = LinkContext(pump, config, codec, self.counters, self._mark_dirty)
-        self._connections = ConnectionContext(self, self.handshake, pump, self._plain, Spare(), self.unfinished)
+        self._links = LinkContext(pump, config, codec, self.counters, self.mark_dirty)
+        self._connections = ConnectionContext(pump, self._plain, Spare(), self.unfinished, self, self.handshake)
 
     # --- orders -------------------------------------------------------------------------------------------------
 
@@ -114,11 +134,11 @@ class Links:
             raise _unreachable(address, problem) from problem
         return connection.peer.contact
 
-    def link(self, to: Contact) -> Link:
+    def link(self, to: Contact) -> PeerLink:
         """The link to a peer. It is opened if there is none."""
         link = self.links.get(to.node_id)
         if link is None:
-            link = self.links[to.node_id] = Link(self._links, to)
+            link = self.links[to.node_id] = PeerLink(self._links, to)
             link.opening = self.loop.create_task(self._open(link))
         return link
 
@@ -176,7 +196,7 @@ class Links:
             link.idle_here = True
             link.say(FrameType.IDLE)
 
-    def _mark_dirty(self, link: Link) -> None:
+    def mark_dirty(self, link: Link) -> None:
         """Have the link write at the end of this turn, or outside of a turn, in this iteration of the event loop."""
         if not (self._dirty or self.pump.turning):
             self.loop.call_soon(self._flush)
@@ -187,7 +207,7 @@ class Links:
         connection = link.connection
         try:
             carried = link.flush()
-            if link.idle_here and link.idle_there and link.is_open:
+            if link.idle_here and link.idle_there and link.is_open and isinstance(link, PeerLink):
                 self.end(link)
         except Exception as problem:  # noqa: BLE001 - an error of one link must not affect the others
             assert connection is not None
@@ -195,7 +215,7 @@ class Links:
             return False
         return carried
 
-    def give_up(self, link: Link, problem: Exception) -> None:
+    def give_up(self, link: PeerLink, problem: Exception) -> None:
         """The link could not be opened."""
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
@@ -245,7 +265,7 @@ class Links:
 
     # --- called by connections ----------------------------------------------------------------------------------
 
-    def end(self, link: Link) -> None:
+    def end(self, link: PeerLink) -> None:
         """Neither side needs the link. It closes when what the other side has sent meanwhile has arrived."""
         assert link.connection is not None
         self._ending[link.connection] = None
@@ -293,17 +313,17 @@ class Links:
             self._remove(link)
             link = None
         if link is None:
-            link = self.links[contact.node_id] = Link(self._links, contact)
+            link = self.links[contact.node_id] = PeerLink(self._links, contact)
         self._served[connection] = link
-        transport = self._sharing.over(connection.transport, connection.peer)
+        transport = self.sharing.over(connection.transport, connection.peer.shared_memory, connection.peer.incarnation)
         connection.serve(link, transport, partial(self.bundle_came, link), partial(self.frame_came, link))
-        link.adopt(connection)
+        link.take(connection)
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
             link.measuring = False
             self._ping(link)
 
-    def bundle_came(self, link: Link, bundle: Bundle) -> None:
+    def bundle_came(self, link: PeerLink, bundle: Bundle) -> None:
         """A bundle arrived. Raises `Malformed` if the other side overdrew its credit."""
         self.counters["bundles_in"] += 1
         self.counters["bytes_in"] += bundle.size
@@ -316,7 +336,7 @@ class Links:
         if not self.pump.closed:
             self.pump.call(self.pump.inputs.bundle, link.contact, bundle)
 
-    def frame_came(self, link: Link, type_: FrameType, content: bytes) -> None:
+    def frame_came(self, link: PeerLink, type_: FrameType, content: bytes) -> None:
         """A frame other than a bundle arrived."""
         match type_:
             case FrameType.CONTROL:
@@ -368,7 +388,7 @@ class Links:
 
     # --- within -------------------------------------------------------------------------------------------------
 
-    def _transport_frame_came(self, link: Link, type_: FrameType, content: bytes) -> None:
+    def _transport_frame_came(self, link: PeerLink, type_: FrameType, content: bytes) -> None:
         """A frame arrived that only the transport understands. Raises `Malformed` if it does not, either."""
         connection = link.connection
         assert connection is not None
@@ -389,7 +409,7 @@ class Links:
         if link is None or link.connection is None:  # otherwise it has started again
             self.pump.hand(self.pump.inputs.died, contact)
 
-    async def _open(self, link: Link) -> None:
+    async def _open(self, link: PeerLink) -> None:
         try:
             await within(self.config.connect_timeout_s, self._connect_link(link))
         except (OSError, TimeoutError, QuillcastError) as problem:
@@ -398,20 +418,20 @@ class Links:
         finally:
             link.opening = None
 
-    async def _connect_link(self, link: Link) -> None:
+    async def _connect_link(self, link: PeerLink) -> None:
         try:
             await self._connect(link.contact.address, link.contact.node_id)
         except Superseded:
             await link.established.wait()
 
     def _connection(self, wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> Connection:
-        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, self._sharing.sample_place)
+        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, self.sharing.sample_place)
         return Connection(self._connections, mine, wanted, opened_here=opened_here, curious=curious)
 
-    def _ping(self, link: Link) -> None:
+    def _ping(self, link: PeerLink) -> None:
         link.say(FrameType.PING, self.round_trips.ask(link.contact).to_bytes(NUMBER_BYTES, "little"))
 
-    def _round_trips_lost(self, link: Link) -> None:
+    def _round_trips_lost(self, link: PeerLink) -> None:
         self.round_trips.lost(link.contact.node_id)
         if link.measuring:
             self.pump.hand(self.pump.inputs.measured, link.contact, None)
@@ -446,14 +466,14 @@ class Links:
                 HelloRefused("silence", f"it did not say hello within {self.config.connect_timeout_s:g} s")
             )
 
-    def _remove(self, link: Link) -> None:
+    def _remove(self, link: PeerLink) -> None:
         """Remove a link, with everything that waited for it."""
         self._forget(link)
         if not self._closing:
             self.pump.hand(self.pump.inputs.link_lost, link.contact)
             self._round_trips_lost(link)
 
-    def _done(self, link: Link) -> None:
+    def _done(self, link: PeerLink) -> None:
         """The other side has sent all it will: send what waits, and close. The next message opens another link."""
         if self.links.get(link.contact.node_id) is link:
             self._forget(link)
@@ -463,7 +483,7 @@ class Links:
         self._ending[link.connection] = None
         link.close()
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: PeerLink) -> None:
         del self.links[link.contact.node_id]
         self._owe(link.contact.node_id, link.charged)
 
@@ -484,12 +504,12 @@ class Links:
             carried = self.write(link) or carried
         return carried
 
-    def _broke(self, connection: Connection, problem: Exception) -> None:
+    def _broke(self, connection: Framed, problem: Exception) -> None:
         """What waits for a link cannot be written: it ends, with all that waits, and no other one does."""
         self.counters["links_broken"] += 1
         self.problems.append(f"closed the link with {connection.end.name}: nothing can be written to it: {problem!r}")
         connection.abort()
-        self.loop.call_soon(self.closed, connection)  # a transport that is broken may not tell that it closed
+        self.loop.call_soon(connection.lost, problem)  # a transport that is broken may not tell that it closed
 
 
 def _unreachable(address: str, problem: Exception) -> Unreachable:

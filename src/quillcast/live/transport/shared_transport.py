@@ -9,7 +9,6 @@ from quillcast.core.errors import Malformed
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport import shared_memory
 from quillcast.live.transport.framing import BUNDLE, HEADER_BYTES, NUMBER_BYTES, FrameType, frame, header
-from quillcast.live.transport.hello import Hello
 from quillcast.live.transport.shared_memory import SHARED_BYTES_MIN, SharedMemory
 from quillcast.live.transport.transport import DATA, Part, Transport
 
@@ -35,12 +34,15 @@ class Sharing:
         pieces = parts if len(parts) < _PIECES_MAX else [b"".join(parts)]
         return self.memory.lay(pieces) or b"".join(pieces)
 
-    def over(self, below: Transport, theirs: Hello) -> Transport:
-        """The transport to a peer whose hello is proven: with shared memory, if it is a process of this user."""
+    def over(self, below: Transport, place: bytes, incarnation: bytes) -> Transport:
+        """The transport to a process that is proven: with shared memory, if it is one of this user.
+
+        Its `incarnation` lies at this place in shared memory.
+        """
         pid = below.end.own_pid
         if not pid:
             return below
-        imports = self.imports and shared_memory.may_open(pid, theirs.shared_memory, theirs.incarnation)
+        imports = self.imports and shared_memory.may_open(pid, place, incarnation)
         return SharedMemoryTransport(below, self, imports=imports)
 
 

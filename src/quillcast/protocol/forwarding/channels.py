@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
-from quillcast.protocol.forwarding.ledger import Run, runs_of
+from quillcast.protocol.forwarding.ledger import LaterRuns, Run, runs_of
 from quillcast.protocol.forwarding.log import Log
 
 Filter = Callable[[Bundle], Bundle | None]
@@ -37,7 +38,7 @@ class Sink(ABC):
     # Only a sink that is owed every event does something in the following methods.
 
     def skip(  # noqa: B027  nothing to do for others
-        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: LaterRuns = EMPTY
     ) -> None:
         """These positions of a term will not arrive. `runs` tell which events were there (`Edge.skip`)."""
 
@@ -131,7 +132,7 @@ class Channel:
         runs = [run for bundle in owed for run in runs_of(bundle)]
         self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in owed], "cut", runs)
 
-    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
+    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: LaterRuns) -> None:
         """These bundles of an ended term were discarded, and must not wait here.
 
         What waits for room is lost. What waits behind a gap is delivered now, without what is missing there. `runs`

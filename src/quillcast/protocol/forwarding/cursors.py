@@ -37,7 +37,7 @@ _NONE_WAIT = Waiting()  # shared by all cursors without a gap
 
 
 class TermCursor(msgspec.Struct, gc=False, eq=False):
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap.
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap. Owed from `start` on.
 
     `owed`: what is missing here is looked for after the term has ended, too.
     """
@@ -48,6 +48,7 @@ class TermCursor(msgspec.Struct, gc=False, eq=False):
     next: int
     given_up: RangeSet = NO_RANGES
     waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
+    start: int = 0
 
 
 class BestEffortCursor(TermCursor, gc=False, eq=False):

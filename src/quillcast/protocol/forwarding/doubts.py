@@ -19,10 +19,11 @@ OLD_LOOKS = 2
 class Doubt:
     """The lost positions of a term whose events are unknown."""
 
-    __slots__ = ("holed", "looks", "met", "most", "open", "positions")
+    __slots__ = ("before", "holed", "looks", "met", "most", "open", "positions")
 
     def __init__(self) -> None:
         self.positions = RangeSet()
+        self.before = 0  # positions up to the last lost one from before the start, whose events another term may bring
         self.most = 0  # how many events of one publisher may have been there and were not delivered yet
         self.open = 0  # positions for which no event has arrived, nor been found missing
         self.met: dict[bytes, int] = {}  # by publisher: how many of its next events arrived since that may be those
@@ -47,6 +48,16 @@ class Doubts:
         doubt.positions.add(first, last)
         doubt.looks = 0
 
+    def note_start(self, term: Term, count: int) -> None:
+        """Record that positions from before the subscription's start were reported lost, the last of `count`.
+
+        The first event of a publisher that arrives may have been at any of them. Nothing is owed there. So no event
+        that is missing later is ascribed to them.
+        """
+        doubt = self.terms.setdefault(term, Doubt())
+        doubt.before = count
+        doubt.looks = 0
+
     def may_be(self, publisher: bytes, term: Term, index: int, count: int) -> list[Range]:
         """Which of a publisher's next `count` events, from position `index` on, may have been at doubted positions.
 
@@ -54,20 +65,20 @@ class Doubts:
         """
         found = RangeSet()
         for doubted, doubt in self.terms.items():
-            known = doubt.met.get(publisher, 0)
+            known, most = doubt.met.get(publisher, 0), doubt.before + doubt.most
             if doubted == term and index >= doubt.positions.end:
-                known = doubt.most
+                known = most
             elif doubted == term:
                 here = doubt.positions.within(index, index + count)
                 doubt.open = max(0, doubt.open - sum(last - first for first, last in here))
                 found.update((first - index, last - index) for first, last in here)
-                known = doubt.most if index + count >= doubt.positions.end else known
+                known = most if index + count >= doubt.positions.end else known
             elif doubt.looks < OLD_LOOKS:
-                marked = max(0, min(doubt.most - known, count))
+                marked = max(0, min(most - known, count))
                 found.add(0, marked)
                 if publisher not in doubt.holed:  # otherwise those were the missing ones, rather than these
                     doubt.open = max(0, doubt.open - marked)
-                known = min(known + count, doubt.most) if doubted < term else known
+                known = min(known + count, most) if doubted < term else known
             doubt.met[publisher] = known
         return found.ranges()
 

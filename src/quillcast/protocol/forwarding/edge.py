@@ -4,13 +4,14 @@ The positions of each term are taken in order and without gaps. Across terms an 
 root readmits what was not known to be stable. The publisher's sequence detects such repeats.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, Position, Term, new_tuple
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.loss import Loss
+from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Delivered, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Sink
@@ -23,7 +24,7 @@ from quillcast.protocol.forwarding.cursors import (
     Waiting,
 )
 from quillcast.protocol.forwarding.doubts import Doubts
-from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences_of, within
+from quillcast.protocol.forwarding.ledger import Gone, LaterRuns, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.loss_reports import LossReports
 from quillcast.protocol.forwarding.subscriber import Subscriber
 
@@ -42,6 +43,7 @@ class Edge(Sink):
         "number",
         "older",
         "ordered",
+        "over",
         "owed_in_part",
         "publishers",
         "readmits",
@@ -61,6 +63,7 @@ class Edge(Sink):
         self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
         self.latest: TermCursor | None = None  # of the term that began last
         self.older: dict[Term, TermCursor] = EMPTY  # of the terms before, the oldest first
+        self.over: dict[Term, int] = EMPTY  # streams that ended before where this began in them, and where that was
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
@@ -90,13 +93,14 @@ class Edge(Sink):
         if self.since is None:
             self.since = term
         if self.term_cursor(term) is None:
+            start = max(start, self.over.get(term, 0))
             if start > 0 and term <= self.since:
                 self.owed_in_part = max(self.owed_in_part, term)
             if self.latest is not None:
                 self.older = self.older or {}
                 self.older[self.latest.term] = self.latest
             present = TermCursor if owed else BestEffortCursor
-            self.latest = (EarlierTermCursor if term < self.since else present)(term, start)
+            self.latest = (EarlierTermCursor if term < self.since else present)(term, start, start=start)
             for publisher in self.holes:
                 self.holes[publisher] = self.host.now()
 
@@ -130,8 +134,11 @@ class Edge(Sink):
             return []
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
-    def end(self, term: Term) -> None:
-        """A source's stream is over, and nothing of it is owed any more."""
+    def end(self, term: Term, end: int) -> None:
+        """A source's stream is over, as far as is known. Nothing of it is owed, unless its source comes back."""
+        term_cursor = self.term_cursor(term)
+        if term_cursor is not None and term_cursor.start > end:
+            self.over = {**self.over, term: term_cursor.start}
         if self.older.pop(term, None) is None and self.latest is not None and self.latest.term == term:
             self.latest = self.older.popitem()[1] if self.older else None
 
@@ -199,7 +206,7 @@ class Edge(Sink):
             cursor.note_delivered(run.first, run.first + run.events)
 
     def skip(
-        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: LaterRuns = EMPTY
     ) -> None:
         """Report positions that will not arrive, and continue behind them.
 
@@ -233,9 +240,18 @@ class Edge(Sink):
 
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: report those that are no longer kept."""
-        for term, ranges, runs in gone:
-            for first, last in self._lose(term, ranges, "start", runs, ()):
+        before = 0  # positions of terms whose events may come again
+        for term, discarded, runs, again in gone:
+            term_cursor = self.term_cursor(term)
+            start = term_cursor.start if term_cursor is not None else NUMBER_MAX
+            ranges = intersection(discarded, [(0, start)])  # beyond that it is owed
+            unknown = self._lose(term, ranges, "start", runs)
+            for first, last in unknown:
                 self._report(Loss(term, first, last, "start"))
+            if unknown and again and self.readmits:
+                self.doubts = self.doubts or Doubts()
+                self.doubts.note_start(term, before + unknown[-1][1])
+            before += ranges[-1][1] if ranges and again else 0
         self.tell_losses()
 
     def give_up_holes(self, before: float, untaken: Iterable[Bundle]) -> bool:
@@ -299,11 +315,12 @@ class Edge(Sink):
     # ---- losses
 
     def _lose(
-        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: Iterable[Run] = ()
+        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: LaterRuns = EMPTY
     ) -> list[Range]:
         """Positions of a term are lost: report known events by publisher, and return the other positions."""
         gone = within(runs, holes) if holes else []
-        known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences_of(later if gone else ())
+        known = RangeSet((run.at, run.at + run.events) for run in gone)
+        again = sequences_of(self._owed(later if gone else EMPTY))
         lost = sequences_of(gone)
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
@@ -313,6 +330,13 @@ class Edge(Sink):
             cursor.awaited = RangeSet([*cursor.awaited, *intersection(those, elsewhere)]) or NO_RANGES
             self._lose_events(publisher, difference(those, elsewhere), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
+
+    def _owed(self, later: LaterRuns) -> Iterator[Run]:
+        """The parts of runs of later terms that this subscription is owed: not what stood there before it began."""
+        for term, runs in later.items():
+            term_cursor = self.term_cursor(term)
+            start = term_cursor.start if term_cursor is not None else 0
+            yield from within(runs, [(start, NUMBER_MAX)]) if start else runs
 
     def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
         """Report lost positions whose events are unknown. Those events may still arrive in a later term."""
@@ -356,11 +380,12 @@ class Edge(Sink):
 
         The publisher sent whatever the term's root had not declared stable to the later roots, in order. So these
         events were also in a later term, before the publisher's first event here. But if every later term is owed
-        whole, the publisher no longer had them.
+        whole, the publisher no longer had them. And if its first event here is of such a term, it may have been beyond
+        a partition before.
         """
         cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
-        if cursor is None or cursor.began is None or term >= self.owed_in_part:
+        if cursor is None or cursor.began is None or term >= self.owed_in_part or cursor.began[0] > self.owed_in_part:
             return first, first
         if not isinstance(term_cursor, EarlierTermCursor):
             return first, first

@@ -81,8 +81,9 @@ class Flow:
 
     def kept_from(self, term: Term) -> int:
         """The first index of a live term from which everything is kept, or in transit."""
-        oldest, frontier = next(self.log.of(term), None), self.front(term) or 0
-        return min(oldest.envelope.first, frontier) if oldest is not None else frontier
+        frontier = self.front(term) or 0
+        kept = RangeSet((b.envelope.first, b.last) for b in self.log.of(term)).within(0, frontier)
+        return kept[-1][0] if kept and kept[-1][1] == frontier else frontier
 
     def live_terms(self) -> tuple[Term, ...]:
         """The terms that go on, the current one last."""
@@ -394,7 +395,7 @@ class Flow:
         else:
             kept = past.bundles
             found = [b for b in kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
-        return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR)) for bundle in found]
+        return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR, record=b"")) for bundle in found]
 
     def verdict(self, term: Term, ranges: list[Range]) -> Verdict:
         """The answer to a peer that misses these ranges of a term."""
@@ -409,6 +410,12 @@ class Flow:
             [piece for first, last in absent for piece in seen.missing(first, last)],
         )
 
+    def given_up(self, term: Term, first: int) -> list[Range]:
+        """The positions of a live term, from an index on, that were given up here, beyond a gap perhaps."""
+        stream, kept = self.live(term), RangeSet((b.envelope.first, b.last) for b in self.log.of(term))
+        beyond = stream.seen.within(first, stream.seen.end) if stream is not None else []
+        return [piece for begin, end in beyond for piece in kept.missing(begin, end)]
+
     # ---- which events were where
 
     def runs(self, term: Term, ranges: Iterable[Range]) -> list[Run]:
@@ -419,19 +426,19 @@ class Flow:
         kept = past.bundles if past is not None else self.log.of(term)
         return within([*stream.ledger, *(run for bundle in kept for run in runs_of(bundle))], ranges)
 
-    def later_runs(self, term: Term) -> list[Run]:
+    def later_runs(self, term: Term) -> dict[Term, list[Run]]:
         """The runs of events that later terms hold or held: events admitted again are not lost with an earlier term."""
         if term.of_source:
-            return []  # what a source numbered, nobody admits again
+            return {}  # what a source numbered, nobody admits again
         later = [other for other in (*self.past, *self.others, self.term) if other > term]
-        return [run for other in later for run in self.runs(other, _ALL)]
+        return {other: self.runs(other, _ALL) for other in later}
 
     def may_be_readmitted(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
         """The positions of an ended term whose events may be admitted again: nothing later came from their publishers.
 
         No publisher sends events again that the root declared stable.
         """
-        later = sequences_of(self.later_runs(term))
+        later = sequences_of(run for runs in self.later_runs(term).values() for run in runs)
         awaited = RangeSet()
         for run in self.runs(term, ranges):
             reached = later[run.publisher].end if run.publisher in later else 0
@@ -456,7 +463,7 @@ class Flow:
         for at, publisher, first, events in runs:
             again.add(at + max(0, kept.get(publisher, first + events) - first), at + events)
         ranges = again.missing(0, end)
-        return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]))
+        return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), term not in self.forgotten)
 
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
         """Keep runs at lost positions that a neighbour knows and this peer does not."""
@@ -482,5 +489,6 @@ class Flow:
             assert len(ranges) == len({*ranges}), f"a bundle is kept twice: {ranges}"
         for stream in self.live_streams():
             stream.seen.check()
-            held = RangeSet((b.envelope.first, b.last) for b in self.log.of(stream.term))
-            assert all(stream.seen.covers(first, last) for first, last in held)
+        for bundle in kept:
+            live = self.live(bundle.envelope.term)
+            assert live is None or live.seen.covers(bundle.envelope.first, bundle.last)

@@ -1,6 +1,6 @@
 """The runs of events whose bundles were discarded. Kept longer than the events, so that loss reports are exact."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quillcast.core.bundle import Bundle
@@ -20,12 +20,20 @@ class Run(NamedTuple):
     events: Number
 
 
+LaterRuns = Mapping[Term, Iterable[Run]]
+"""The runs of events that terms after some term hold or held."""
+
+
 class Gone(NamedTuple):
-    """Positions of a term that are no longer kept, and the runs of events there, as far as they are known."""
+    """Positions of a term that are no longer kept, and the runs of events there, as far as they are known.
+
+    `again`: did the term end so late that events of it may be admitted again in a later one, or does it go on?
+    """
 
     term: Term
     ranges: tuple[Range, ...]
     runs: tuple[Run, ...]
+    again: bool = True
 
 
 class Ledger:

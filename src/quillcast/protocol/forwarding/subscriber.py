@@ -1,6 +1,6 @@
 """What an application's subscription must offer to the peer."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position
@@ -32,4 +32,26 @@ class Subscriber(Protocol):
 
     def room(self) -> int:
         """Bytes that the application's queue accepts now. When this is positive again, call `drained` of the peer."""
+        ...
+
+
+class Unread(NamedTuple):
+    """What an application was given and is not done with."""
+
+    events: int = 0
+    size_bytes: int = 0
+    oldest_ns: int | None = None
+    """When the oldest of them was published, nanoseconds since 1970 UTC."""
+    idle_s: float = 0.0
+    """Since when it has taken nothing."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A subscriber that says how its application gets on; others are done with what they are given."""
+
+    name: str
+
+    def unread(self) -> Unread:
+        """What waits for the application, and what it is at."""
         ...

@@ -57,6 +57,7 @@ class ForwardingTable:
         self.budget = Budget(budget_bytes)
         self.flows: dict[bytes, Flow] = {}
         self.entrances: dict[bytes, Filter] = {}  # what bundles of a topic pass before they are recorded
+        self.recorded: Filter = lambda bundle: bundle  # what those with a routing record pass when they arrive
         self.listener: FlowListener = _Nobody(host)
         self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer was not told of yet
         self.repeats = 0
@@ -92,6 +93,13 @@ class ForwardingTable:
             self.host.release(sender.node_id, bundle.size)
             self._drop(bundle, "no_flow")
             return
+        if envelope.record:
+            entering = self.recorded(bundle)
+            if entering is None:
+                self.host.release(sender.node_id, bundle.size)
+                self._drop(bundle, "misrouted")
+                return
+            bundle = entering
         if flow.others and envelope.kind is not REPAIR:
             flow.note_way(bundle, sender.node_id)
         front = flow.front(envelope.term) if envelope.kind is REPAIR else None

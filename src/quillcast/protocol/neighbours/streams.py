@@ -141,11 +141,16 @@ class _Map:
         return self.number, self._stamp
 
     def check(self) -> None:
-        again = _Map(self.epoch)
+        digest = size_bytes = 0
+        buckets = None if self._buckets is None else array("Q", bytes(8 * BUCKETS))
         for key, value in self.entries.items():
-            again.set(key, value)
-        assert (again.buckets, again.digest, again.size_bytes) == (self.buckets, self.digest, self.size_bytes), (
-            f"the digest {self.digest:016x} of {len(self.entries)} entries should be {again.digest:016x}"
+            entry = _hash(key, value)
+            digest ^= entry
+            size_bytes += len(key) + len(value)
+            if buckets is not None:
+                buckets[_bucket(key)] ^= entry
+        assert (buckets, digest, size_bytes) == (self._buckets, self.digest, self.size_bytes), (
+            f"the digest {self.digest:016x} of {len(self.entries)} entries should be {digest:016x}"
         )
 
 

@@ -100,6 +100,17 @@ class Agreement:
         """Probe the peers of the routing table that would be in the leaf set, unless they are lost."""
         self.consider(contact for contact in self.routing_table if contact.node_id not in self.lost_peers)
 
+    def _doubt(self, sender: Contact, leaf_set: Iterable[Contact]) -> None:
+        """Probe the members that another member should know and does not: they may be in the ring no longer."""
+        if not self.lifecycle.active:
+            return
+        theirs = LeafSet(sender.node_id, self.leaf_set.size)
+        for contact in leaf_set:
+            theirs.add(contact)
+        for member in self.leaf_set:
+            if member != sender and member.node_id not in self.joining and theirs.fits(member.node_id):
+                self.probe(member)
+
     def probe(self, contact: Contact) -> None:
         """Exchange leaf sets with a peer, with retries."""
         if contact.node_id not in self._probes:
@@ -114,6 +125,8 @@ class Agreement:
         if self._admit(sender, joining=probe.joining):
             yield MembersChanged()
         self.consider(probe.leaf_set)
+        if not probe.joining:
+            self._doubt(sender, probe.leaf_set)
 
     def replied(self, sender: Contact, reply: LeafSetReply) -> Effects:
         """Add a peer that answered, and consider the peers that it introduces."""
@@ -123,6 +136,8 @@ class Agreement:
         if self._admit(sender, joining=reply.joining):
             yield MembersChanged()
         self.consider(reply.leaf_set)
+        if not reply.joining:
+            self._doubt(sender, reply.leaf_set)
         self._update_expected()
         yield from self._settle()
 

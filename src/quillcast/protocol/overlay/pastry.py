@@ -102,6 +102,7 @@ class Pastry:
     def __init__(self, host: Host, config: OverlayConfig, neighbours: Neighbours, codec: Codec) -> None:
         """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
+        self.entry_points: tuple[Contact, ...] = ()  # of this peer's scope: the first in charge, then the stand-bys
         self.lifecycle = lifecycle = Lifecycle()
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
@@ -134,6 +135,13 @@ class Pastry:
     def entries(self) -> tuple[Contact, ...]:
         """The entry points of a peer outside the ring; none where it has a place, or waits for them."""
         return self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
+
+    def heir(self, lost: bytes) -> Contact | None:
+        """The entry point of this peer's scope that takes over from a lost one; it may be this peer."""
+        if all(each.node_id != lost for each in self.entry_points):
+            return None
+        others = (each for each in self.entry_points if each.node_id != lost)
+        return next((each for each in others if not self._tables.suspected(each.node_id)), None)
 
     @property
     def application(self) -> Application:

@@ -9,14 +9,15 @@ members with modulo-n filters, or delegates the subchannels one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from quillcast.core.messages import Contact, WireId
 from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
-from quillcast.protocol.scopes.records import NO_RECORD, Record, forwarded, matches, misroutes
+from quillcast.protocol.scopes.records import NO_RECORD, VERSIONS, Record, forwarded, matches, misroutes
 
 
 class Party(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +85,12 @@ class Constraint(NamedTuple):
     depth: Depth
     origin: Label | None
     """The member at which the bundle locally originated; None: any."""
+    beside: bool = False
+    """Does it lead past the topic's tree? Otherwise, it is a link of the tree, too."""
+    version: Annotated[int, Meta(ge=0, le=VERSIONS - 1)] = 0
+    """Of the policy that wants it: bundles on their way keep to channels of one version."""
+    begins: bool = True
+    """Do bundles begin their way on it? Not yet, or no more, while the policy changes (`swaps`)."""
 
 
 class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -106,18 +113,20 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
 
     def route(self, topic: bytes, record: Record) -> Record | None:
         """The record of a bundle that takes this channel; None: it is not for this channel."""
-        for of, depth, origin in self.constraints:
-            if of == topic and self.of_client:
+        for each in self.constraints:
+            if each.topic == topic and self.of_client:
                 return NO_RECORD
-            if of == topic and matches(record, self.label, depth, origin):
-                return forwarded(record, self.label, depth)
+            if each.topic == topic and matches(
+                record, self.label, each.depth, each.origin, each.version, begins=each.begins
+            ):
+                return forwarded(record, self.label, each.depth, each.version)
         return None
 
     def misroutes(self, topic: bytes, record: Record) -> bool:
         """Is a bundle that should be at this channel's source elsewhere, according to its record?"""
         if self.of_client:
             return False
-        return any(of == topic and misroutes(record, self.label, depth) for of, depth, _ in self.constraints)
+        return any(each.topic == topic and misroutes(record, self.label, each.depth) for each in self.constraints)
 
 
 def both(first: Filter | None, second: Filter | None) -> Filter | None:
@@ -159,7 +168,7 @@ def replicated(order: ChannelOrder, members: Sequence[int]) -> Iterator[tuple[in
 
 def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
     """The subchannels of a channel for one topic as far as they are known, down to addresses or scopes to be asked."""
-    topic, depth, _ = order.constraints[0]
+    topic, depth, *_ = order.constraints[0]
     if depth + len(order.label.target) - 1 > DEPTH_MAX:
         return  # deeper than a record goes
     match order.spec:

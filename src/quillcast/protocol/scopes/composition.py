@@ -24,13 +24,18 @@ from quillcast.protocol.scopes.channels import (
     replicated,
     to_party,
 )
-from quillcast.protocol.scopes.filters import Modulo
+from quillcast.protocol.scopes.filters import Modulo, Sample
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
-from quillcast.protocol.scopes.policy import Group, WantedChannel
+from quillcast.protocol.scopes.policies.links import Pair, grown
+from quillcast.protocol.scopes.policy import Group, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
+from quillcast.protocol.scopes.swaps import Swap
 
 BETTER = 0.8  # who is chosen stays so until another is nearer by a fifth; a guess that outlasts noise
+LINKS_MAX = 16  # children of one peer in a tree that stays: as many as a peer takes in (`children_per_topic_max`)
+NOTHING = Sample(0.0)
+"""Of a link over which nothing is sent unasked."""
 
 
 class Part(NamedTuple):
@@ -57,10 +62,14 @@ class Surroundings(NamedTuple):
 class Composition:
     """One topic in one scope, as of now."""
 
-    def __init__(self, state: ScopeState, config: ScopeConfig, topic: bytes, around: Surroundings) -> None:
+    def __init__(
+        self, state: ScopeState, config: ScopeConfig, topic: bytes, around: Surroundings, policy: ScopePolicy | None,
+        swap: Swap | None = None,
+    ) -> None:  # fmt: skip
+        """`policy` is in force. It may be about to change, or have changed just now: `swap`."""
         self.state, self.config, self.topic, self.around = state, config, topic, around
         self.kept: Topic = state.topics[topic]
-        self.policy = config.policy(self.kept.name)
+        self.policy, self.swap = policy, swap
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         taking = [each for each in state.members.values() if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
@@ -84,7 +93,7 @@ class Composition:
         if self._obstacle() is None:
             self._choose()
         else:
-            self.kept.entries = self.kept.delegates = self.kept.channels = ()
+            self.kept.entries = self.kept.delegates = self.kept.channels = self.kept.links = ()
         return self._parts()
 
     # ---- who does what
@@ -99,9 +108,14 @@ class Composition:
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
         self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
         if self.policy is not None:
-            standing = self._between_members(self.kept.channels)
-            wanted = self.policy.channels(self._group(), standing, self._round_trip)
-            self.kept.channels = self._between_members(wanted)
+            self.kept.channels = self._wanted(self.policy, self.kept.channels)
+        if self.swap is not None:
+            self.swap.channels = self._wanted(self.swap.other, self.swap.channels)
+        self._choose_links()
+
+    def _wanted(self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
+        wanted = policy.channels(self._group(), self._between_members(standing), self._round_trip)
+        return self._between_members(wanted)
 
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
         """The members nearest to any of these parties.
@@ -177,13 +191,46 @@ class Composition:
     def _standing(self, label: int, depth: int) -> Standing:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
         ring = rank if self.around.is_top else self.around.standing.ring if rank == 0 else None
-        return Standing(self.topic, depth, rank, ring)
+        return Standing(self.topic, depth, rank, ring, records=self.kept.records)
+
+    def _choose_links(self) -> None:
+        """Choose the links of the topic's tree: the channels of a plain tree, or else a tree that stays as it is.
+
+        Who moves in a tree holds up what is stable there for a while. So a change of the policy moves nobody: from then
+        on, bundles take channels with records, even those of a plain tree.
+        """
+        channels = {each[:2]: None for each in self.kept.channels if each.origin in (None, *self.kept.entries[:1])}
+        if any(self._does(each, "tree_only") for each in self.members.values()):
+            self.kept.records, self.kept.links = False, tuple(_shortest(channels, self.kept.entries[:1]))
+            return
+        plain = self.policy is not None and self.policy.delivery == "tree" and self.swap is None
+        plain = plain and all(each.filter is None for each in self.kept.channels)
+        self.kept.records = self.kept.records or not plain
+        if self.kept.records and self.around.is_top:
+            nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers])
+            standing = self.kept.links or _shortest(channels, self.kept.entries[:1])
+            parents = grown([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
+            self.kept.links = tuple((source, target) for target, source in parents.items())
+        else:
+            self.kept.links = tuple(channels)
 
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
-        """The policy's channels."""
-        for source, target, origin, filter_ in self.kept.channels:
-            label, constraint = ChannelLabel((source,), (target,)), Constraint(self.topic, depth, origin)
-            yield source, ChannelOrder(label, self._spec(target), (constraint,), filter_)
+        """The policy's channels, and links that are none of them: what is missing over those can be asked for."""
+        links = dict.fromkeys(self.kept.links)
+        for each in self.kept.channels:
+            beside = self.around.is_top and each[:2] not in links
+            links.pop(each[:2], None)
+            yield self._order(each, Constraint(self.topic, depth, each.origin, beside, self.kept.version))
+        for source, target in links:
+            link = WantedChannel(source, target, None, NOTHING)
+            yield self._order(link, Constraint(self.topic, depth, None, version=self.kept.version))
+        if self.swap is not None:
+            for each in self.swap.channels:
+                yield self._order(each, Constraint(self.topic, depth, each.origin, True, self.swap.version, False))
+
+    def _order(self, wanted: WantedChannel, constraint: Constraint) -> tuple[int, ChannelOrder]:
+        label = ChannelLabel((wanted.source,), (wanted.target,))
+        return wanted.source, ChannelOrder(label, self._spec(wanted.target), (constraint,), wanted.filter)
 
     def _passed_on(self) -> Iterator[tuple[int, ChannelOrder]]:
         """The superscope's channels, at the members to which they are delegated (figure 14)."""
@@ -230,3 +277,18 @@ class Composition:
                 for k, label in enumerate(entries)
             )
         )
+
+
+def _shortest(channels: Iterable[Pair], entry: tuple[int, ...]) -> list[Pair]:
+    """The shortest ways from the entry point."""
+    below = dict[int, list[int]]()
+    for source, target in channels:
+        below.setdefault(source, []).append(target)
+    around, reached, ways = [*entry], dict.fromkeys(entry), list[Pair]()
+    for at in around:
+        for other in below.get(at, ()):
+            if other not in reached:
+                reached[other] = None
+                ways.append((at, other))
+                around.append(other)
+    return ways

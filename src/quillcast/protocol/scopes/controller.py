@@ -67,6 +67,8 @@ class LocalController:
         match message:
             case Orders():
                 self.membership.ordered(message, now)
+                if any(standing.records for standing in message.standings):
+                    return [*self._settle(), *self.membership.acknowledge(message.owner.id)]
             case Heard():
                 self.membership.heard(message, now)
             case RegistrationRefused():
@@ -82,11 +84,14 @@ class LocalController:
         asking = self.measuring.pop(to, {})
         return [Send(owner, Measured(id_, self.me.id, to, seconds)) for id_, owner in asking.items()]
 
-    def passed(self, now: float) -> list[Effect]:
-        """Time passed: give signs of life. Call it several times per lease."""
+    def passed(self, now: float, *, behind: bool = False) -> list[Effect]:
+        """Time passed: give signs of life. Call it several times per lease.
+
+        `behind`: this peer misses bundles, that it knew of at the last call, in topics whose channels change.
+        """
         self.membership.passed(now)
         self.requests.beat()
-        return [*self.membership.beat(), *self._settle()]
+        return [*self.membership.beat(behind=behind), *self._settle()]
 
     def leave(self) -> list[Effect]:
         """Leave all owners and channels."""

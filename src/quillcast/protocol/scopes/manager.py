@@ -17,6 +17,7 @@ from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, Party
 from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
 from quillcast.protocol.scopes.hierarchy import TwoRootScopes
 from quillcast.protocol.scopes.members import Members
@@ -40,7 +41,8 @@ from quillcast.protocol.scopes.orders import OrderBook
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import Requests
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
-from quillcast.protocol.scopes.state import ScopeConfig, ScopeState, Topic
+from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState, Topic
+from quillcast.protocol.scopes.swaps import Swaps
 
 _decoder = msgspec.msgpack.Decoder(ScopeState)
 
@@ -52,10 +54,12 @@ class ScopeManager:
         self.state, self.config = state, config
         self.membership = Membership(state.scope, state.owners, config.lease_s)
         self.requests = Requests(state.scope, state.asked)
-        self.members = Members(state, config.refusal)
+        self.members = Members(state, config.refusal, config.members_max)
         self.receiver = Receiver(state, config.rate)
         self.round_trips = RoundTripTable()
         self.orders = OrderBook(state)
+        self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
+        self.now = 0.0
         self.topics: dict[bytes, None] = dict.fromkeys(state.topics)  # to be composed
         self.changed = True
         self.superseded = False
@@ -80,6 +84,7 @@ class ScopeManager:
 
     def begin(self, now: float) -> list[Effect]:
         """Start: register with the owners, and tell all members their orders. Leases begin anew."""
+        self.now = now
         self.members.begin(now)
         self.receiver.begin(now)
         self.membership.begin(now)
@@ -89,11 +94,24 @@ class ScopeManager:
 
     def received(self, message: ControlMessage, now: float) -> list[Effect]:
         """A message of a member, client, sender, owner or receiver."""
+        self.now = now
         return [] if self.superseded else self._effects(self._take(message, now))
 
     def passed(self, now: float) -> list[Effect]:
         """Time passed: give signs of life, and remove those who gave none. Call it several times per lease."""
+        self.now = now
         return [] if self.superseded else self._effects(self._passed(now))
+
+    def set_policies(self, settings: tuple[TopicRule, ...]) -> list[Effect]:
+        """The operator set these policies, and `config.policy` goes by them: keep them, and change topics."""
+        self.state.settings, self.changed = settings, True
+        return self.policies_changed()
+
+    def policies_changed(self) -> list[Effect]:
+        """`config.policy` answers otherwise from now on: topics change in two phases (`swaps`)."""
+        self.swaps.retry()
+        self._mark(self.state.topics)
+        return self._effects(())
 
     def standing(self, topic: bytes) -> Standing:
         """How the scope stands in a topic: at which depth, or what it waits for."""
@@ -119,7 +137,7 @@ class ScopeManager:
             case Alive():
                 return self._alive(message, now)
             case Deregistration(member=member):
-                self._remove(member)
+                self._remove(member, "")
             case ChannelRequest():
                 return self._asked(message, now)
             case Measured():
@@ -180,6 +198,7 @@ class ScopeManager:
             roles, kept = self.members.roles(topic), self.state.topics.get(topic)
             if not roles:
                 self.state.topics.pop(topic, None)
+                self.swaps.forget(topic)
             elif kept is None or kept.root not in [role.root for role in roles]:
                 self.state.topics[topic] = Topic(roles[0].root, _name(topic, roles))
             self._cascade(topic)
@@ -195,11 +214,15 @@ class ScopeManager:
         serial = member.serial if member is not None else 0
         yield Send(message.member, Heard(self.state.scope.id, self.state.epoch, serial))
         if member is not None:
+            if message.epoch == self.state.epoch:
+                self.swaps.heard(member.label, message.number, self.now, behind=message.behind)
             yield from self.orders.repeat(member.label, (message.epoch, message.number))
 
-    def _remove(self, id_: bytes) -> None:
+    def _remove(self, id_: bytes, why: str) -> None:
+        """A member is gone; `why` if it did not leave in good order."""
         member = self.members.remove(id_)
         if member is not None:
+            self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
             self.round_trips.forget_member(member.label)
             self.orders.remove(member.label)
             self._choose_ring()
@@ -243,7 +266,7 @@ class ScopeManager:
     def _passed(self, now: float) -> Iterator[Effect]:
         since = now - self.config.lease_s
         for id_ in self.members.silent(since):
-            self._remove(id_)
+            self._remove(id_, "fell silent")
         for id_ in self.receiver.silent(since):
             self._forget_sender(id_)
         self._mark(self.membership.passed(now))
@@ -260,6 +283,7 @@ class ScopeManager:
         return effects
 
     def _settle(self) -> Iterator[Effect]:
+        self._go_on()
         topics, self.topics = self.topics, {}
         for topic in topics:
             self._compose(topic)
@@ -268,11 +292,26 @@ class ScopeManager:
         yield from self.requests.settle()
         yield from self.membership.settle()
         yield from self.orders.settle(tuple(self.membership.above()), self.ring())
+        for topic in self.swaps.running:
+            self.swaps.told(topic, self.orders.numbers_in(topic))
         yield from self.receiver.settle(topics, lambda topic: self._composition(topic).specification())
+
+    def _go_on(self) -> None:
+        """Changes of policies enter their next phase."""
+        for topic, begun in self.swaps.passed(self.now):
+            if begun is not None:
+                kept = self.state.topics[topic]
+                self.swaps.running[topic].channels, kept.channels = kept.channels, begun.channels
+                kept.version = begun.version
+            self._mark([topic])
+
+    def _name_of(self, label: int) -> str:
+        return _called(self.state.members[label]) if label in self.state.members else f"member {label}"
 
     def _compose(self, topic: bytes) -> None:
         parts = dict[int, Part]()
         if (kept := self.state.topics.get(topic)) is not None:
+            self.swaps.want(topic, self.config.policy(kept.name), self.now)
             parts = self._composition(topic).composed()
             for member in self.members.at_other_root(topic, kept.root):
                 two = TwoRootScopes(topic, kept.root.hex()[:8], member.roles[topic].root.hex()[:8])
@@ -280,7 +319,8 @@ class ScopeManager:
         self.changed = self.orders.update(topic, parts) or self.changed
 
     def _composition(self, topic: bytes) -> Composition:
-        outgoing = [order for order in self.membership.channels() if any(topic == of for of, _, _ in order.constraints)]
+        ordered = self.membership.channels()
+        outgoing = [order for order in ordered if any(topic == each.topic for each in order.constraints)]
         around = Surroundings(
             self.standing(topic),
             self.membership.is_top(topic),
@@ -288,14 +328,15 @@ class ScopeManager:
             self.requests.spec,
             self.round_trips.get,
         )
-        return Composition(self.state, self.config, topic, around)
+        policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)
+        return Composition(self.state, self.config, topic, around, policy, swap)
 
     def _scopes_to_ask(self) -> dict[Party, dict[bytes, None]]:
         """The scopes whose subchannels are delegated one by one, and for which topics."""
         wanted = dict[Party, dict[bytes, None]]()
         for order in self.membership.channels() if self.config.split else ():
             if isinstance(order.spec, Ask):
-                wanted.setdefault(order.spec.scope, {}).update({of: None for of, _, _ in order.constraints})
+                wanted.setdefault(order.spec.scope, {}).update({each.topic: None for each in order.constraints})
         return wanted
 
     # ---- consistency
@@ -310,6 +351,10 @@ class ScopeManager:
             assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
             ends = {end for channel in kept.channels for end in (channel.source, channel.target)}
             assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()
+
+
+def _called(member: Member) -> str:
+    return member.party.name or member.party.id.hex()[:8]
 
 
 def _name(topic: bytes, roles: Iterable[Role]) -> str:

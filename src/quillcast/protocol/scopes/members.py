@@ -13,9 +13,11 @@ from quillcast.protocol.scopes.state import Member, ScopeState
 class Members:
     """The members and clients of one scope."""
 
-    def __init__(self, state: ScopeState, refusal: Callable[[Party], str] = lambda party: "") -> None:
-        """`refusal` says why a party cannot be a member; empty if it can."""
-        self.state, self.refusal = state, refusal
+    def __init__(
+        self, state: ScopeState, refusal: Callable[[Party], str] = lambda party: "", members_max: int = 0
+    ) -> None:
+        """`refusal` says why a party cannot be a member; empty if it can. `members_max` is 0 without a limit."""
+        self.state, self.refusal, self.members_max = state, refusal, members_max
         self.labels = {member.party.id: member.label for member in state.members.values()}
         self.heard_at: dict[bytes, float] = {}
 
@@ -43,7 +45,10 @@ class Members:
             self._check_scope(party, above)
         if why := self.refusal(party):
             raise LocalError(why)
-        member = self.find(party.id) or self._new(message)
+        member = self.find(party.id)
+        if message.relation == "member" and (member is None or member.relation != "member"):
+            self._check_room()
+        member = member or self._new(message)
         self.heard_at[party.id] = now
         known = (member.party, member.relation) == (party, message.relation)
         if known and message.serial == member.serial:
@@ -56,6 +61,14 @@ class Members:
         label = self.labels[message.member.id] = self.state.assign_label()
         member = self.state.members[label] = Member(label, message.member, message.relation, 0, {})
         return member
+
+    def _check_room(self) -> None:
+        count = sum(each.relation == "member" for each in self.state.members.values())
+        if self.members_max and count >= self.members_max:
+            raise LocalError(
+                f"scope {self.state.scope.name} is full, with {count} of at most {self.members_max} members: wait "
+                "until one leaves, or raise members_max in the scope's file and start its manager again"
+            )
 
     def _check_scope(self, party: Party, above: Iterable[bytes]) -> None:
         if party.id in (self.state.scope.id, *above):

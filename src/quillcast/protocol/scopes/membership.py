@@ -141,13 +141,19 @@ class Membership:
 
     def ring(self) -> tuple[Contact, ...]:
         """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
-        obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
-        return next((orders.ring for orders in obeyed if orders.ring), ())
+        return next((orders.ring for orders in self._obeyed() if orders.ring), ())
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""
-        obeyed = (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
-        return (channel for orders in obeyed for channel in orders.channels)
+        return (channel for orders in self._obeyed() for channel in orders.channels)
+
+    def recorded(self) -> dict[bytes, Standing]:
+        """How this party stands in the topics whose bundles have records, even if it takes no part for itself."""
+        standings = (each for orders in self._obeyed() for each in orders.standings)
+        return {each.topic: each for each in standings if each.records}
+
+    def _obeyed(self) -> Iterator[Orders]:
+        return (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
 
     # ---- what owners say
 
@@ -207,13 +213,19 @@ class Membership:
         self.silent |= dict.fromkeys(newly)
         return tuple(self.roles) if newly else ()
 
-    def beat(self) -> Iterator[Send]:
-        """Signs of life for all owners; what has had no answer is said again."""
+    def beat(self, *, behind: bool = False) -> Iterator[Send]:
+        """Signs of life for all owners; what has had no answer is said again. `behind`: see `Alive`."""
         for id_, owner in self.owners.items():
             if owner.orders is None or owner.refused:
                 self.unregistered[id_] = None
             else:
-                yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp))
+                yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp, behind=behind))
+
+    def acknowledge(self, id_: bytes) -> Iterator[Send]:
+        """An owner waits for this party to have its orders: a sign of life at once."""
+        owner = self.owners.get(id_)
+        if owner is not None and owner.orders is not None and not owner.refused:
+            yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp, behind=True))
 
     def leave(self) -> Iterator[Send]:
         """Leave all owners."""

@@ -35,6 +35,8 @@ class Role(Message, frozen=True):
     subscribes: bool = False
     name: Annotated[str, Meta(max_length=255)] = ""
     """The topic's name: policies are chosen by it. Empty: not told."""
+    tree_only: bool = False
+    """Must its bundles keep to the topic's tree?"""
 
 
 class Registration(Message, frozen=True, tag=90):
@@ -55,6 +57,8 @@ class Alive(Message, frozen=True, tag=91):
     serial: Number
     epoch: Number
     number: Number
+    behind: bool = False
+    """Does it miss bundles of a topic whose policy changes?"""
 
 
 class Deregistration(Message, frozen=True, tag=92):
@@ -75,6 +79,8 @@ class Standing(Message, frozen=True):
     ring: Number | None = None
     """Its rank among those through which the scope takes part in the overlay's tree, where that is the root scope."""
     why: str = ""
+    records: bool = False
+    """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
 
 
 class Orders(Message, frozen=True, tag=93):

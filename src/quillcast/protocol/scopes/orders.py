@@ -45,6 +45,10 @@ class OrderBook:
                 del self.parts[label][topic]
         return bool(changed)
 
+    def numbers_in(self, topic: bytes) -> dict[int, int]:
+        """The members that have a part in a topic, with the number of what each was told last."""
+        return {label: self.told[label].number for label, parts in self.parts.items() if topic in parts}
+
     def settle(self, above: tuple[bytes, ...], ring: tuple[Contact, ...]) -> Iterator[Send]:
         """Tell the members that are to be told."""
         owed, self.owed = self.owed, {}

@@ -22,7 +22,8 @@ from quillcast.protocol.scopes.labels import (
     encode_label,
 )
 
-FORMAT = 0  # the first byte; a later format has the version of a policy in each pair (swaps in two phases)
+FORMAT, FORMAT_WITH_VERSIONS = 0, 1  # the first byte
+VERSIONS = 127  # of a policy, one after the other: they take one byte
 
 
 class Pair(NamedTuple):
@@ -30,6 +31,8 @@ class Pair(NamedTuple):
 
     origin: int
     current: int
+    version: int = 0
+    """Of the policy over whose channels the bundle goes. It is chosen where the bundle begins its way."""
 
 
 class Record(NamedTuple):
@@ -43,7 +46,7 @@ class Record(NamedTuple):
         return self.pairs[depth - self.top] if self.top <= depth < self.top + len(self.pairs) else None
 
     def __str__(self) -> str:
-        return ",".join(f"{origin}-{current}" for origin, current in self.pairs)
+        return ",".join(f"{pair.origin}-{pair.current}" for pair in self.pairs)
 
 
 NO_RECORD = Record(0, ())
@@ -61,22 +64,28 @@ def misroutes(record: Record, channel: ChannelLabel, depth: int) -> bool:
     return pair is not None and pair.current != channel.source[0]
 
 
-def matches(record: Record, channel: ChannelLabel, depth: int, origin: int | None) -> bool:
+def matches(
+    record: Record, channel: ChannelLabel, depth: int, origin: int | None, version: int = 0, *, begins: bool = True
+) -> bool:
     """Does a channel between members at this depth, for bundles of this origin (None: any), take the bundle?
 
     K >= L and X_L = R, or K < L and P_L = R: if the record has nothing for this level, the bundle originated at the
     channel's own source. Beyond the paper, whose policies are trees: a bundle never returns to where it originated,
     which has it already. There it would seem to originate at the entry point, and cross another tree than before.
+
+    A bundle that is still where it originated takes the channels on which bundles begin now. Further on, it keeps to
+    channels of the same version.
     """
     if depth < record.top:
-        return origin is None or origin == channel.source[0]
+        return begins and (origin is None or origin == channel.source[0])
     pair = record.at(depth)
     if pair is None or pair.current != channel.source[0] or pair.origin == channel.target[0]:
         return False
-    return origin is None or origin == pair.origin
+    follows = begins if pair.origin == pair.current else pair.version == version
+    return follows and (origin is None or origin == pair.origin)
 
 
-def forwarded(record: Record, channel: ChannelLabel, depth: int) -> Record:
+def forwarded(record: Record, channel: ChannelLabel, depth: int, version: int = 0) -> Record:
     """The record after the channel.
 
     It is extended up to the channel's level, what is inside the scope that it leaves is replaced by what is inside the
@@ -85,18 +94,24 @@ def forwarded(record: Record, channel: ChannelLabel, depth: int) -> Record:
     pair = record.at(depth)
     origin = channel.source[0] if pair is None else pair.origin
     entered, *inside = channel.target
-    changed = (Pair(origin, entered), *(Pair(label, label) for label in inside))
+    changed = (Pair(origin, entered, version), *(Pair(label, label) for label in inside))
     return Record(min(record.top, depth), record.pairs[: max(0, depth - record.top)] + changed)
 
 
 def encode(record: Record) -> bytes:
-    """The record as it travels in an envelope: format, depth of the first pair, two labels per pair; empty for none."""
+    """The record as it travels in an envelope: format, depth of the first pair, two labels per pair; empty for none.
+
+    Where any pair has another version than 0, each version follows its pair, as a label one higher.
+    """
     if not record.pairs:
         return b""
-    out = bytearray((FORMAT, record.top))
-    for origin, current in record.pairs:
+    with_versions = any(pair.version for pair in record.pairs)
+    out = bytearray((FORMAT_WITH_VERSIONS if with_versions else FORMAT, record.top))
+    for origin, current, version in record.pairs:
         encode_label(origin, out)
         encode_label(current, out)
+        if with_versions:
+            encode_label(version + 1, out)
     return bytes(out)
 
 
@@ -104,15 +119,20 @@ def decode(data: bytes) -> Record:
     """The record of an envelope. Raises `MalformedRecord`."""
     if not data:
         return NO_RECORD
-    if len(data) < 2 or data[0] != FORMAT:
-        raise MalformedRecord(f"{len(data)} bytes are not a routing record of format {FORMAT}: {data[:8].hex()}")
+    if len(data) < 2 or data[0] > FORMAT_WITH_VERSIONS:
+        raise MalformedRecord(f"{len(data)} bytes are not a routing record of a known format: {data[:8].hex()}")
     at, pairs = 2, list[Pair]()
     while at < len(data):
         origin, at = decode_label(data, at)
         current, at = decode_label(data, at)
-        pairs.append(Pair(origin, current))
+        version, at = decode_label(data, at) if data[0] == FORMAT_WITH_VERSIONS else (1, at)
+        if version > VERSIONS:
+            raise MalformedRecord(f"a routing record has version {version - 1}; they go up to {VERSIONS - 1}")
+        pairs.append(Pair(origin, current, version - 1))
         if data[1] + len(pairs) - 1 > DEPTH_MAX:
             raise MalformedRecord(f"a routing record goes deeper than {DEPTH_MAX} levels")
     if not data[1] or not pairs:
         raise MalformedRecord(f"a routing record begins at depth {data[1]} and has {len(pairs)} pairs")
+    if data[0] == FORMAT_WITH_VERSIONS and not any(pair.version for pair in pairs):
+        raise MalformedRecord("a routing record with versions has none but 0")
     return Record(data[1], tuple(pairs))

@@ -7,6 +7,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import Relation, Role
@@ -40,6 +41,8 @@ class ScopeConfig(NamedTuple):
     """Bytes per second that may enter through one sender; 0: no limit."""
     refusal: Callable[[Party], str] = lambda party: ""
     """Why a party cannot be a member, in a sentence; empty if it can."""
+    members_max: int = 0
+    """The most members; 0: no limit. Those that it has already stay, even if they are more."""
 
 
 class Member(msgspec.Struct):
@@ -61,6 +64,12 @@ class Topic(msgspec.Struct):
     """The entry point, its stand-bys."""
     delegates: tuple[int, ...] = ()
     channels: tuple[WantedChannel, ...] = ()
+    version: int = 0
+    """Of the policy that they are of."""
+    links: tuple[tuple[int, int], ...] = ()
+    """Who is to be whose child in the topic's tree."""
+    records: bool = False
+    """Do bundles take channels with records?"""
 
 
 class Sender(msgspec.Struct):
@@ -85,6 +94,8 @@ class ScopeState(msgspec.Struct):
     topics: dict[bytes, Topic] = {}
     senders: dict[bytes, Sender] = {}
     asked: dict[bytes, Asked] = {}
+    settings: tuple[TopicRule, ...] = ()
+    """The policies that were set while the scope was in use, the latest first."""
 
     def assign_label(self) -> int:
         """A label that nobody had in this epoch."""

@@ -14,8 +14,6 @@ from functools import lru_cache
 from typing import Annotated
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import ID_BYTES
@@ -70,6 +68,9 @@ def bearer(warrant: Warrant | None, node: bytes, topic: bytes) -> str:
 
 def is_signed(key: bytes, signature: bytes, statement: bytes) -> bool:
     """Is this a signature of the statement by the Ed25519 key?"""
+    from cryptography.exceptions import InvalidSignature  # what clients never need, and takes long
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, statement)
     except (InvalidSignature, ValueError):

@@ -9,7 +9,7 @@ report that they do not have the event, lost peers whose leases are still runnin
 A peer that has the event is not named, even if it was asked because its parent does not know that yet.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -81,6 +81,7 @@ class Inspection:
         """`roots` are those that publishers found; `blocked` has the topics that this root holds back credit for."""
         self.host, self.past_terms_s, self.ring, self.known, self.trees = host, past_terms_s, ring, known, trees
         self.roots, self.blocked, self.dispatch = roots, blocked, dispatch
+        self.scope_name: Callable[[], str] = str  # of the scope that this peer is a member of; the layer above knows
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
         self.numbers = 0
@@ -177,6 +178,7 @@ class Inspection:
             descriptor=tree.descriptor if is_root else None,
             streams=len(tree.flow.others),
             source=tree.sources.own is not None,
+            scope=self.scope_name(),
         )
 
     def _name_laggards(self, message: Laggards) -> None:

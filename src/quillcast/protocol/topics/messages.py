@@ -87,6 +87,8 @@ class Accepted(Message, frozen=True, tag=43):
     """The streams of sources that are over, and where they ended."""
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of `streams`, where a list says who may publish."""
+    version: Number = 0
+    """Of the topic's descriptor: who knows an earlier one only has restarted since its Join, and asks again."""
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -151,6 +153,8 @@ class FindRoot(Message, frozen=True, tag=49):
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
     spoke_s: Seconds | None = None
     """How long ago the root of that term spoke; None if none did."""
+    settled: tuple[tuple[Term, Number], ...] = ()
+    """Terms that were stable below an index, as their roots told the peer: who was cut may not know of all that."""
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -184,6 +188,8 @@ class Receipts(Message, frozen=True, tag=52):
     """The root does not reach most of the topic's replicas: there may be another root beyond a partition."""
     version: Number = 0
     """Of the topic's descriptor: who knows an earlier one only asks for the root, and gets this one."""
+    settled: Number = 0
+    """The index below which the term is stable."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):
@@ -326,6 +332,8 @@ class Branch(Message, frozen=True, tag=60):
     """The streams of sources that go on here."""
     source: bool = False
     """Does it number the events of publishers of its own?"""
+    scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The name of the scope that it is a member of."""
 
 
 class StreamsEnded(Message, frozen=True, tag=56):

@@ -437,7 +437,9 @@ class Scribe:
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
-        node, trees = contact.node_id, linked(self.streams, self.trees, contact.node_id)
+        node = contact.node_id
+        beside = (self.trees[topic] for topic in self.placement.leading_to(node) if topic in self.trees)
+        trees = dict.fromkeys([*linked(self.streams, self.trees, node), *beside])
         ways = [(tree.flow, channel) for tree in trees if (channel := tree.way_to(node)) is not None]
         self.table.resume(contact, ways)
         self.publishing.room(contact)

@@ -184,10 +184,10 @@ class ChildrenTables:
         fallbacks = self.placement.stand_ins(tree)
         gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
         past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
-        ended = () if join.have is None or join.sends_only else self.source_streams.ended(tree)  # it knows of none
+        ended = () if join.sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            join.sends_only, ended, self.source_streams.warrants(tree),
+            join.sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -3,7 +3,7 @@
 The other end of the same links, the children table, is `children.py`; what follows a loss is `repair.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
@@ -114,9 +114,10 @@ class TreeMembership:
         descriptor = tree.descriptor if whole else None
         earliest, warrant = wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
+        sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=not tree.receives,
+            warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=sends_only,
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
             warrants=self.source_streams.warrants(tree),
         )  # fmt: skip
@@ -193,16 +194,20 @@ class TreeMembership:
             self._attach(tree, parent, message)
 
     def invited(self, sender: Contact, message: Invite) -> None:
+        """Move below another peer that is to be the parent."""
+        self.move(message.topics, sender)
+
+    def move(self, topics: Iterable[bytes], to: Contact) -> None:
         """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late."""
-        trees = [self.trees.by_topic[topic] for topic in message.topics if topic in self.trees.by_topic]
-        follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != sender.node_id]
+        trees = [self.trees.by_topic[topic] for topic in topics if topic in self.trees.by_topic]
+        follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != to.node_id]
         if not follow:
             return
         for tree in follow:
-            self.invited_by[tree.topic] = sender.node_id
-            self.note_former(tree.topic, sender.node_id)  # once it takes this peer in, a lease goes on there
+            self.invited_by[tree.topic] = to.node_id
+            self.note_former(tree.topic, to.node_id)  # once it takes this peer in, a lease goes on there
         joins = [self.join_message(tree, fault=False, whole=False, moved=True) for tree in follow]
-        self.host.send(sender, Rejoin(self.host.contact, b"", joins))
+        self.host.send(to, Rejoin(self.host.contact, b"", joins))
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
@@ -229,12 +234,15 @@ class TreeMembership:
         self.source_streams.attached(
             tree, parent, message.streams, message.warrants, whole=whole, served=not message.sends_only
         )
-        self.terms.heard_of(tree, interned(message.term))
+        self.terms.heard_of(tree, message.term)
         if new:
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.progress.tell_parent(tree, parent)
         self.settled(tree, message.gone)
+        if message.version > tree.descriptor.version:
+            joins = [self.join_message(tree, fault=False, whole=False)]
+            self.host.send(parent, Rejoin(self.host.contact, b"", joins))
         self.carry_out(ParentAccepted(tree, parent))
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:

@@ -48,6 +48,8 @@ class TreeRepair:
         self.streams.forget(node)
         self.carry_out(NeighbourLost(node))
         groups: dict[Contact, list[Tree]] = {}
+        inherited: list[Tree] = []
+        heir = self.ring.heir(node)
         for tree in orphaned:
             self.membership.detach(tree, "lost")
             fallback = self._fallback(tree, node)
@@ -56,8 +58,12 @@ class TreeRepair:
                 continue
             if fallback is None or (self.ring.active and self.ring.is_closest(tree.topic)):
                 self.membership.join(tree, fault=True)
+            elif heir is not None and heir.node_id != self.host.me and heir.node_id not in tree.children:
+                inherited.append(tree)
             else:
                 groups.setdefault(fallback, []).append(tree)
+        if heir is not None and inherited:
+            self._gather(inherited, heir)
         for fallback, trees in groups.items():
             self._turn_to(fallback, trees, node)
 
@@ -93,12 +99,23 @@ class TreeRepair:
             tree.lost_parent = lost
         self._join_directly(trees, fallback, lost)
 
-    def _join_directly(self, trees: list[Tree], to: Contact, lost: bytes) -> None:
+    def _gather(self, trees: list[Tree], heir: Contact) -> None:
+        """A scope's entry point is lost: its children turn to the one that takes over, so that one edge leads out.
+
+        The other fallbacks remain for the case that it is below this peer.
+        """
+        self.host.trace(Mark("entry_point_succeeded"))
+        others = [tree.fallbacks for tree in trees]
+        self._join_directly(trees, heir, lost=b"", whole=True)  # it may not know the topic
+        for tree, fallbacks in zip(trees, others, strict=True):
+            tree.fallbacks = interned((heir, *(each for each in fallbacks if each.node_id != heir.node_id)))
+
+    def _join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
         """One message to a parent known beforehand, naming all these topics."""
         joins = []
         for tree in trees:
             tree.joining, tree.fallbacks = True, interned((to,))
-            joins.append(self.membership.join_message(tree, fault=bool(lost), whole=False))
+            joins.append(self.membership.join_message(tree, fault=bool(lost), whole=whole))
             self.membership.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
@@ -129,6 +146,12 @@ class TreeRepair:
         match message.why:
             case "full" if message.instead:
                 self._join_directly([tree], self._nearest(message.instead), lost=b"")
+            case "loop" if tree.fallbacks and tree.fallbacks[0].node_id == sender.node_id:
+                other = self._fallback(tree, sender.node_id)
+                if other is not None:
+                    self._join_directly([tree], other, lost=b"")
+                else:
+                    self.membership.join(tree)
             case "unknown":
                 self.membership.fail(tree, unknown_topic(tree.descriptor.name))
             case "denied":

@@ -139,6 +139,9 @@ class Subscribing:
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
             edge.miss(gone or tree.flow.gone(first))
+        for term, start in ((tree.term, first), *starts):
+            if given_up := tree.flow.given_up(term, start):
+                edge.skip(term, given_up, "unavailable", tree.flow.runs(term, given_up))
         tree.flow.serve(edge.channel)
         self.reports.touch(tree)
 

@@ -118,13 +118,13 @@ class SettingsChanges:
                 self._find(topic)
 
     def entered(self, tree: Tree) -> None:
-        """This root entered a change: those who published are told."""
-        if tree.root is None:
+        """This root entered a change: the peers with publishers are told."""
+        root = tree.root
+        if root is None:
             return
-        told = {admission.contact: None for admission in tree.root.admissions.values()}
-        for contact in told:
+        for contact in root.publishing_peers():
             if contact.node_id != self.host.me:
-                self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
+                self.host.send(contact, RootIs(root.term, tree.descriptor))
 
     def learned(self, descriptor: Descriptor) -> None:
         """This peer learned a change: its publishers go by it."""

@@ -14,10 +14,9 @@ from typing import Protocol
 from quillcast.core.bundle import Block, Bundle, Join, Run
 from quillcast.core.envelope import NO_TERM, UP, Envelope, Term
 from quillcast.core.errors import EventTooLarge, QuillcastError
-from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import RangeSet
-from quillcast.core.trace import Dropped, Mark, Published
+from quillcast.core.trace import Dropped, Mark, Published, Record
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -41,6 +40,26 @@ class PublisherListener(Protocol):
         ...
 
 
+class Surroundings(Protocol):
+    """What a publisher needs of its host (`core.host.Host`)."""
+
+    def now(self) -> float:
+        """Seconds on a monotonic clock."""
+        ...
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970 UTC."""
+        ...
+
+    def room(self, to: Contact) -> int:
+        """Bytes of credit left towards a peer."""
+        ...
+
+    def trace(self, record: Record) -> None:
+        """Record what happened."""
+        ...
+
+
 class Publisher:
     """Sequences count 0, 1, 2, ... `admitted` is one past the last event that has a position.
 
@@ -48,7 +67,7 @@ class Publisher:
     """
 
     def __init__(
-        self, host: Host, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
+        self, host: Surroundings, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
         carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
         wake: Callable[[bytes], None] = lambda topic: None,
         room_to: Callable[[Contact, bytes], int] | None = None,
@@ -74,7 +93,7 @@ class Publisher:
         self.waiting: deque[Block] = deque()  # sealed and not admitted yet
         self.waiting_bytes = 0
         self.progress_at = host.now()
-        self.closed = False
+        self.closed = self.said_closed = False  # no more is published; and its root was told
         self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
@@ -130,13 +149,14 @@ class Publisher:
                 f"an event of {size} bytes is over the limit of {limit} of topic {self.descriptor.name!r}; split it, "
                 "or create the topic with a larger event_bytes_max"
             )
-        return self._publish(block)
+        return self.publish(block)
 
     def offer_lone(self, payload: bytes) -> int:
         """What `offer` does with one event that is a payload only, and within the topic's limit: many come alone."""
-        return self._publish(Block.lone(self.id, self.next, payload, self.host.wall_ns()))
+        return self.publish(Block.lone(self.id, self.next, payload, self.host.wall_ns()))
 
-    def _publish(self, block: Block) -> int:
+    def publish(self, block: Block) -> int:
+        """Publish a block that continues this publisher's sequences; returns one past the last of them."""
         now = self.host.now()
         if not self.waiting_bytes:
             self.progress_at = now
@@ -153,10 +173,7 @@ class Publisher:
 
     def room(self) -> int:
         """Bytes that may be offered now; not positive means wait for `progressed`."""
-        room = self.config.window_bytes - self.waiting_bytes
-        if self.reliable:
-            room = min(room, self.config.retain_bytes - self.retained_bytes)
-        return room
+        return min(self.config.window_bytes - self.waiting_bytes, self.config.retain_bytes - self.retained_bytes)
 
     def push(self) -> None:
         """Send what was not sent yet, as far as the link to the root has room."""
@@ -251,7 +268,7 @@ class Publisher:
     @property
     def is_due(self) -> bool:
         """Is anything kept or counted that time may change?"""
-        return bool(self.retained or self.waiting_bytes or self.sealed_at)
+        return self.closed or bool(self.retained or self.waiting_bytes or self.sealed_at)
 
     def overdue(self, now: float) -> bool:
         """Has the root been silent for too long about events it was sent?"""
@@ -278,12 +295,13 @@ class Publisher:
             old = bool(self.sealed_at) and now - self.sealed_at[0][1] > self.config.retain_s
             if self.retained_bytes <= goal and not old:
                 break
-            self._drop(self.retained[0])
+            self.drop()
         if cut:
             self.listener.progressed()
 
-    def _drop(self, block: Block) -> None:
+    def drop(self) -> None:
         """A bound is reached: discard the oldest block, which is not stable."""
+        block = self.retained[0]
         self.host.trace(Dropped(self.topic, block.count, "retained_too_long"))
         self.dropped.add(max(block.first, self.stable), block.last)
         if len(self.dropped) > DROPPED_RANGES_MAX:

@@ -6,7 +6,7 @@ import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import NO_TERM
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError, TopicExists
 from quillcast.core.host import Host, Timer
 from quillcast.core.ids import publisher_id
@@ -40,6 +40,8 @@ from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
+SETTLED_TERMS_MAX = 4  # terms of a topic of which a publisher's peer remembers how far they were stable; a guess
+
 
 class SayClosed(Timer, frozen=True):
     """Tell the roots which publishers closed in this turn."""
@@ -62,6 +64,7 @@ class Publishing:
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
+        self.settled: dict[bytes, dict[Term, int]] = {}  # by topic, below which index its latest terms are stable
         self.offered_at: dict[bytes, float] = {}  # topics to be created
         self.creating: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
         self.creates = 0
@@ -80,11 +83,16 @@ class Publishing:
         dispatch.on_message(StillOpen, self._still_open)
         dispatch.on_alarm(SayClosed, self.say_closed)
 
-    def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
-        """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
+    def open(
+        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b""
+    ) -> Publisher:
+        """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes.
+
+        It has this PublisherId, or if there is none, a new one.
+        """
         descriptor = self.known.describe(name)
         publisher = Publisher(
-            self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
+            self.host, self.config, descriptor, id_ or self.new_id(), listener, self._carry, warrant, self._wake,
             self.room_to,
         )  # fmt: skip
         topic = descriptor.topic
@@ -109,14 +117,22 @@ class Publishing:
     def close(self, publisher: Publisher) -> None:
         """A publisher has no more to say. What it published and is not stable yet stays until it is."""
         publisher.closed = True
+        self._wake(publisher.topic)
         self._drop_if_done(publisher)
 
     def _drop_if_done(self, publisher: Publisher) -> None:
         topic = publisher.topic
         if publisher.closed and not publisher.retained and publisher.id in self.publishers.get(topic, {}):
-            if publisher.next and publisher.root is not None:
+            if publisher.next and publisher.root is not None and not publisher.said_closed:
                 self._closed(publisher.root, topic, publisher.id)
-            self._remove(publisher)
+                publisher.said_closed = True
+            if not self._lingers(publisher):
+                self._remove(publisher)
+
+    def _lingers(self, publisher: Publisher) -> bool:
+        """Is it the last of its topic? It stays for a lease, because a new root may have to be told what was stable."""
+        alone = len(self.publishers[publisher.topic]) == 1 and publisher.topic in self.settled
+        return alone and self.host.now() - publisher.progress_at < self.config.lease_s
 
     def _closed(self, root: Contact, topic: bytes, publisher: bytes) -> None:
         if not self.closed:
@@ -147,6 +163,7 @@ class Publishing:
         self.publishers.get(topic, {}).pop(publisher.id, None)
         if not self.publishers.get(topic):
             self.publishers.pop(topic, None)
+            self.settled.pop(topic, None)
             self.crowded.pop(topic, None)
             self._forget_root(topic)
             if topic in self.trees:
@@ -219,7 +236,8 @@ class Publishing:
         spoke_s = self.host.now() - spoke_at if spoke_at else None
         descriptor = next((p.descriptor for p in publishers.values()), None)
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
-        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s)
+        settled = tuple(self.settled.get(topic, {}).items())
+        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled)
         self.ring.route(message, topic)
 
     def root_here(self, tree: Tree) -> None:
@@ -343,6 +361,8 @@ class Publishing:
     def receipts(self, message: Receipts) -> None:
         """The root says how far it came."""
         publishers = self.publishers.get(message.topic, {})
+        if message.settled and publishers:
+            self._note_settled(message.topic, message.term, message.settled)
         if self.crowded and any(admitted for _, admitted, _, _ in message.marks):
             self.crowded.pop(message.topic, None)
         for id_, admitted, stable, again in message.marks:
@@ -353,6 +373,13 @@ class Publishing:
         outdated = any(publisher.descriptor.version < message.version for publisher in publishers.values())
         if outdated and message.topic not in self.asked_at:
             self._find(message.topic)
+
+    def _note_settled(self, topic: bytes, term: Term, index: int) -> None:
+        """A root declared its term stable below an index. Later roots are told, as they may not know that."""
+        settled = self.settled.setdefault(topic, {})
+        settled[term] = max(index, settled.pop(term, 0))
+        if len(settled) > SETTLED_TERMS_MAX:
+            del settled[next(iter(settled))]
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
@@ -383,6 +410,7 @@ class Publishing:
         self.crowded[topic] = None
         for publisher in self.publishers.get(topic, {}).values():
             publisher.root_lost()
+            publisher.listener.progressed()
         self._forget_root(topic)
         self.asked_at[topic] = self.host.now()
         self.carry_out(LeaveIfIdle(tree))

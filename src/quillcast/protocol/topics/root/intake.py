@@ -159,7 +159,7 @@ class Intake:
             self.terms.keep(tree)
         self.flow_control.relieved()
         self.due.wake(tree)
-        return tuple({admission.contact: None for admission in root.admissions.values()})
+        return root.publishing_peers()
 
     def tell_publishers(self, tree: Tree, publishers: Iterable[Contact]) -> None:
         """Tell those who published here who is root now, as far as that is known."""

@@ -312,8 +312,13 @@ class LeadershipTransfer:
                 self.host.send(self.overlay.closest(topic, 1)[0], self._as_of_now(offer))
 
     def _as_of_now(self, offer: Offer) -> TransferLeadership:
+        """What the root before said to this peer, for another one: that waits for this peer, and all below it, too."""
         hold_s = max(0.0, offer.hold_until - self.host.now())
-        return msgspec.structs.replace(offer.message, hold_s=hold_s)
+        tree = self.trees.by_topic.get(offer.message.descriptor.topic)
+        leases = dict.fromkeys(offer.message.leases)
+        if tree is not None and tree.receives:
+            leases[self.host.me] = None
+        return msgspec.structs.replace(offer.message, hold_s=hold_s, leases=tuple(leases))
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""

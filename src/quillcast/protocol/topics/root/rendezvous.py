@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, SESSION_TERMS, Term
 from quillcast.core.host import Host
+from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot, Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, follows, opens_session
@@ -81,7 +82,7 @@ class Rendezvous:
         """A term above all that were heard of, in the topic's present session."""
         tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
         counter = max(tree.heard.counter, tree.descriptor.session * SESSION_TERMS) + 1
-        return Term(counter, self.host.me[:8] + self.host.incarnation)
+        return interned(Term(counter, self.host.me[:8] + self.host.incarnation))
 
     def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
         """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
@@ -223,6 +224,10 @@ class Rendezvous:
             return
         if message.spoke_s is not None:
             self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
+        for term, index in message.settled:
+            self.terms.recall(tree, term, index)
+            tree.flow.settle(term, index)
+        tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
         self.answers.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
 

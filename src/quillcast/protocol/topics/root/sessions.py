@@ -46,7 +46,7 @@ class Sessions:
     def asked(self, tree: Tree, request: Create) -> None:
         """Somebody wants settings that open a session, or while one is being opened."""
         if tree.root is not None:
-            tree.root.asked = {**tree.root.asked, request.creator.node_id: request}
+            tree.root.sessions_asked = {**tree.root.sessions_asked, request.creator.node_id: request}
             if self._hear(tree, tree.root, SessionInput.ASKED) is SessionStep.RECORD:
                 self.known.learn(msgspec.structs.replace(tree.descriptor, upcoming=request.descriptor))
 
@@ -94,7 +94,7 @@ class Sessions:
 
     def _ask_again(self, tree: Tree, root: Root) -> None:
         """Requests waited for the next session, or for this root: it answers them, or whoever is root by now."""
-        asked, root.asked = root.asked, EMPTY
+        asked, root.sessions_asked = root.sessions_asked, EMPTY
         for request in asked.values():
             self.ring.route(request, tree.topic)
 

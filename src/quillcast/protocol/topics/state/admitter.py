@@ -109,8 +109,12 @@ class Admitter:
         return admission
 
     def _make_place(self) -> bool:
-        """Forget those that have been silent for longest, of whom all is stable: coming back, they name their floor."""
-        settled = [(known.idle_since, publisher) for publisher, known in self.admissions.items() if not known.runs]
+        """Forget those that were silent for longest and know that all is stable: coming back, they name their floor."""
+        settled = [
+            (known.idle_since, publisher)
+            for publisher, known in self.admissions.items()
+            if not known.runs and publisher not in self.marks
+        ]
         settled.sort()
         for _, publisher in settled[: self.config.admissions_max // 8 + 1]:
             self.forget(publisher)

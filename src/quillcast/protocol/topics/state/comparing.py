@@ -181,9 +181,12 @@ class Comparing:
         return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
 
     def _enter_changed(self) -> None:
-        for topic in self._changed:
+        changed, self._changed = self._changed, {}
+        for topic in changed:
             self._enter(topic)
-        self._changed = {}
+        for topic in changed:
+            if topic in self._given:  # others keep it as it is now, so that it may be forgotten here again
+                self.forgetting.note(topic)
 
     def _enter(self, topic: bytes) -> None:
         new = self._mark(topic)

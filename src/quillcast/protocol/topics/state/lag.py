@@ -4,11 +4,10 @@ An event counts as processed when the application is done with it, not when it i
 a subscriber that is stuck would look healthy until its queue is full.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
-
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
+from quillcast.protocol.forwarding.subscriber import Unread, Watched
 from quillcast.protocol.topics.messages import Lease, Reader
 from quillcast.protocol.topics.state.source_streams import known_end
 from quillcast.protocol.topics.state.subscription import Subscription
@@ -16,28 +15,6 @@ from quillcast.protocol.topics.state.tree import Tree
 
 READERS_MAX = 32  # of a peer in one answer, so that its message stays small; a guess
 LOST_MAX = 64  # likewise
-
-
-class Unread(NamedTuple):
-    """What an application was given and is not done with."""
-
-    events: int = 0
-    size_bytes: int = 0
-    oldest_ns: int | None = None
-    """When the oldest of them was published, nanoseconds since 1970 UTC."""
-    idle_s: float = 0.0
-    """Since when it has taken nothing."""
-
-
-@runtime_checkable
-class Watched(Protocol):
-    """A subscriber that says how its application gets on; others are done with what they are given."""
-
-    name: str
-
-    def unread(self) -> Unread:
-        """What waits for the application, and what it is at."""
-        ...
 
 
 def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:

@@ -1,7 +1,11 @@
 """What the forwarding policy makes of this peer's place in each topic."""
 
+from collections.abc import Mapping
+
 from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
+from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -11,6 +15,7 @@ class Placement:
 
     def __init__(self, me: bytes, ring: Ring, policy: ForwardingPolicy) -> None:
         self.me, self.ring, self.policy = me, ring, policy
+        self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
 
     def intercepts(self, tree: Tree | None) -> bool:
         """Does a Join on its way to the root end at this peer?"""
@@ -26,7 +31,12 @@ class Placement:
 
     def install(self, tree: Tree) -> None:
         """Open and close channels, so that those that the policy wants stand. Others are left as they are."""
-        tree.install(self.policy.channels(self._place(tree, _receivers(tree))))
+        ordered = self.ordered.get(tree.topic, NOTHING_ORDERED) if may_have_others(tree) else NOTHING_ORDERED
+        tree.install(self.policy.channels(self._place(tree, _receivers(tree))), ordered)
+
+    def leading_to(self, node: bytes) -> list[bytes]:
+        """The topics in which a scope's manager ordered a channel to a peer."""
+        return [topic for topic, ordered in self.ordered.items() if node in ordered.ways]
 
     def _place(self, tree: Tree, below: tuple[Contact, ...]) -> Place:
         return Place(tree.topic, self._above(tree), below)
@@ -35,6 +45,15 @@ class Placement:
         if tree.root is None:
             return tree.parent
         return next((each for each in self.ring.closest(tree.topic, 2) if each.node_id != self.me), None)
+
+
+def may_have_others(tree: Tree) -> bool:
+    """May channels lead past the tree?
+
+    Only those that asked for the events of a restricted topic have shown that they may have them. And what neighbours
+    say of sources' streams goes by the way on which each stream comes.
+    """
+    return not (tree.descriptor.settings.by_source or is_restricted(tree.descriptor.access, "subscribe"))
 
 
 def _children(tree: Tree) -> tuple[Contact, ...]:

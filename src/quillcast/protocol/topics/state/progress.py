@@ -150,7 +150,8 @@ class Progress:
         waits = partitioned and tree.descriptor.settings.partition == "wait"
         owed = admitter.requests() if waits else admitter.receipts()  # else what is owed to publishers stays owed
         for contact, marks in owed.items():
-            message = Receipts(tree.topic, admitter.term, marks, partitioned, tree.descriptor.version)
+            version, settled = tree.descriptor.version, 0 if admitter.term.of_source else admitter.stable
+            message = Receipts(tree.topic, admitter.term, marks, partitioned, version, settled)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

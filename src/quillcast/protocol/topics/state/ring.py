@@ -27,6 +27,10 @@ class Ring(Protocol):
         """The peers that are closest to the key, the closest first; this peer may be one."""
         ...
 
+    def heir(self, lost: bytes) -> Contact | None:
+        """Who takes over from a lost entry point of this peer's scope, if it was one; that may be this peer."""
+        ...
+
 
 class Answers:
     """Answers to requests that came over the overlay or straight."""

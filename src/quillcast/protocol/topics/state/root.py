@@ -35,6 +35,7 @@ class Root(Admitter):
         "noted",
         "paused_until",
         "session_state",
+        "sessions_asked",
     )
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
@@ -45,10 +46,11 @@ class Root(Admitter):
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.awaited: dict[bytes, None] = EMPTY  # who is waited for after a hand-over; each speaks for all below it
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
+        self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root, to publish when they have something
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = 1  # ... and how many they are, this one among them
         self.session_state = SessionState.CLOSED  # until `root/sessions.py` hears of this term
-        self.asked: dict[bytes, Create] = EMPTY  # by creator: to be answered in the next session
+        self.sessions_asked: dict[bytes, Create] = EMPTY  # by creator: to be answered in the next session
 
     def heard_from(self, nodes: Iterable[bytes]) -> None:
         """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
@@ -59,8 +61,20 @@ class Root(Admitter):
         if not self.awaited:
             self.hold_until = self.awaited_until
 
+    def note_asked(self, contact: Contact) -> None:
+        """A peer with publishers asks for the root. It wants to know what changes, even if it publishes nothing."""
+        self.asked = self.asked or {}
+        self.asked[contact] = None
+        if len(self.asked) > self.config.admissions_max:
+            del self.asked[next(iter(self.asked))]
+
+    def publishing_peers(self) -> tuple[Contact, ...]:
+        """The peers that publish here, or have asked where to."""
+        return tuple(self.asked | {admission.contact: None for admission in self.admissions.values()})
+
     def lost(self, node: bytes) -> None:
         """A peer is out of reach: its publishers are remembered for a lease's time."""
+        self.asked = {contact: None for contact in self.asked if contact.node_id != node} or EMPTY
         for admission in self.admissions.values():
             if admission.contact.node_id == node and admission.gone_at is None:
                 admission.gone_at, admission.active = self.host.now(), False

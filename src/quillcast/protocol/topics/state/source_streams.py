@@ -472,7 +472,7 @@ class SourceStreams:
         tree.sources.mine.pop(term, None)
         tree.sources.over += end
         for subscription in tree.subscriptions:
-            subscription.end(term)
+            subscription.end(term, end)
         key = stream_key(tree.topic, term)
         if tree.parent is not None and tree.root is None:
             self.streams.drop(tree.parent, key)

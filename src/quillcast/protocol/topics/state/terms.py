@@ -2,6 +2,7 @@
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
+from quillcast.core.interning import interned
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import CarryOut, Outdone
 from quillcast.protocol.topics.state.reports import Reports
@@ -24,7 +25,7 @@ class Terms:
         for subscription in tree.subscriptions:
             subscription.begin(term, start, owed=tree.flow.keeps)
         tree.parent_frontier = 0
-        tree.heard = max(tree.heard, term)
+        tree.heard = interned(max(tree.heard, term))
         self.reports.touch(tree)
 
     def recall(self, tree: Tree, term: Term, end: int) -> None:

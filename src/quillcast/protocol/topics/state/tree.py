@@ -10,6 +10,7 @@ from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.forwarding.stream import Held, Stream
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -36,6 +37,7 @@ class Tree:
 
     __slots__ = (
         "attempt",
+        "beside",
         "children",
         "descriptor",
         "ended",
@@ -67,6 +69,7 @@ class Tree:
         self.root: Root | None = None
         self.sources: Sources = NO_SOURCES
         self.children: dict[bytes, Child] = EMPTY
+        self.beside: dict[bytes, Channel] = EMPTY  # to peers that are no children, as a scope's manager ordered
         self.orphaned_leases: dict[bytes, OrphanedLease] = EMPTY
         self.ended: dict[bytes, float] = EMPTY  # who came from another parent, and left: until when it is named so
         self.waiting: dict[bytes, Join] = EMPTY  # adopted, to be answered once this peer has a parent itself
@@ -155,10 +158,11 @@ class Tree:
         self.children[child.contact.node_id] = child
         self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or EMPTY
 
-    def install(self, wanted: Iterable[ChannelSpec]) -> None:
+    def install(self, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
         """Compare the channels to children that stand with those that are wanted, and install the difference.
 
-        Raises `ValueError` if one leads to a peer that is no child: it never asked for the topic.
+        Raises `ValueError` if one leads to a peer that is no child: it never asked for the topic. Channels that scopes
+        ordered may lead to such peers; those that lead to children decide what their links let through.
         """
         specs = {spec.to.node_id: spec for spec in wanted}
         if strangers := specs.keys() - self.children.keys():
@@ -167,11 +171,25 @@ class Tree:
         for node, child in self.children.items():
             spec, standing = specs.get(node), child.channel in open_
             if spec is not None:
-                child.channel.filter = self._filter_to(node, spec.filter)
+                child.channel.filter = self._filter_to(node, ordered.to_child(node, spec.filter))
             if spec is not None and not standing:
                 self.flow.open(child.channel)
             elif spec is None and standing:
                 self.flow.close(child.channel)
+        if self.beside or ordered.ways:
+            self._install_beside(ordered)
+
+    def _install_beside(self, ordered: Ordered) -> None:
+        """Keep channels to those who are no children. They begin with the next bundle: what is missing is repaired."""
+        wanted = {node: way for node, way in ordered.ways.items() if node not in self.children}
+        for node in [node for node in self.beside if node not in wanted]:
+            self.flow.close(self.beside.pop(node))
+        self.beside = self.beside or {}
+        for node, way in wanted.items():
+            if node not in self.beside:
+                self.beside[node] = Channel(way.sink, self.flow.log.end)
+                self.flow.open(self.beside[node])
+            self.beside[node].filter = way.enters
 
     def _filter_to(self, node: bytes, wanted: Filter | None) -> Filter | None:
         """What a channel to a neighbour lets through."""
@@ -198,16 +216,19 @@ class Tree:
         self.flow.close(subscription.channel)
 
     def way_to(self, node: bytes) -> Channel | None:
-        """The channel to a child, or to the parent where events go up."""
+        """The channel to a child, to the parent where events go up, or to whom a scope's manager ordered one."""
         child = self.children.get(node)
         if child is not None:
             return child.channel
-        return self.sources.up if self.parent is not None and self.parent.node_id == node else None
+        is_parent = self.parent is not None and self.parent.node_id == node
+        return self.sources.up if is_parent and self.sources.up is not None else self.beside.get(node)
 
     def take_out(self, node: bytes) -> "Child | None":
-        """Take a child out of the children table, and serve it no more."""
+        """Take a child out of the children table. If a channel of a scope leads to it, that goes on where it was."""
         child = self.children.pop(node, None)
-        if child is not None:
+        if child is not None and self.beside is not EMPTY and child.channel in self.flow.channels:
+            self.beside[node] = child.channel
+        elif child is not None:
             self.flow.close(child.channel)
         return child
 
@@ -362,9 +383,9 @@ class Tree:
     def acknowledged_position(self, now: float, term: Term | None = None) -> int:
         """The index of a live term (the current one) below which all leases here and below are served.
 
-        A best-effort session owes nobody anything.
+        Where nothing is kept, nobody is waited for: what was lost on the way does not come any more.
         """
-        needs = [position for position, holder in self.needs(now, term) if self.flow.keeps and not holder.is_cut]
+        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut and self.flow.keeps]
         return min([self.frontier if term is None else self.flow.front(term) or 0, *needs])
 
     def holders(self, now: float) -> Iterator[LeaseHolder]:
@@ -438,7 +459,8 @@ class Tree:
         local subscribers and leases of those that departed, cut or not.
         """
         streams = self.flow.live_streams() if some is None else [self.flow.others[term] for term in some]
-        return sum([self._trim(stream, now) for stream in streams])
+        kept = {bundle.envelope.term for _, bundle in self.flow.log.entries()}
+        return sum([self._trim(stream, now) for stream in streams if stream.term in kept])
 
     def _trim(self, stream: Stream, now: float) -> int:
         term = stream.term
@@ -534,6 +556,8 @@ class Tree:
         local, open_ = {each.channel for each in self.subscriptions}, {*self.flow.channels}
         ways = {child.channel for child in self.children.values()}
         ways |= {self.sources.up} if self.sources.up is not None else set()
+        ways |= {*self.beside.values()}
+        assert not self.beside.keys() & self.children.keys(), "one channel leads to each peer"
         assert local <= open_ <= local | ways, "each local subscription has a channel, and so may each neighbour"
         if self.root is not None:
             assert self.root.term == self.term, (self.root.term, self.term)

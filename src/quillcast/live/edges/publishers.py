@@ -2,22 +2,56 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
+from typing import Protocol
 
+from quillcast.core.bundle import Join
 from quillcast.core.errors import QuillcastError
 from quillcast.live.admission.credentials import Credentials
+from quillcast.live.edges import choices
 from quillcast.live.edges.batcher import Batcher
+from quillcast.live.edges.peer import Causes, EdgePeer
 from quillcast.live.edges.publisher import Publisher
-from quillcast.live.node import choices
-from quillcast.live.node.presence import Presence, Presences
+from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.publishing.publisher import Publisher as PeerPublisher
+
+
+class Outlet(Protocol):
+    """A peer to publish through, and what belongs to it."""
+
+    @property
+    def pump(self) -> Pump:
+        """Takes calls to it."""
+        ...
+
+    @property
+    def peer(self) -> EdgePeer:
+        """The peer."""
+        ...
+
+    @property
+    def join(self) -> Join:
+        """Joins the pieces of a block, in shared memory where it is used."""
+        ...
+
+    def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
+        """Shows a topic's root on whose behalf it acts. Raises `LocalError` for a bad name."""
+        ...
+
+    def find_causes(self, publisher: PeerPublisher, last: int, /) -> AbstractContextManager[Causes]:
+        """Find out who holds up a publisher's events before `last`."""
+        ...
 
 
 class Publishers:
     """Makes publishers. When the node changes to another network, takes them along."""
 
-    def __init__(self, presences: Presences, publish_bytes: int) -> None:
-        self._presences, self._publish_bytes = presences, publish_bytes
+    def __init__(self, current: Callable[[], Outlet], publish_bytes: int) -> None:
+        """`current` returns the peer to use now."""
+        self._current, self._publish_bytes = current, publish_bytes
         self.batchers: dict[str, Batcher] = {}
         self._credentials: dict[str, Credentials | None] = {}  # of the principals whose batchers they are
         self._running: dict[Publisher, None] = {}
@@ -26,18 +60,23 @@ class Publishers:
 
     def make(self, topic: str, credentials: Credentials | None, *, timed: bool = False) -> Publisher:
         """A new publisher for a topic."""
-        who, presence = choices.publisher_key(credentials, topic), self._presences.current
+        who = choices.publisher_key(credentials, topic)
         batcher = self.batchers.get(who)
         if batcher is None or batcher.failure is not None:
-            warrant = presence.warrant(topic, credentials)
+            warrant = self._current().warrant(topic, credentials)
             batcher = self._make_batcher(who, topic, warrant)
             self.batchers[who], self._credentials[who] = batcher, credentials
-        return Publisher(batcher, presence.pump, presence.peer, self._running, timed=timed)
+        return Publisher(batcher, self._running, timed=timed)
 
     def close(self) -> None:
         """Close all publishers: they publish nothing more."""
         for publisher in list(self._running):
             publisher.close()
+
+    def close_for(self, error: QuillcastError) -> None:
+        """Publishers take no new events, for this reason; those published are still acknowledged."""
+        for publisher in list(self._running):
+            publisher.failed(error)
 
     def failed(self, error: QuillcastError) -> None:
         """No publisher can go on."""
@@ -48,7 +87,7 @@ class Publishers:
         """Have the publishers made from now on wait until `move`."""
         self._held = True
 
-    async def move(self, former: Presence, timeout_s: float) -> None:
+    async def move(self, former: Outlet, timeout_s: float) -> None:
         """Wait until everything published through the former peer is safe, then publish through the current one."""
         batchers = {who: batcher for who, batcher in self.batchers.items() if batcher.peer is former.peer}
         for batcher in batchers.values():
@@ -57,17 +96,17 @@ class Publishers:
             async with asyncio.timeout(timeout_s):
                 await former.pump.until(lambda: all(batcher.safe for batcher in batchers.values()))
         self._held = False
-        current = self._presences.current
+        current = self._current()
         for who, batcher in batchers.items():
             if self.batchers.get(who) is batcher and batcher.failure is None:
                 warrant = current.warrant(batcher.topic, self._credentials[who])
                 self.batchers[who] = successor = self._make_batcher(who, batcher.topic, warrant)
-                batcher.move_to(successor, current.pump, current.peer)
+                batcher.move_to(successor)
                 self._moved.append(batcher)
         for batcher in self.batchers.values():
             batcher.go_on()
 
-    async def moved_are_safe(self, former: Presence, timeout_s: float) -> None:
+    async def moved_are_safe(self, former: Outlet, timeout_s: float) -> None:
         """Wait until everything published through the former peer is safe, but not for longer than this."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -81,9 +120,9 @@ class Publishers:
         self._moved.clear()
 
     def _make_batcher(self, who: str, topic: str, warrant: Warrant | None) -> Batcher:
-        presence = self._presences.current
+        outlet = self._current()
         batcher = Batcher(
-            topic, presence.pump, presence.peer, self._publish_bytes, presence.links.join, warrant,
+            topic, outlet.pump, outlet.peer, self._publish_bytes, outlet.join, warrant, outlet.find_causes,
             partial(self._ended, who),
         )  # fmt: skip
         if self._held:

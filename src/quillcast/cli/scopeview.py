@@ -1,0 +1,147 @@
+"""Scopes as lines of text, and where their managers run."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from quillcast.cli.asking import ask_each, ask_peer, peers_here
+from quillcast.cli.tables import counted, table
+from quillcast.core.errors import LocalError, UnknownTopic, Unreachable
+from quillcast.core.status import NodeStatus, PolicyChange, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic
+
+
+def manager_of(name: str, network: str) -> str:
+    """NodeId of the peer of this machine that runs a scope's manager. Raises `LocalError`, or `Unreachable`."""
+    answers = ask_each(network, peers_here(network), "status", NodeStatus)
+    statuses = [status for _, status in answers if status is not None]
+    if found := next((status.node_id for status in statuses if name in status.manages), None):
+        return found
+    for place in (place for status in statuses for place in status.memberships):
+        if place.scope == name:
+            raise Unreachable(
+                f"the manager of scope {name} runs at {place.address}, in no peer of this user on this machine that "
+                "answers; run this command there, as the user who runs the manager"
+            )
+    known = ", ".join(sorted({each for status in statuses for each in status.manages})) or "none"
+    raise LocalError(f"no peer of this machine runs the manager of a scope {name!r}; there are managers of: {known}")
+
+
+def ask_manager(name: str, network: str) -> ScopeStatus:
+    """A scope, as its manager on this machine knows it. Raises as `manager_of`."""
+    statuses = ask_peer(network, manager_of(name, network), "scopes", tuple[ScopeStatus, ...])
+    for status in statuses:
+        if status.name == name:
+            return status
+    raise Unreachable(f"the manager of scope {name} has just ended")
+
+
+def topic_of(status: ScopeStatus, topic: str) -> ScopeTopic:
+    """A topic in a scope. Raises `UnknownTopic`."""
+    for each in status.topics:
+        if each.name == topic:
+            return each
+    known = ", ".join(each.name for each in status.topics) or "none"
+    raise UnknownTopic(f"no member of scope {status.name} takes part in topic {topic!r}; topics there: {known}")
+
+
+def show(status: ScopeStatus) -> Iterator[str]:
+    """A scope on the whole."""
+    waiting = sum(bool(topic.waits_for) for topic in status.topics)
+    most = f" of at most {status.members_max}" if status.members_max else ""
+    yield f"scope {status.name}, epoch {status.epoch}"
+    yield f"  manager at peer {status.node_id[:8]}, {status.address}; file {status.file}"
+    yield (
+        f"  {counted(len(status.members), 'member')}{most}; {counted(len(status.topics), 'topic')}"
+        + (f", of which {waiting} wait" if waiting else "")
+    )
+    yield from rules(status.rules)
+
+
+def rules(shown: tuple[ScopeRule, ...]) -> Iterator[str]:
+    """Rules in the order in which they decide."""
+    rows = [[rule.pattern, policy(rule), "set" if rule.is_set else "file"] for rule in shown]
+    yield from table("rules", ["topics", "policy", "from"], rows)
+
+
+def members(status: ScopeStatus) -> Iterator[str]:
+    """Who is in a scope."""
+    yield from table("members", ["member", "address", "label", "ring", "heard", "topics"], map(_member, status.members))
+
+
+def _member(member: ScopeMember) -> list[str]:
+    return [
+        member.node_id[:8] + (" (client)" if member.relation == "client" else ""),
+        member.address,
+        str(member.label),
+        "yes" if member.in_ring else "-",
+        f"{member.heard_s:.1f} s ago",
+        ", ".join(member.topics) or "-",
+    ]
+
+
+def topics(status: ScopeStatus) -> Iterator[str]:
+    """What a scope carries, and how."""
+    columns = ["topic", "policy", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
+    yield from table("topics", columns, map(_topic, status.topics))
+    yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
+    yield from (f"  {topic.name} changes: {topic.change}" for topic in status.topics if topic.change)
+
+
+def _topic(topic: ScopeTopic) -> list[str]:
+    first, *others = [node[:8] for node in topic.entries] or ["-"]
+    return [
+        topic.name,
+        "-" if topic.rule is None else policy(topic.rule),
+        str(topic.publishers),
+        str(topic.subscribers),
+        first,
+        ", ".join(others) or "-",
+        str(len(topic.channels)),
+    ]
+
+
+def tree(status: ScopeStatus, topic: ScopeTopic) -> Iterator[str]:
+    """The channels of a topic that the manager ordered, from the entry point on."""
+    addresses = {member.node_id: member.address for member in status.members}
+    ranks = dict(zip(topic.entries, ["entry point", *["stand-by"] * len(topic.entries)], strict=False))
+    below: dict[str, list[str]] = {}
+    for channel in topic.channels:
+        below.setdefault(channel.source, []).append(channel.target)
+    targets = {channel.target for channel in topic.channels}
+    drawn: dict[str, None] = {}
+
+    def branch(node: str, first: str, rest: str) -> Iterator[str]:
+        repeated = node in drawn
+        drawn[node] = None
+        parts = [ranks[node]] if node in ranks else []
+        parts += ["drawn above"] if repeated else []
+        yield f"{first}{node[:8]} {addresses.get(node, '')}  {', '.join(parts)}".rstrip()
+        children = [] if repeated else below.get(node, [])
+        for child in children:
+            last = child == children[-1]
+            yield from branch(child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+
+    yield f"{topic.name} in scope {status.name}: {'no policy' if topic.rule is None else policy(topic.rule)}"
+    if topic.waits_for:
+        yield f"it waits: {topic.waits_for}"
+    entry = topic.entries[:1]
+    for node in dict.fromkeys([*entry, *(source for source in below if source not in targets), *below]):
+        if node not in drawn:
+            yield from branch(node, "", "")
+
+
+def change(changed: PolicyChange) -> Iterator[str]:
+    """What a change of a policy changed."""
+    for topic in changed.topics:
+        yield f"{topic.name}: {policy(topic.before)} -> {policy(topic.after)}"
+    if not changed.topics:
+        yield f"scope {changed.scope}: no topic that is in use changes"
+    yield from rules(changed.rules)
+
+
+def policy(rule: ScopeRule) -> str:
+    """A policy with its parameters."""
+    return f"{rule.policy}({_parameters(rule.parameters)})" if rule.parameters else rule.policy
+
+
+def _parameters(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in parameters.items())

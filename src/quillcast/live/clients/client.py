@@ -1,0 +1,215 @@
+"""`connect`: what a `Node` offers to applications, through a peer that already runs on this machine."""
+
+import asyncio
+import contextlib
+import socket as sockets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quillcast.core.errors import Leaving, LocalError, QuillcastError, Unreachable
+from quillcast.core.messages import Contact
+from quillcast.core.status import NodeStatus, TreeStatus
+from quillcast.live import arguments
+from quillcast.live.clients.messages import QUESTION, VERSION, Changed, Created, Welcome
+from quillcast.live.clients.proxy import Proxy, RemoteInbox
+from quillcast.live.config import LiveConfig
+from quillcast.live.discovery import control
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.edges.choices import check_topic
+from quillcast.live.edges.endpoint import Endpoint, Sign
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+
+_ANSWER_S = 10.0  # for what the peer answers by itself; a guess
+
+
+def connect(
+    network: str = "default",
+    *,
+    runtime_dir: Path | str | None = None,
+    socket: Path | str | None = None,
+    live: LiveConfig | None = None,
+) -> "Client":
+    """A client of a peer that runs on this machine: `async with quillcast.connect() as client`.
+
+    Args:
+        network: name of the network.
+        runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
+            or the user's own (docs/live.md).
+        socket: the socket of a certain peer, `<nodeId>.sock` in that folder; by default the oldest peer is used.
+        live: limits of the client's queues; `subscription_bytes` for example.
+
+    Entering raises `Unreachable` if no peer of this user and network runs on this machine, or if it does not answer.
+    """
+    return Client(network, runtime_dir=runtime_dir, socket=socket, live=live)
+
+
+class Client(Endpoint):
+    """An application that uses a running peer as its own. Made by `connect`; use it inside `async with`.
+
+    Topics, publishers and subscriptions are as with a `Node`, and so are promises and errors, except for one thing: a
+    client holds nobody up. An event counts as delivered to it when its peer has it. What the client does not read waits
+    at the peer, up to `LiveConfig.client_bytes`; beyond that the oldest events are dropped and reported as lost.
+
+    When the peer ends, subscriptions and publishers fail with `Unreachable`, which says whether it left or died.
+    """
+
+    def __init__(
+        self, network: str, *, runtime_dir: Path | str | None, socket: Path | str | None, live: LiveConfig | None
+    ) -> None:
+        super().__init__(arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig())
+        arguments.instance("network", network, str, "a name as text")
+        self._network = network
+        self._runtime_dir, self._socket = arguments.path("runtime_dir", runtime_dir), arguments.path("socket", socket)
+        self._proxy: Proxy | None = None
+        self._ending: QuillcastError | None = None  # the peer has ended, or will
+        self._left = False
+        self._holders: dict[str, int] = {}
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "Client":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.leave()
+
+    async def start(self) -> None:
+        """Connect to the peer; `async with` does this."""
+        if self._proxy is not None or self._left:
+            raise LocalError("a client connects once; make another one")
+        welcome, own = await self._connected()
+        proxy = Proxy(welcome, self.live, self._peer_ends, self._peer_ended)
+        self._decode_cache.pump, self._decode_cache.peer = proxy.pump, proxy
+        self._proxy = proxy
+        await proxy.open(own)
+
+    async def leave(self, timeout_s: float | None = None) -> None:
+        """End publishers and subscriptions, and disconnect, when the peer has what was published.
+
+        Args:
+            timeout_s: wait at most this long for that, instead of `LiveConfig.leave_timeout_s`.
+        """
+        proxy = self._proxy
+        if self._left or proxy is None:
+            return
+        self._left = True
+        self._publishing.close()
+        self._publishers.clear()
+        for inbox in proxy.inboxes():
+            inbox.close()  # `async for` ends after what came
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.live.leave_timeout_s if timeout_s is None else timeout_s):
+                await proxy.pump.until(lambda: proxy.has_all)
+        await proxy.close()
+        await self._cancel_tasks()
+
+    @property
+    def contact(self) -> Contact:
+        """The peer's nodeId, and the address where it listens."""
+        return self._outlet.welcome.contact
+
+    @property
+    def address(self) -> str:
+        """Where the peer listens."""
+        return self.contact.address
+
+    @property
+    def looked_in(self) -> str:
+        """Where the peer looks for others of this machine."""
+        return self._outlet.welcome.looked_in
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def holders(self, name: str) -> int:
+        """How many peers stored a topic's settings when this client created it; 0 if it did not create it."""
+        check_topic(name)
+        return self._holders.get(name, 0)
+
+    async def status(self) -> NodeStatus:
+        """The state of the peer (`Node.status`)."""
+        self._check_open()
+        return await self._outlet.ask("status", NodeStatus, _ANSWER_S, {})
+
+    async def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
+        """The topic's live tree, walked from the root (`Node.tree`)."""
+        check_topic(topic)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        self._check_open()
+        return await self._outlet.ask(
+            "tree", TreeStatus, timeout_s + _ANSWER_S, {"topic": topic, "timeout_s": timeout_s}
+        )
+
+    # --- within ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _outlet(self) -> Proxy:
+        if self._proxy is None:
+            raise LocalError("the client is not connected; use it inside `async with quillcast.connect() as client`")
+        return self._proxy
+
+    def _check_open(self) -> None:
+        if self._left:
+            raise LocalError("the client has disconnected; connect again")
+        if self._ending is not None:
+            raise self._ending
+        self._outlet  # noqa: B018 - raises unless it is connected
+
+    async def _create(self, name: str, settings: Settings, timeout_s: float, own: Sign | None) -> Descriptor:
+        self._check_open()
+        wanted = described(name, settings)
+        created = await self._outlet.ask(
+            "create", Created, timeout_s + _ANSWER_S,
+            {"descriptor": wanted if own is None else own(wanted), "timeout_s": timeout_s},
+        )  # fmt: skip
+        self._holders[name] = created.holders
+        return created.descriptor
+
+    async def _change(self, name: str, wanted: Mapping[str, Any], timeout_s: float, sign: Sign | None) -> Descriptor:
+        self._check_open()
+        signed: Descriptor | None = None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while True:
+            left_s = max(0.0, until - loop.time())
+            change = {"name": name, "wanted": dict(wanted), "timeout_s": left_s}
+            how = {"signs": sign is not None, "signed": signed}
+            changed = await self._outlet.ask("change", Changed, left_s + _ANSWER_S, {**change, **how})
+            if not changed.to_sign or sign is None:
+                return changed.descriptor
+            signed = sign(changed.descriptor)  # if somebody else changes it meanwhile, the next answer is another one
+
+    def _make_inbox(self, name: str) -> RemoteInbox:
+        return RemoteInbox(self.live.subscription_bytes, name)
+
+    async def _connected(self) -> tuple[Welcome, sockets.socket]:
+        """Find a peer, and connect to it."""
+        if self._socket is not None:
+            return await self._ask_to_connect(self._socket)
+        place = Rendezvous(self._network, self._runtime_dir)
+        for entry in place.running():
+            try:
+                return await self._ask_to_connect(place.control_path(entry.contact))
+            except Leaving:
+                continue
+            except Unreachable as problem:
+                if not isinstance(problem.__cause__, TimeoutError):
+                    raise
+                raise Unreachable(
+                    f"peer {entry.node_id[:8]} (process {entry.pid}) does not answer; is it stopped?"
+                ) from problem
+        raise Leaving(f"the peers of the network {self._network!r} on this machine are leaving it")
+
+    async def _ask_to_connect(self, path: Path) -> tuple[Welcome, sockets.socket]:
+        timeout_s = self.live.connect_timeout_s
+        return await control.connected(path, QUESTION, Welcome, timeout_s=timeout_s, version=VERSION)
+
+    def _peer_ends(self, reason: QuillcastError) -> None:
+        """The peer takes nothing new. What it has, it still acknowledges."""
+        self._ending = reason
+        self._publishing.close_for(reason)
+
+    def _peer_ended(self, reason: QuillcastError) -> None:
+        self._ending = reason
+        self._publishing.failed(reason)

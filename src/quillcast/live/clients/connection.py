@@ -1,0 +1,136 @@
+"""The connection between a client and the peer that serves it, and the link over it. Both ends use the same."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.errors import Malformed, RemoteError
+from quillcast.core.messages import Contact
+from quillcast.live.clients.messages import Codec, Connect
+from quillcast.live.transport.framed import CrowdedOut, Framed, FramedContext
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, HELLO_BYTES_MAX, NUMBER_BYTES, FrameType
+from quillcast.live.transport.link import Link, LinkContext
+from quillcast.live.transport.shared_transport import Sharing
+from quillcast.live.transport.transport import Transport, TransportLost
+
+_CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
+
+
+class ClientConnection(Framed):
+    """A socket between a client and its peer. The kernel says who is at its ends, so neither proves anything."""
+
+    def __init__(
+        self,
+        shared: FramedContext,
+        first: bytes,
+        connected: Callable[["ClientConnection", Connect], None],
+        ended: Callable[[Exception], None],
+        theirs: Connect | None = None,
+    ) -> None:
+        """It begins with these bytes. `connected` hears what the other side says of itself, or has said (`theirs`)."""
+        super().__init__(shared, HELLO_BYTES_MAX)
+        self._first, self._connected, self._ended, self._theirs = first, connected, ended, theirs
+        self._problem: Exception | None = None
+
+    def made(self, transport: Transport) -> None:
+        self.transport, self.end, self._made = transport, transport.end, True
+        if self.closing:
+            self.abort()
+            return
+        transport.write([self._first])
+        if self._theirs is not None:
+            self._connected(self, self._theirs)
+
+    def refuse(self, problem: RemoteError) -> None:
+        self.break_off(problem)
+
+    def crowded_out(self, problem: CrowdedOut) -> None:
+        self._problem = problem
+
+    def lost(self, problem: Exception) -> None:
+        self._ended(self._problem or problem)
+
+    def break_off(self, problem: Exception) -> None:
+        """Close it at once, for this reason."""
+        if not self.closing:
+            self._problem = problem
+            self.abort()
+
+    def _before_serving(self, type_: FrameType, content: bytes) -> None:
+        messages = Codec.decode_all(content) if type_ is FrameType.CONTROL else []
+        if len(messages) != 1 or not isinstance(messages[0], Connect):
+            raise Malformed(f"a {type_.name} frame came out of turn")
+        self._connected(self, messages[0])
+
+
+class ClientLink(Link):
+    """The link over such a connection. `fill` adds what else there is to write, whenever it writes."""
+
+    def __init__(self, context: LinkContext, contact: Contact, fill: Callable[[], None]) -> None:
+        super().__init__(context, contact)
+        self._fill = fill
+
+    def serve(
+        self,
+        connection: ClientConnection,
+        sharing: Sharing,
+        theirs: Connect,
+        bundle_came: Callable[[Bundle], None],
+        message_came: Callable[[Any], None],
+    ) -> None:
+        """Use this connection, to a process that said this of itself."""
+        transport = sharing.over(connection.transport, theirs.shared_memory, theirs.incarnation)
+        receive = partial(self._bundle_came, bundle_came)
+        connection.serve(self, transport, receive, partial(self._frame_came, connection, receive, message_came))
+        self.adopt(connection, self.contact, theirs.window_bytes)
+
+    def flush(self) -> bool:
+        if self.is_open:
+            self._fill()
+        return super().flush()
+
+    def _unblock(self) -> None:
+        self.blocked = self.half_blocked = False
+        if self.room > 0:
+            self.mark_dirty()
+
+    def _bundle_came(self, bundle_came: Callable[[Bundle], None], bundle: Bundle) -> None:
+        """Pass a bundle on. What waits of it is bounded elsewhere, so its credit goes back at once."""
+        self.context.counters["bundles_in"] += 1
+        self.context.counters["bytes_in"] += bundle.size
+        window_bytes = self.context.config.window_bytes
+        self.owed += bundle.size
+        if self.owed > window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{self.owed} bytes came on a window of {window_bytes}")
+        if self.owed * _CREDIT_PARTS >= window_bytes:
+            self.mark_dirty()
+        bundle_came(bundle)
+
+    def _frame_came(
+        self,
+        connection: ClientConnection,
+        bundle_came: Callable[[Bundle], None],
+        message_came: Callable[[Any], None],
+        type_: FrameType,
+        content: bytes,
+    ) -> None:
+        match type_:
+            case FrameType.CONTROL:
+                for message in Codec.decode_all(content):
+                    self.context.counters["messages_in"] += 1
+                    message_came(message)
+            case FrameType.CREDIT if len(content) == NUMBER_BYTES:
+                self.credited(int.from_bytes(content, "little"))
+            case FrameType.PING if len(content) == NUMBER_BYTES:
+                self.say(FrameType.PONG, content)
+            case FrameType.PONG:
+                pass
+            case _:
+                try:
+                    bundle = connection.transport.unpack(type_, content)
+                except TransportLost as problem:
+                    connection.break_off(problem)
+                else:
+                    if bundle is not None:
+                        bundle_came(bundle)

@@ -1,0 +1,259 @@
+"""What a client and the peer that serves it tell each other, in control frames.
+
+Subscriptions and publishers have numbers, which the client draws. Events travel in bundles: a client's as a publisher
+sends them to a root, and to a client one block each, whose envelope has a `Delivery` in place of the topic.
+"""
+
+import struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from quillcast.core.envelope import Position
+from quillcast.core.errors import LocalError, QuillcastError, RemoteError
+from quillcast.core.loss import Loss
+from quillcast.core.messages import Contact, Message, Number, WireId, decoded
+from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor
+
+QUESTION = "connect"
+VERSION = 1
+ASKED_MAX = 256  # questions of a client that wait for their answers; a guess
+
+_DELIVERY = struct.Struct("<IIII")
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The answer to `connect`: who serves the client, and by which settings."""
+
+    contact: Contact
+    pid: int
+    looked_in: str
+    window_bytes: int
+    incarnation: bytes
+    shared_memory: bytes
+    """Where the incarnation lies in shared memory (`live.transport.hello`)."""
+    topics: TopicConfig
+    version: int = VERSION
+
+
+class Problem(msgspec.Struct, frozen=True, array_like=True):
+    """An error: the name of its class, and its text."""
+
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, error: QuillcastError) -> "Problem":
+        """The problem that is this error."""
+        return cls(type(error).__name__, str(error))
+
+    @property
+    def error(self) -> QuillcastError:
+        """The error again."""
+        return _kinds(QuillcastError).get(self.kind, LocalError)(self.text)
+
+
+def _kinds(kind: type[QuillcastError]) -> dict[str, type[QuillcastError]]:
+    found = {kind.__name__: kind}
+    for each in kind.__subclasses__():
+        found |= _kinds(each)
+    return found
+
+
+class Delivery(NamedTuple):
+    """Which events of a bundle's only block are for which subscription: `skip` to before `stop`."""
+
+    number: int
+    skip: int
+    stop: int
+    recovered: bool
+
+    def encode(self) -> bytes:
+        """As many bytes as a topic's id."""
+        return _DELIVERY.pack(*self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Delivery":
+        """The delivery in these bytes."""
+        number, skip, stop, recovered = _DELIVERY.unpack(data)
+        return cls(number, skip, stop, bool(recovered))
+
+
+class Created(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to `create`."""
+
+    descriptor: Descriptor
+    holders: int
+
+
+class Changed(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to `change`: the descriptor that stands, or one that its owner has to sign first."""
+
+    descriptor: Descriptor
+    to_sign: bool = False
+
+
+class HeldUp(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to `hold_ups` (`live.edges.peer.Causes`)."""
+
+    peers: list[str]
+    lagging: str
+    paced: str
+
+
+# --- from the client
+
+
+class Connect(Message, frozen=True, tag=1):
+    """The client is there, and takes frames. The peer serves it from now on."""
+
+    window_bytes: Number
+    incarnation: bytes
+    shared_memory: bytes
+
+
+class Subscribe(Message, frozen=True, tag=2):
+    """Subscribe to a topic; at most `window_bytes` of events are sent before `Taken`."""
+
+    number: Number
+    topic: str
+    start: str
+    delivery: str | None
+    warrant: Warrant | None
+    name: str
+    window_bytes: Number
+
+
+class Unsubscribe(Message, frozen=True, tag=3):
+    """End a subscription."""
+
+    number: Number
+
+
+class Taken(Message, frozen=True, tag=4):
+    """The application is done with this many more bytes of a subscription's events."""
+
+    number: Number
+    size_bytes: Number
+
+
+class OpenPublisher(Message, frozen=True, tag=5):
+    """Open a publisher, whose blocks have this PublisherId."""
+
+    number: Number
+    topic: str
+    id: WireId
+    warrant: Warrant | None
+
+
+class ClosePublisher(Message, frozen=True, tag=6):
+    """Close a publisher when its events before `last` have come."""
+
+    number: Number
+    last: Number
+
+
+class Ask(Message, frozen=True, tag=7):
+    """Answer a question, as on the control socket, but in MessagePack: its name is under `ask`."""
+
+    number: Number
+    question: bytes
+
+
+# --- from the peer
+
+
+class Started(Message, frozen=True, tag=20):
+    """A subscription has started at this position."""
+
+    number: Number
+    position: Position
+
+
+class Lost(Message, frozen=True, tag=21):
+    """A subscription will not get these events."""
+
+    number: Number
+    losses: list[Loss]
+
+
+class Failed(Message, frozen=True, tag=22):
+    """A subscription cannot be established."""
+
+    number: Number
+    problem: Problem
+
+
+class Progress(Message, frozen=True, tag=23):
+    """How far a publisher's events have come: to the peer (`taken`), to the root, to every subscriber."""
+
+    number: Number
+    taken: Number
+    admitted: Number
+    stable: Number
+    partitioned: bool
+    rooted: bool
+    """The topic's root was found."""
+    crowded: bool
+    """The topic has as many sources as it may have, and this one waits."""
+    descriptor: Descriptor | None
+    """The topic's, if it changed."""
+
+
+class Discarded(Message, frozen=True, tag=24):
+    """A publisher's unstable events before `last` were discarded at a limit."""
+
+    number: Number
+    last: Number
+
+
+class PublisherFailed(Message, frozen=True, tag=25):
+    """The topic does not take a publisher's events."""
+
+    number: Number
+    problem: Problem
+
+
+class Answered(Message, frozen=True, tag=26):
+    """The answer to a question, in MessagePack, or why there is none."""
+
+    number: Number
+    answer: bytes
+    problem: Problem | None
+
+
+class Ending(Message, frozen=True, tag=27):
+    """The peer will end, and takes nothing new; what came is still acknowledged as far as possible."""
+
+    reason: str
+
+
+AnyMessage = (
+    Connect | Subscribe | Unsubscribe | Taken | OpenPublisher | ClosePublisher | Ask
+    | Started | Lost | Failed | Progress | Discarded | PublisherFailed | Answered | Ending
+)  # fmt: skip
+_encoder = msgspec.msgpack.Encoder()
+_many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMessage])
+
+
+class Codec:
+    """Encodes these messages for a link (`live.transport.link.ControlCodec`)."""
+
+    @staticmethod
+    def encode_all(messages: list[Message], /) -> bytes:
+        """The messages as bytes."""
+        return _encoder.encode(messages)
+
+    @staticmethod
+    def decode_all(data: bytes, /) -> list[Any]:
+        """The messages of these bytes. Raises `Malformed`."""
+        return decoded(_many, data, "messages of a client")
+
+
+class UnexpectedMessage(RemoteError):
+    """A message that makes no sense here."""
+
+    def __init__(self, message: Any) -> None:
+        super().__init__(f"a {type(message).__name__} message came out of turn")

@@ -1,0 +1,485 @@
+"""The peer that serves this process, as the process's publishers and subscriptions see it.
+
+A publisher here is the protocol's own, whose root is that peer: it keeps its blocks until the peer says that they are
+stable, and sends no more than the peer's publisher of the same id has room for.
+"""
+
+import asyncio
+import secrets
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM, Position
+from quillcast.core.errors import Leaving, Malformed, QuillcastError, RemoteError, Unreachable
+from quillcast.core.ids import publisher_id, short
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Record
+from quillcast.live.admission.credentials import Credentials
+from quillcast.live.clients.connection import ClientConnection, ClientLink
+from quillcast.live.clients.messages import (
+    Answered,
+    Ask,
+    ClosePublisher,
+    Codec,
+    Connect,
+    Delivery,
+    Discarded,
+    Ending,
+    Failed,
+    HeldUp,
+    Lost,
+    OpenPublisher,
+    Progress,
+    PublisherFailed,
+    Started,
+    Subscribe,
+    Taken,
+    UnexpectedMessage,
+    Unsubscribe,
+    Welcome,
+)
+from quillcast.live.config import LiveConfig
+from quillcast.live.edges import choices
+from quillcast.live.edges.subscription import Inbox
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.runtime.yielding import Yielding
+from quillcast.live.transport import local_ipc
+from quillcast.live.transport.framed import FramedContext
+from quillcast.live.transport.framing import FrameType, Spare, Unfinished, frame
+from quillcast.live.transport.link import Link, LinkContext
+from quillcast.live.transport.shared_memory import SharedMemory
+from quillcast.live.transport.shared_transport import Sharing
+from quillcast.live.transport.transport import transport_of
+from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
+
+T = TypeVar("T")
+
+_INCARNATION_BYTES = 8
+_TAKEN_PARTS = 8  # what was read is reported in eighths of a subscription's window ...
+_TAKEN_S = 0.1  # ... or after this long, so that the peer does not take a reader for a slow one; a guess
+
+
+class Handle:
+    """A subscription at the peer."""
+
+    __slots__ = ("inbox", "number", "topic", "wish")
+
+    def __init__(
+        self, number: int, topic: bytes, inbox: "RemoteInbox", wish: tuple[str, str | None, Warrant | None]
+    ) -> None:
+        self.number, self.topic, self.inbox, self.wish = number, topic, inbox, wish
+
+
+class RemoteInbox(Inbox):
+    """An inbox whose peer is told what the application has read, so that it sends more."""
+
+    __slots__ = ("handle", "owed", "told_soon")
+
+    def __init__(self, size_bytes_max: int, name: str) -> None:
+        super().__init__(size_bytes_max, name)
+        self.handle: Handle | None = None
+        self.owed = 0  # read, and the peer was not told
+        self.told_soon: Callable[[], None] | None = None
+
+    def release(self, size_bytes: int) -> bool:
+        self.size_bytes -= size_bytes
+        if not self.owed and self.told_soon is not None:
+            self.told_soon()
+        self.owed += size_bytes
+        return self.owed * _TAKEN_PARTS >= self.size_bytes_max
+
+
+class Sending:
+    """A publisher of this process, and how much of it the peer has not passed on."""
+
+    publisher: Publisher
+    """Set when it is made."""
+
+    def __init__(self, number: int, window_bytes: int) -> None:
+        self.number, self._window_bytes = number, window_bytes
+        self.taken = 0  # the peer has its events before this
+        self.is_crowded = False
+        self.close_told = False
+        self._in_transit: deque[tuple[int, int]] = deque()  # one past the last event, and bytes, of bundles
+        self._in_transit_bytes = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that the peer takes now."""
+        return self._window_bytes - self._in_transit_bytes
+
+    def sent(self, bundle: Bundle) -> None:
+        """A bundle is under way."""
+        self._in_transit.append((bundle.blocks[-1].last, bundle.size))
+        self._in_transit_bytes += bundle.size
+
+    def progressed(self, message: Progress) -> None:
+        """The peer says how far it is."""
+        self.taken, self.is_crowded = message.taken, message.crowded
+        while self._in_transit and self._in_transit[0][0] <= message.admitted:
+            self._in_transit_bytes -= self._in_transit.popleft()[1]
+
+
+class Inquiry:
+    """Asks the peer who holds up a publisher's events (`live.edges.peer.Causes`)."""
+
+    def __init__(self, asked: "asyncio.Future[HeldUp]", named: str) -> None:
+        self._asked, self._named = asked, named
+
+    def __enter__(self) -> "Inquiry":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._asked.cancel()
+        if not self._asked.cancelled():
+            self._asked.exception()  # if nobody asked for the causes, nobody need know
+
+    @property
+    def peers(self) -> list[str]:
+        """NodeIds of those that hold it up, in hexadecimal."""
+        return self._found.peers
+
+    def lagging(self) -> str:
+        """Why admitted events are not stable."""
+        return self._found.lagging
+
+    def paced(self) -> str:
+        """Why the root admits nothing now."""
+        return self._found.paced
+
+    @property
+    def _found(self) -> HeldUp:
+        if self._asked.done() and not self._asked.cancelled() and self._asked.exception() is None:
+            return self._asked.result()
+        silent = f"{self._named} did not answer"
+        return HeldUp([], silent, silent)
+
+
+class Proxy:
+    """Stands for the peer that serves this process (`live.edges.peer.EdgePeer`, `live.edges.publishers.Outlet`).
+
+    `ending` is called when that peer says that it will end, `ended` when the connection is closed, each with why.
+    """
+
+    def __init__(
+        self,
+        welcome: Welcome,
+        live: LiveConfig,
+        ending: Callable[[QuillcastError], None],
+        ended: Callable[[QuillcastError], None],
+    ) -> None:
+        self.welcome, self._live, self._tell_ending, self._tell_ended = welcome, live, ending, ended
+        loop = asyncio.get_running_loop()
+        self.pump = Pump(loop, Yielding(live.yield_cpu))
+        self.pump.write = self._flush
+        self._incarnation = secrets.token_bytes(_INCARNATION_BYTES)
+        counters: Counter[str] = Counter()
+        self._sharing = Sharing(SharedMemory(), self._incarnation, live, counters)
+        self.join = self._sharing.join
+        self._link = ClientLink(
+            LinkContext(self.pump, live, Codec(), counters, self._mark_dirty), welcome.contact, self._fill
+        )
+        self._dirty = False
+        self._numbers = self._ids = 0
+        self._handles: dict[int, Handle] = {}
+        self._by_topic: Counter[bytes] = Counter()
+        self._sending: dict[int, Sending] = {}
+        self._asked: dict[int, tuple[asyncio.Future[Any], type]] = {}
+        self._reason: QuillcastError | None = None
+        self.failure: QuillcastError | None = None
+        """Why the connection is closed."""
+        self._connection: ClientConnection | None = None
+
+    async def open(self, own: socket.socket) -> None:
+        """Use a connected socket, on which the peer has said welcome."""
+        live = self._live
+        shared = FramedContext(
+            self.pump, partial(transport_of, config=live), Spare(), Unfinished(live.unfinished_bytes_max)
+        )
+        welcome = self.welcome
+        theirs = Connect(welcome.window_bytes, welcome.incarnation, welcome.shared_memory)
+        mine = Connect(live.window_bytes, self._incarnation, self._sharing.sample_place)
+        first = frame(FrameType.CONTROL, Codec.encode_all([mine]))
+        self._connection = connection = ClientConnection(shared, first, self._connected, self._lost, theirs)
+        await local_ipc.serve(self.pump.loop, lambda: connection, own)
+
+    def _connected(self, connection: ClientConnection, theirs: Connect) -> None:
+        self._link.serve(connection, self._sharing, theirs, self._bundle, self._message)
+
+    async def close(self) -> None:
+        """Close the connection when the peer has what was sent."""
+        if self._connection is not None and self.failure is None:
+            self._link.close()
+            await asyncio.wait([self._connection.ended], timeout=self._live.close_timeout_s)
+            self._connection.abort()
+
+    @property
+    def named(self) -> str:
+        """The peer, for people."""
+        contact = self.welcome.contact
+        return f"the peer {short(contact.node_id)} at {contact.address} (process {self.welcome.pid})"
+
+    @property
+    def has_all(self) -> bool:
+        """Has the peer everything that was published, or is it gone?"""
+        return self.failure is not None or all(each.taken >= each.publisher.next for each in self._sending.values())
+
+    @property
+    def peer(self) -> "Proxy":
+        """The peer to publish through: this."""
+        return self
+
+    def inboxes(self) -> list[RemoteInbox]:
+        """Those of all subscriptions."""
+        return [handle.inbox for handle in self._handles.values()]
+
+    # --- for subscriptions
+
+    def subscribe(
+        self, name: str, subscriber: Any, *, start: str = "now", delivery: str | None = None,
+        warrant: Warrant | None = None,
+    ) -> Handle:  # fmt: skip
+        """Subscribe to a topic. Raises `LocalError` for an invalid name."""
+        inbox, topic = subscriber, described(name).topic
+        assert isinstance(inbox, RemoteInbox)
+        handle = Handle(self._next_number(), topic, inbox, (start, delivery, warrant))
+        self._handles[handle.number] = inbox.handle = handle
+        inbox.told_soon = partial(self.pump.later, _TAKEN_S, self.drained, handle)
+        self._by_topic[topic] += 1
+        self._link.send(
+            Subscribe(handle.number, name, start, delivery, warrant, inbox.name, max(1, inbox.size_bytes_max))
+        )
+        return handle
+
+    def unsubscribe(self, handle: Handle) -> None:
+        """End a subscription."""
+        if self._handles.pop(handle.number, None) is not None:
+            self._by_topic[handle.topic] -= 1
+            self._link.send(Unsubscribe(handle.number))
+
+    def subscriptions(self, handle: Handle) -> int:
+        """The number of subscriptions of this process to the topic of this one."""
+        return self._by_topic[handle.topic]
+
+    def drained(self, handle: Handle) -> None:
+        """The application has read something."""
+        owed, handle.inbox.owed = handle.inbox.owed, 0
+        if owed and handle.number in self._handles:
+            self._link.send(Taken(handle.number, owed))
+
+    # --- for publishers
+
+    def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
+        """A new publisher of a topic. Raises `LocalError` for an invalid name."""
+        topics, descriptor = self.welcome.topics, described(name)
+        sending = Sending(self._next_number(), topics.window_bytes)
+        publisher = sending.publisher = Publisher(
+            self, topics, descriptor, self.new_publisher_id(), listener, partial(self._carry, sending), warrant,
+            room_to=lambda root, topic: min(self._link.room, sending.room),
+        )  # fmt: skip
+        self._sending[sending.number] = sending
+        self._link.send(OpenPublisher(sending.number, name, publisher.id, warrant))
+        return publisher
+
+    def new_publisher_id(self) -> bytes:
+        """A PublisherId that nobody else has or had."""
+        self._ids += 1
+        return publisher_id(self.welcome.contact.node_id, self._incarnation, self._ids)  # type: ignore[arg-type]
+
+    def close_publisher(self, publisher: Publisher) -> None:
+        """Close a publisher. The peer keeps its events until they are stable."""
+        publisher.closed = True
+        for sending in list(self._sending.values()):
+            if sending.publisher is publisher and not sending.close_told:
+                sending.close_told = True
+                self._link.send(ClosePublisher(sending.number, publisher.next))
+                self._forget_if_done(sending)
+
+    def is_crowded(self, topic: bytes) -> bool:
+        """Do publishers wait because their topic has as many sources as it may have?"""
+        return any(each.is_crowded for each in self._sending.values() if each.publisher.topic == topic)
+
+    def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
+        """Shows a topic's root on whose behalf the peer acts. Raises `LocalError` for a bad name."""
+        return choices.warrant(credentials, self.welcome.contact.node_id, topic)
+
+    def find_causes(self, publisher: Publisher, last: int) -> Inquiry:
+        """Find out who holds up a publisher's events before `last`."""
+        number = next((each.number for each in self._sending.values() if each.publisher is publisher), 0)
+        return Inquiry(self._ask("hold_ups", HeldUp, {"number": number, "last": last}), self.named)
+
+    def _carry(self, sending: Sending, publisher: Publisher, bundle: Bundle) -> None:
+        sending.sent(bundle)
+        self._link.carry(bundle)
+
+    # what a publisher needs of its host
+
+    now = staticmethod(time.monotonic)
+    wall_ns = staticmethod(time.time_ns)
+
+    def room(self, to: Contact) -> int:
+        """Bytes of credit left towards the peer."""
+        return self._link.room
+
+    def trace(self, record: Record) -> None:
+        """The peer writes the journal."""
+
+    # --- questions
+
+    async def ask(self, question: str, kind: type[T], timeout_s: float, arguments: Mapping[str, Any]) -> T:
+        """Ask the peer. Raises its error, or `Unreachable` if it does not answer in time."""
+        try:
+            return await asyncio.wait_for(self._ask(question, kind, arguments), timeout_s)
+        except TimeoutError as problem:
+            raise Unreachable(f"{self.named} did not answer within {timeout_s:g} s; is it stopped?") from problem
+
+    def _ask(self, question: str, kind: type[T], arguments: Mapping[str, Any]) -> "asyncio.Future[T]":
+        answered: asyncio.Future[T] = self.pump.loop.create_future()
+        if self.failure is not None:
+            answered.set_exception(self.failure)
+            answered.exception()  # who waits for it raises it
+            return answered
+        number = self._next_number()
+        self._asked[number] = (answered, kind)
+        answered.add_done_callback(lambda _: self._asked.pop(number, None))
+        self._link.send(Ask(number, msgspec.msgpack.encode({"ask": question, **arguments})))
+        return answered
+
+    # --- what comes from the peer
+
+    def _bundle(self, bundle: Bundle) -> None:
+        number, skip, stop, recovered = Delivery.decode(bundle.topic)
+        block = bundle.blocks[0]
+        if len(bundle.blocks) != 1 or not skip < stop <= block.count:
+            raise Malformed(f"events {skip} to {stop} of a bundle of {bundle.count} were delivered")
+        handle = self._handles.get(number)
+        if handle is not None:  # else it was closed meanwhile
+            position = Position(bundle.envelope.term, bundle.envelope.first)
+            self.pump.call(handle.inbox.deliver, block, skip, stop, position, recovered)
+
+    def _message(self, message: Any) -> None:
+        self.pump.call(self._take, message)
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Started() | Lost() | Failed():
+                if (handle := self._handles.get(message.number)) is not None:  # else it was closed meanwhile
+                    self._tell(handle, message)
+            case Progress() | Discarded() | PublisherFailed():
+                if (sending := self._sending.get(message.number)) is not None:
+                    self._progressed(sending, message)
+            case Answered():
+                self._answered(message)
+            case Ending(reason):
+                self._reason = Leaving(reason)
+                self.pump.loop.call_soon(self._tell_ending, self._reason)
+            case _:
+                raise UnexpectedMessage(message)
+
+    def _tell(self, handle: Handle, message: Started | Lost | Failed) -> None:
+        match message:
+            case Started(_, position):
+                handle.inbox.started(position)
+            case Lost(_, losses):
+                for loss in losses:
+                    handle.inbox.lost(loss)
+            case Failed(number, problem):
+                del self._handles[number]
+                self._by_topic[handle.topic] -= 1
+                handle.inbox.failed(problem.error)
+
+    def _progressed(self, sending: Sending, message: Progress | Discarded | PublisherFailed) -> None:
+        publisher = sending.publisher
+        match message:
+            case Progress():
+                sending.progressed(message)
+                if message.descriptor is not None:
+                    publisher.adapt(message.descriptor)
+                if message.rooted and publisher.root is None:
+                    publisher.root_is(self.welcome.contact, NO_TERM)
+                partitioned = message.partitioned
+                publisher.receipt(NO_TERM, message.admitted, message.stable, again=False, partitioned=partitioned)
+                publisher.listener.progressed()
+                self._forget_if_done(sending)
+            case Discarded(_, last):
+                while publisher.retained and publisher.retained[0].last <= last:
+                    publisher.drop()
+                publisher.listener.progressed()
+            case PublisherFailed(number, problem):
+                del self._sending[number]
+                publisher.listener.failed(problem.error)
+
+    def _forget_if_done(self, sending: Sending) -> None:
+        publisher = sending.publisher
+        if publisher.closed and not publisher.retained and sending.taken >= publisher.next:
+            self._sending.pop(sending.number, None)
+
+    def _answered(self, message: Answered) -> None:
+        asked, kind = self._asked.pop(message.number, (None, object))
+        if asked is None or asked.done():
+            return
+        if message.problem is not None:
+            asked.set_exception(message.problem.error)
+            return
+        try:
+            asked.set_result(msgspec.msgpack.decode(message.answer, type=kind))
+        except msgspec.MsgspecError as problem:
+            asked.set_exception(RemoteError(f"{self.named} gave an answer that makes no sense: {problem}"))
+
+    def _lost(self, problem: Exception) -> None:
+        """The connection has ended."""
+        if self.failure is not None:
+            return
+        if self._connection is not None:
+            self._link.lost(self._connection)
+        if self._reason is not None:
+            self.failure = self._reason
+        elif isinstance(problem, QuillcastError):
+            self.failure = Unreachable(f"the connection to {self.named} was closed: {problem}; connect again")
+        else:
+            self.failure = Unreachable(
+                f"{self.named} has ended, or closed the connection ({problem}); connect again, to another peer if need "
+                "be: quillcast node starts one"
+            )
+        for asked, _ in list(self._asked.values()):
+            if not asked.done():
+                asked.set_exception(self.failure)
+                asked.exception()  # there may be no waiter
+        for handle in list(self._handles.values()):
+            handle.inbox.failed(self.failure)
+        self._handles.clear()
+        self._tell_ended(self.failure)
+        self.pump.call(lambda: None)  # wakes those who wait for `has_all`
+
+    # --- within
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _fill(self) -> None:
+        """Publishers send when there is room again."""
+        for sending in self._sending.values():
+            publisher = sending.publisher
+            if publisher.sent < publisher.next and publisher.root is not None:
+                publisher.push()
+
+    def _mark_dirty(self, link: Link) -> None:
+        if not self.pump.turning:
+            self.pump.loop.call_soon(self._flush)
+        self._dirty = True
+
+    def _flush(self) -> bool:
+        if not self._dirty:
+            return False
+        self._dirty = False
+        return self._link.flush()

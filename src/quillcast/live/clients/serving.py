@@ -1,0 +1,159 @@
+"""The clients that a peer serves."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from quillcast.core.errors import Leaving, LocalError
+from quillcast.live import arguments
+from quillcast.live.clients.connection import ClientConnection
+from quillcast.live.clients.messages import VERSION, Changed, Codec, Created, Welcome
+from quillcast.live.clients.session import Service, Session
+from quillcast.live.discovery.control import Answer, Answerer, encoded
+from quillcast.live.edges.choices import check_topic, topic_settings
+from quillcast.live.edges.endpoint import Sign
+from quillcast.live.runtime.patience import Patience
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport.framed import FramedContext
+from quillcast.live.transport.framing import Spare
+from quillcast.live.transport.link import LinkContext
+from quillcast.live.transport.links import Links
+from quillcast.live.transport.transport import TransportLost, transport_of
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import AccessDenied
+from quillcast.protocol.topics.descriptor import Descriptor
+
+CLIENTS_MAX = 1024  # of a peer; a guess
+Settle = Callable[[Callable[..., None], str, Any, float, Sign | None], Awaitable[Descriptor]]
+"""Asks a topic's root to create or change it (`Presence.settled`)."""
+
+
+class Clients:
+    """All applications that use a peer as their own. None of them forwards, and none holds the others up."""
+
+    def __init__(
+        self, peer: Peer, pump: Pump, links: Links, answerers: Mapping[str, Answerer], settle: Settle, looked_in: str
+    ) -> None:
+        self._peer, self._links, self._settle, self._looked_in = peer, links, settle, looked_in
+        self._pump = pump
+        config = links.config
+        self._shared = FramedContext(pump, partial(transport_of, config=config), Spare(), links.unfinished)
+        self._service = Service(
+            peer,
+            pump,
+            LinkContext(pump, config, Codec(), links.counters, links.mark_dirty),
+            links.sharing,
+            {**answerers, "create": self._create, "change": self._change},
+            config.client_bytes,
+            self._ended,
+        )
+        self._sessions: dict[Session, ClientConnection] = {}
+        self._leaving = ""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def connect(self, *, version: int, **more: Any) -> ClientConnection:
+        """A client asks to connect. Raises `LocalError` with what is against it."""
+        if version != VERSION:
+            raise LocalError(
+                f"the client speaks version {version} of the clients' protocol, this peer version {VERSION}; use the "
+                "same version of quillcast for both"
+            )
+        if self._leaving:
+            raise Leaving(self._leaving)
+        if len(self._sessions) >= CLIENTS_MAX:
+            raise LocalError(f"the peer has {CLIENTS_MAX} clients, and takes no more; close some, or use another peer")
+        session = Session(self._service)
+        answer = Answer(msgspec.Raw(msgspec.json.encode(self._welcome())))
+        connection = ClientConnection(self._shared, encoded(answer), session.connected, session.ended)
+        self._sessions[session] = connection
+        Patience(self._pump.loop, self._links.config.connect_timeout_s, partial(self._expire, session, connection))
+        return connection
+
+    def _expire(self, session: Session, connection: ClientConnection) -> None:
+        if session.connection is None and session in self._sessions:
+            del self._sessions[session]
+            connection.abort()
+
+    def leave(self, reason: str) -> None:
+        """The peer will end: tell the clients, and take nothing new of them."""
+        self._leaving = reason
+        for session in self._sessions:
+            session.leave(reason)
+
+    async def close(self) -> None:
+        """Close the connections, with all that waits."""
+        connections = list(self._sessions.values())
+        for session, connection in list(self._sessions.items()):
+            if session.connection is None:
+                connection.abort()
+            session.close()
+        if connections:
+            ended = [connection.ended for connection in connections]
+            await asyncio.wait(ended, timeout=self._links.config.close_timeout_s)
+        for connection in connections:
+            connection.abort()
+
+    def _welcome(self) -> Welcome:
+        links = self._links
+        return Welcome(
+            links.contact,
+            os.getpid(),
+            self._looked_in,
+            links.config.window_bytes,
+            links.handshake.incarnation,
+            links.sharing.sample_place,
+            self._peer.config.topics,
+        )
+
+    def _ended(self, session: Session, problem: Exception) -> None:
+        """A client's socket has closed. What it did wrong is told in `status`."""
+        if self._sessions.pop(session, None) is not None and not isinstance(problem, OSError | TransportLost):
+            self._links.counters["refused_client"] += 1
+            self._links.problems.append(f"closed the connection of a client: {problem}")
+
+    # --- what clients ask
+
+    async def _create(self, *, descriptor: Any, timeout_s: float) -> Created:
+        wanted, timeout_s = msgspec.convert(descriptor, Descriptor), arguments.seconds("timeout_s", timeout_s)
+        name = f"{wanted.creator}:{wanted.name}" if wanted.creator else wanted.name
+
+        def own(made: Descriptor) -> Descriptor:
+            return msgspec.structs.replace(
+                made, access=wanted.access, owner_key=wanted.owner_key, signature=wanted.signature
+            )
+
+        settled = await self._settle(self._peer.create, name, wanted.settings, timeout_s, own)
+        return Created(settled, self._peer.holders(name))
+
+    async def _change(
+        self, *, name: str, wanted: dict[str, Any], timeout_s: float, signs: bool, signed: Any
+    ) -> Changed:
+        """Change settings. If the client `signs` for the topic's owner, it first hears what to sign."""
+        check_topic(name)
+        chosen, timeout_s = topic_settings(wanted), arguments.seconds("timeout_s", timeout_s)
+        answer = None if signed is None else msgspec.convert(signed, Descriptor)
+        checked = {each: getattr(chosen, each) for each in wanted}
+        to_sign: list[Descriptor] = []
+
+        def sign(newer: Descriptor) -> Descriptor:
+            if answer is not None and _unsigned(answer) == _unsigned(newer):
+                return answer
+            to_sign.append(newer)
+            return newer
+
+        try:
+            return Changed(await self._settle(self._peer.change, name, checked, timeout_s, sign))
+        except AccessDenied:
+            if not signs or not to_sign:
+                raise
+            return Changed(to_sign[0], to_sign=True)
+
+
+def _unsigned(descriptor: Descriptor) -> Descriptor:
+    return msgspec.structs.replace(descriptor, owner_key=b"", signature=b"")

@@ -1,0 +1,319 @@
+"""A client, as its peer sees it: subscriptions, publishers and questions, until the socket closes."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import UP
+from quillcast.core.errors import LocalError, Malformed, QuillcastError
+from quillcast.core.messages import Contact, Message, decoded
+from quillcast.live import arguments
+from quillcast.live.clients.connection import ClientConnection, ClientLink
+from quillcast.live.clients.messages import (
+    ASKED_MAX,
+    Answered,
+    Ask,
+    ClosePublisher,
+    Connect,
+    Discarded,
+    Ending,
+    HeldUp,
+    OpenPublisher,
+    Problem,
+    Progress,
+    PublisherFailed,
+    Subscribe,
+    Taken,
+    UnexpectedMessage,
+    Unsubscribe,
+)
+from quillcast.live.clients.outbox import LOSSES_MAX, Bounded, Outbox
+from quillcast.live.discovery.control import Answerer
+from quillcast.live.edges.batcher import too_large
+from quillcast.live.edges.holdups import HoldUps
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport.link import LinkContext
+from quillcast.live.transport.shared_transport import Sharing
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.publishing.publisher import Publisher
+
+HANDLES_MAX = 1 << 14  # subscriptions and publishers of a client; a guess
+_TELL_S = 0.1  # losses are reported this long after the first, or with the next event; a guess: ranges merge
+_QUESTION = msgspec.msgpack.Decoder(dict[str, Any])
+_WALK_S = 0.25  # how long peers are asked who holds a client's events up; a guess: its call waits twice as long
+
+
+class RemotePublisher:
+    """A publisher of a client; the listener of the peer's publisher, `inner`, which has the same PublisherId."""
+
+    def __init__(self, number: int, changed: Callable[["RemotePublisher"], None]) -> None:
+        self.number, self._changed = number, changed
+        self.inner: Publisher | None = None
+        self.close_at: int | None = None  # it closes when the events before that have come
+        self.discarded = 0  # its events before this were discarded, as far as they were not stable
+        self.failure: QuillcastError | None = None
+        self._told: Any = None  # the descriptor that the client knows
+
+    def progressed(self) -> None:
+        self._changed(self)
+
+    def dropped(self, block: Block) -> None:
+        self.discarded = block.last
+        self._changed(self)
+
+    def failed(self, error: QuillcastError) -> None:
+        self.failure = error
+        self._changed(self)
+
+    def take(self, block: Block) -> None:
+        """A block came. Raises `Malformed` if it is not what the publisher may send now."""
+        inner = self.inner
+        assert inner is not None
+        if (block.publisher, block.first) != (inner.id, inner.next) or inner.closed:
+            raise Malformed(f"a block of events from {block.first} came, where {inner.next} follows")
+        if inner.room() <= 0:
+            raise Malformed("a block came beyond the publisher's window")
+        limit = inner.descriptor.settings.event_bytes_max
+        if block.size > limit and (size := max(map(len, block.payloads()))) > limit:
+            self.failed(too_large(size, limit, inner.descriptor.name))
+        if self.failure is None:
+            inner.publish(block)
+            self._changed(self)
+
+    def news(self, *, is_crowded: bool) -> list[Message]:
+        """What the client does not know yet."""
+        inner = self.inner
+        assert inner is not None
+        if self.failure is not None:
+            return [PublisherFailed(self.number, Problem.of(self.failure))]
+        descriptor = None if self._told is inner.descriptor else inner.descriptor
+        self._told = inner.descriptor
+        said: list[Message] = [Discarded(self.number, self.discarded)] if self.discarded else []
+        self.discarded = 0
+        rooted = inner.root is not None
+        return [*said, Progress(self.number, inner.next, inner.admitted, inner.stable, inner.partitioned, rooted,
+                                is_crowded, descriptor)]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What all sessions of a peer share."""
+
+    peer: Peer
+    pump: Pump
+    links: LinkContext
+    sharing: Sharing
+    answerers: Mapping[str, Answerer]
+    client_bytes: int
+    ended: Callable[["Session", Exception], None]
+
+
+class Session:
+    """One client. Its socket closes when it ends, and then all that it had ends."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._peer, self._pump = service, service.peer, service.pump
+        self.connection: ClientConnection | None = None
+        self.link = ClientLink(service.links, Contact(bytes(16), "a client"), self._fill)
+        self._outboxes: dict[int, Outbox] = {}
+        self._queues = Bounded(service.client_bytes)
+        self._losing: dict[Outbox, None] = {}  # subscriptions with losses to report
+        self._losses_due = False
+        self._publishers: dict[int, RemotePublisher] = {}
+        self._by_id: dict[bytes, RemotePublisher] = {}
+        self._changed: dict[RemotePublisher, None] = {}
+        self._asked: dict[asyncio.Task[None], None] = {}
+
+    # --- its life
+
+    def connected(self, connection: ClientConnection, message: Connect) -> None:
+        """The client is there."""
+        self.connection = connection
+        self.link.serve(connection, self._service.sharing, message, self._bundle, self._message)
+
+    def leave(self, reason: str) -> None:
+        """The peer will end: take nothing new."""
+        self.send(Ending(reason))
+
+    def close(self) -> None:
+        """Close its socket when it has taken what was written."""
+        if self.connection is not None:
+            self.link.close()
+
+    def ended(self, problem: Exception) -> None:
+        """Its socket has closed: end its subscriptions and publishers, and answer nothing."""
+        self._service.ended(self, problem)
+        if self.connection is not None:
+            self.link.lost(self.connection)
+        for task in self._asked:
+            task.cancel()
+        for outbox in self._outboxes.values():
+            self._pump.call(self._peer.unsubscribe, outbox.handle)
+        for publisher in self._publishers.values():
+            self._pump.call(self._peer.close_publisher, publisher.inner)
+        self._outboxes.clear()
+        self._publishers.clear()
+
+    # --- what its outboxes and publishers call, within steps of the peer
+
+    def send(self, message: Message) -> None:
+        """Send a message."""
+        self.link.send(message)
+
+    def grew(self, outbox: Outbox, size_bytes: int) -> None:
+        """So many more bytes wait, or there are losses to report."""
+        for each in self._queues.grew(outbox, size_bytes) if size_bytes else [outbox]:
+            if not self._losing:
+                self._pump.later(_TELL_S, self._tell_soon)
+            self._losing[each] = None
+            if each.untold > LOSSES_MAX and self.connection is not None:
+                self.connection.break_off(LocalError(f"it does not read, and {each.untold} losses wait for it"))
+        self.link.mark_dirty()
+
+    def _tell_soon(self) -> None:
+        self._losses_due = True
+        self.link.mark_dirty()
+
+    def _progressed(self, publisher: RemotePublisher) -> None:
+        self._changed[publisher] = None
+        self.link.mark_dirty()
+
+    def _fill(self) -> None:
+        """Add what waits to what the link writes now, unless the client does not read."""
+        if self.link.paused:
+            return
+        if self._losses_due:
+            for outbox in self._losing:
+                outbox.tell_losses()
+            self._losing.clear()
+            self._losses_due = False
+        for publisher in self._changed:
+            self._tell(publisher)
+        self._changed.clear()
+        self._queues.send(self.link.carry, lambda: self.link.room > 0)
+
+    def _tell(self, publisher: RemotePublisher) -> None:
+        inner = publisher.inner
+        if inner is None or self._publishers.get(publisher.number) is not publisher:
+            return
+        for message in publisher.news(is_crowded=self._peer.is_crowded(inner.topic)):
+            self.send(message)
+        if publisher.failure is not None or (inner.closed and not inner.retained):
+            del self._publishers[publisher.number], self._by_id[inner.id]
+            if publisher.failure is not None:
+                self._pump.loop.call_soon(self._pump.call, self._peer.close_publisher, inner)
+
+    # --- what comes from the client
+
+    def _message(self, message: Any) -> None:
+        match message:
+            case Subscribe():
+                self._subscribe(message)
+            case Unsubscribe(number):
+                self._unsubscribe(number)
+            case Taken(number, size_bytes):
+                if number in self._outboxes:  # else it has just failed
+                    self._outboxes[number].taken(size_bytes)
+                    self.link.mark_dirty()
+            case OpenPublisher():
+                self._open_publisher(message)
+            case ClosePublisher(number, last):
+                if number in self._publishers:
+                    self._publishers[number].close_at = last
+                    self._close_if_done(self._publishers[number])
+            case Ask():
+                self._ask(message)
+            case _:
+                raise UnexpectedMessage(message)
+
+    def _bundle(self, bundle: Bundle) -> None:
+        publisher = self._by_id.get(bundle.blocks[0].publisher)
+        if bundle.envelope.kind is not UP:
+            raise Malformed(f"a bundle of kind {bundle.envelope.kind.name} came from a client")
+        if publisher is None or self._peer.left:
+            return  # it has failed, or this is too late
+        for block in bundle.blocks:
+            self._pump.call(publisher.take, block)
+        self._close_if_done(publisher)
+
+    def _subscribe(self, wish: Subscribe) -> None:
+        self._check_new(wish.number, self._outboxes)
+        try:
+            arguments.label(wish.name)
+            outbox = Outbox(self, wish)
+            outbox.handle = self._pump.call(self._open, outbox)
+        except LocalError as problem:
+            raise Malformed(str(problem)) from problem  # a client checks names before
+        self._outboxes[wish.number] = outbox
+
+    def _open(self, outbox: Outbox) -> Any:
+        wish = outbox.wish
+        return self._peer.subscribe(wish.topic, outbox, start=wish.start, delivery=wish.delivery, warrant=wish.warrant)
+
+    def _unsubscribe(self, number: int) -> None:
+        outbox = self._outboxes.pop(number, None)
+        if outbox is None:
+            return
+        self._queues.forget(outbox)
+        self._losing.pop(outbox, None)
+        self._pump.call(self._peer.unsubscribe, outbox.handle)
+
+    def _open_publisher(self, wish: OpenPublisher) -> None:
+        self._check_new(wish.number, self._publishers)
+        publisher = RemotePublisher(wish.number, self._progressed)
+        if wish.id in self._by_id or self._peer.has_publisher(wish.id):
+            raise Malformed("a publisher was opened with the PublisherId of another")
+        try:
+            publisher.inner = self._pump.call(self._peer.publisher, wish.topic, publisher, wish.warrant, wish.id)
+        except LocalError as problem:
+            raise Malformed(str(problem)) from problem
+        self._publishers[wish.number] = self._by_id[wish.id] = publisher
+        self._progressed(publisher)
+
+    def _close_if_done(self, publisher: RemotePublisher) -> None:
+        inner = publisher.inner
+        assert inner is not None
+        if publisher.close_at is not None and inner.next >= publisher.close_at and not inner.closed:
+            self._pump.call(self._peer.close_publisher, inner)
+            self._progressed(publisher)
+
+    def _check_new(self, number: int, known: Mapping[int, Any]) -> None:
+        if number in known or len(self._outboxes) + len(self._publishers) >= HANDLES_MAX:
+            raise Malformed(f"number {number} is taken, or there are {HANDLES_MAX} subscriptions and publishers")
+
+    # --- questions
+
+    def _ask(self, message: Ask) -> None:
+        if len(self._asked) >= ASKED_MAX:
+            raise Malformed(f"{ASKED_MAX} questions wait for their answers, and another came")
+        task = self._pump.loop.create_task(self._answer(message))
+        self._asked[task] = None
+        task.add_done_callback(self._asked.pop)
+
+    async def _answer(self, message: Ask) -> None:
+        answer, problem = b"", None
+        try:
+            question = decoded(_QUESTION, message.question, "question")
+            ask = question.pop("ask", None)
+            answerer = self._hold_ups if ask == "hold_ups" else self._service.answerers.get(ask)
+            if answerer is None:
+                raise LocalError(f"{ask!r} is not a question")
+            answer = msgspec.msgpack.encode(await answerer(**question))
+        except QuillcastError as error:
+            problem = Problem.of(error)
+        except (TypeError, msgspec.MsgspecError) as error:
+            problem = Problem("LocalError", str(error))
+        self.send(Answered(message.number, answer, problem))
+
+    async def _hold_ups(self, number: int, last: int) -> HeldUp:
+        """Who holds up a publisher's events before `last`, in words."""
+        publisher = self._publishers.get(number)
+        if publisher is None or publisher.inner is None:
+            raise LocalError(f"{number} is not the number of an open publisher")
+        with HoldUps(self._pump, self._peer, publisher.inner, last) as causes:
+            await asyncio.sleep(_WALK_S)
+            return HeldUp(causes.peers, causes.lagging(), causes.paced())

@@ -1,0 +1,75 @@
+"""What publishers and subscriptions need of a peer: one of this process, or one that serves this process as its client.
+
+These are protocols for type checkers, so that an application without a peer of its own imports none.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from quillcast.protocol.forwarding.subscriber import Subscriber
+from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
+
+
+class EdgePeer(Protocol):
+    """A peer, as the edges of an application see it (`protocol.peer.Peer`). Handles are the peer's own matter."""
+
+    def subscribe(
+        self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None,
+        warrant: Warrant | None = None,
+    ) -> Any:  # fmt: skip
+        """Subscribe to a topic; returns a handle. Raises `LocalError` for an invalid name."""
+        ...
+
+    def unsubscribe(self, subscription: Any, /) -> None:
+        """End a subscription."""
+        ...
+
+    def subscriptions(self, subscription: Any, /) -> int:
+        """The number of subscriptions here to the topic of this one."""
+        ...
+
+    def drained(self, subscription: Any, /) -> None:
+        """The subscriber's queue has room again."""
+        ...
+
+    def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
+        """A new publisher of a topic. Raises `LocalError` for an invalid name."""
+        ...
+
+    def new_publisher_id(self) -> bytes:
+        """A PublisherId that nobody else has or had."""
+        ...
+
+    def close_publisher(self, publisher: Publisher) -> None:
+        """Close a publisher. Its events are kept until they are stable."""
+        ...
+
+    def is_crowded(self, topic: bytes) -> bool:
+        """Do publishers wait because their topic has as many sources as it may have?"""
+        ...
+
+
+class Causes(Protocol):
+    """Who holds up an acknowledgement, as far as it has been found out (`live.edges.holdups.HoldUps`)."""
+
+    @property
+    def peers(self) -> list[str]:
+        """NodeIds of those that hold it up, in hexadecimal."""
+        ...
+
+    def lagging(self) -> str:
+        """Why admitted events are not stable."""
+        ...
+
+    def paced(self) -> str:
+        """Why the root admits nothing now."""
+        ...
+
+
+class FindCauses(Protocol):
+    """Finds out who holds up a publisher's events before `last`, while its `with` block lasts."""
+
+    def __call__(self, publisher: Publisher, last: int, /) -> AbstractContextManager[Causes]:
+        """Begin to ask."""
+        ...

@@ -1,0 +1,93 @@
+"""The scopes whose managers a peer runs: started from their files, shown, and changed by the operator."""
+
+from collections.abc import Callable
+from functools import partial
+
+from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.core.messages import Contact
+from quillcast.core.status import PolicyChange, ScopeStatus, TopicPolicy
+from quillcast.live.node.scopestatus import scope_status, shown_rule, shown_rules
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.scopes.rules import OpenRule, Rules
+from quillcast.live.scopes.serving import Served
+from quillcast.live.storage.store import Store
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scoping import Scoping
+
+
+class Managing:
+    """The managers of scopes in one peer."""
+
+    def __init__(self, pump: Pump, scoping: Scoping, store: Store | None, tell: Callable[[str], object]) -> None:
+        """`store` keeps the managers' states; `tell` is given a line for each problem."""
+        self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
+        self._served: dict[str, Served] = {}
+
+    def manage(self, scope: Served, contact: Contact) -> None:
+        """Run the manager of a scope: the one that it was before, if the data folder knows it.
+
+        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them.
+        """
+        name, config = scope.name, scope.config
+        if (store := self._store) is None:
+            raise LocalError(f"the manager of scope {name} needs a folder for its state: data=, or --data")
+        saved = store.scope(name)
+        party = Party(scope_id(name.encode()), contact, managed=True, name=name)
+        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(party, (), config)
+        manager.state.scope = party  # its address may be another one now
+        scope.rules.restore(manager.state.settings)
+        self._served[name] = scope
+        self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))
+
+    def statuses(self) -> tuple[ScopeStatus, ...]:
+        """The scopes that are managed here."""
+        now = self._scoping.host.now()
+        return tuple(
+            scope_status(manager, self._served[manager.state.scope.name].rules, self._file(manager), now)
+            for manager, _ in self._scoping.managers.values()
+        )
+
+    def rules(self, name: str) -> Rules:
+        """The rules of a scope that is managed here. Raises `LocalError`."""
+        if name not in self._served or scope_id(name.encode()) not in self._scoping.managers:
+            known = ", ".join(manager.state.scope.name for manager, _ in self._scoping.managers.values()) or "none"
+            raise LocalError(f"this peer does not run the manager of a scope {name!r}; it runs those of: {known}")
+        return self._served[name].rules
+
+    def set_policy(self, name: str, opened: OpenRule) -> PolicyChange:
+        """Let this rule decide in a scope from now on, also after a restart. Raises `LocalError` and `DiskFailed`."""
+        return self._changed(name, opened.rule.pattern, lambda rules: rules.set(opened))
+
+    def unset_policy(self, name: str, pattern: str) -> PolicyChange:
+        """Return to the rule of the scope's file. Raises `LocalError` and `DiskFailed`."""
+        return self._changed(name, pattern, lambda rules: rules.unset(pattern))
+
+    def close(self) -> None:
+        """End the processes of policies."""
+        for scope in self._served.values():
+            scope.rules.close()
+
+    def _changed(self, name: str, pattern: str, change: Callable[[Rules], None]) -> PolicyChange:
+        rules, id_ = self.rules(name), scope_id(name.encode())
+        manager, _ = self._scoping.managers[id_]
+        topics = [kept.name for kept in manager.state.topics.values()]
+        before = {topic: shown_rule(rules, rule) for topic in topics if (rule := rules.rule(topic)) is not None}
+        change(rules)
+        if not self._pump.call(self._scoping.set_policies, id_, rules.settings):
+            raise DiskFailed(f"the manager of scope {name} could not save the change, and has ended; see its problems")
+        after = {topic: shown_rule(rules, rule) for topic in before if (rule := rules.rule(topic)) is not None}
+        changed = tuple(TopicPolicy(topic, old, after[topic]) for topic, old in before.items() if after[topic] != old)
+        return PolicyChange(name, pattern, shown_rules(rules), changed)
+
+    def _file(self, manager: ScopeManager) -> str:
+        return self._served[manager.state.scope.name].file
+
+    def _keep(self, store: Store, name: str, state: bytes) -> bool:
+        try:
+            store.keep_scope(name, state)
+        except DiskFailed as problem:
+            self._tell(f"the manager of scope {name} ends, and its members go on without it: {problem}")
+            return False
+        return True

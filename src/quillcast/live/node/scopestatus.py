@@ -1,0 +1,96 @@
+"""Scopes as structs of `core.status`, from what their managers and their members know."""
+
+from quillcast.core.ids import topic_id
+from quillcast.core.status import Membership, ScopeChannel, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic
+from quillcast.live.scopes.rules import Rules
+from quillcast.protocol.scopes.config import TopicRule
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.state import Member
+from quillcast.protocol.scoping import Scoping
+
+
+def memberships(scoping: Scoping) -> tuple[Membership, ...]:
+    """The scopes that a peer is a member of."""
+    if scoping.controller is None:
+        return ()
+    known = scoping.controller.membership
+    return tuple(
+        Membership(
+            node_id=owner.party.contact.node_id.hex(),
+            address=owner.party.contact.address,
+            scope=owner.party.name,
+            in_ring=not scoping.overlay.outside,
+            epoch=owner.stamp[0],
+            silent=id_ in known.silent,
+            obstacle=owner.refused,
+        )
+        for id_, owner in known.owners.items()
+    )
+
+
+def scope_status(manager: ScopeManager, rules: Rules, file: str, now: float) -> ScopeStatus:
+    """A scope, as its manager knows it."""
+    state = manager.state
+    return ScopeStatus(
+        node_id=state.scope.contact.node_id.hex(),
+        address=state.scope.contact.address,
+        name=state.scope.name,
+        scope_id=state.scope.id.hex(),
+        file=file,
+        epoch=state.epoch,
+        lease_s=manager.config.lease_s,
+        members=tuple(_member(manager, each, now) for each in state.members.values()),
+        members_max=manager.config.members_max or None,
+        rules=shown_rules(rules),
+        topics=tuple(sorted((_topic(manager, rules, topic) for topic in state.topics), key=lambda each: each.name)),
+    )
+
+
+def shown_rules(rules: Rules) -> tuple[ScopeRule, ...]:
+    """The rules of a scope in the order in which they decide."""
+    return tuple(shown_rule(rules, each) for each in (*rules.settings, *rules.of_file))
+
+
+def shown_rule(rules: Rules, rule: TopicRule) -> ScopeRule:
+    """A rule, and where it comes from."""
+    is_set = any(rule is each for each in rules.settings)
+    return ScopeRule(rule.pattern, rule.policy, rule.parameters, is_set)
+
+
+def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
+    return ScopeMember(
+        node_id=member.party.id.hex(),
+        address=member.party.contact.address,
+        label=member.label,
+        relation=member.relation,
+        in_ring=member.label in manager.state.ring,
+        heard_s=round(now - manager.members.heard_at.get(member.party.id, now), 3),
+        topics=tuple(sorted(_name(manager, topic) for topic in member.roles)),
+    )
+
+
+def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
+    kept, roles = manager.state.topics[topic], manager.members.roles(topic)
+    rule = rules.rule(kept.name)
+    obstacles = (parts[topic].standing.why for parts in manager.orders.parts.values() if topic in parts)
+    return ScopeTopic(
+        name=_name(manager, topic),
+        topic_id=topic.hex(),
+        rule=None if rule is None else shown_rule(rules, rule),
+        publishers=sum(role.publishes for role in roles),
+        subscribers=sum(role.subscribes for role in roles),
+        entries=tuple(_id(manager, label) for label in kept.entries),
+        channels=tuple(ScopeChannel(_id(manager, each.source), _id(manager, each.target)) for each in kept.channels),
+        waits_for=next(filter(None, obstacles), ""),
+        change=manager.swaps.story(topic),
+    )
+
+
+def _name(manager: ScopeManager, topic: bytes) -> str:
+    """The topic's name, or its id where no member told the name."""
+    kept = manager.state.topics.get(topic)
+    return kept.name if kept is not None and topic_id(kept.name) == topic else topic.hex()
+
+
+def _id(manager: ScopeManager, label: int) -> str:
+    return manager.state.members[label].party.id.hex()

@@ -1,0 +1,122 @@
+"""The policies of a scope's topics while its manager runs: those of its file, and those that were set since.
+
+A rule that was set goes before the rules of the file, the latest one first, until it is unset. It changes how topics
+go, and not which topics the scope carries.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from quillcast.core.errors import LocalError
+from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
+from quillcast.live.scopes.plugins import opened
+from quillcast.protocol.scopes import patterns
+from quillcast.protocol.scopes.config import Described, TopicRule
+from quillcast.protocol.scopes.policy import ScopePolicy
+
+
+class OpenRule(NamedTuple):
+    """A rule, and its policy."""
+
+    rule: TopicRule
+    policy: ScopePolicy
+    confined: ConfinedPolicy | None
+    """The policy's process, if it has one."""
+
+
+class Rules:
+    """The rules of one scope. Close them, as policies may be processes."""
+
+    def __init__(self, described: Described, tell: Callable[[str], object]) -> None:
+        """Open the policies of a file; `tell` hears why one was stopped.
+
+        Raises as `plugins.opened`.
+        """
+        self._described, self._tell = described, tell
+        self._file = list[OpenRule]()
+        self._set = list[OpenRule]()
+        self._dropped = list[OpenRule]()  # a change that is under way may still ask them
+        try:
+            for rule in described.scope.topics:
+                self._file.append(self._opened(rule))
+        except LocalError:
+            self.close()
+            raise
+
+    def policy(self, topic: str) -> ScopePolicy | None:
+        """The policy of a topic. None: the scope does not carry it."""
+        found = self._found(topic)
+        return None if found is None else found.policy
+
+    def rule(self, topic: str) -> TopicRule | None:
+        """The rule that decides for a topic."""
+        found = self._found(topic)
+        return None if found is None else found.rule
+
+    @property
+    def of_file(self) -> tuple[TopicRule, ...]:
+        """The rules of the file, in its order."""
+        return tuple(each.rule for each in self._file)
+
+    @property
+    def settings(self) -> tuple[TopicRule, ...]:
+        """The rules that were set, the latest first."""
+        return tuple(each.rule for each in self._set)
+
+    def opened(self, rule: TopicRule) -> OpenRule:
+        """A rule that may be set, with its policy; this may start a process. Raises `LocalError`."""
+        patterns.check(rule.pattern)
+        if not any(patterns.overlap(each.pattern, rule.pattern) for each in self.of_file):
+            carried = ", ".join(each.pattern for each in self.of_file)
+            raise LocalError(
+                f"scope {self._described.scope.name} carries no topic of {rule.pattern}; its file has rules for: "
+                f"{carried}"
+            )
+        return self._opened(rule)
+
+    def set(self, opened: OpenRule) -> None:
+        """Let this rule decide from now on, in place of one that was set for the same pattern."""
+        self._drop(opened.rule.pattern)
+        self._set.insert(0, opened)
+
+    def unset(self, pattern: str) -> None:
+        """Return to the file's rule. Raises `LocalError` if none was set for the pattern."""
+        if not self._drop(pattern):
+            known = ", ".join(each.pattern for each in self.settings) or "none"
+            raise LocalError(f"no policy is set for {pattern}; there are policies set for: {known}")
+
+    def restore(self, settings: Iterable[TopicRule]) -> None:
+        """Set what was set before. A policy that is not there any more is told of, and the other rules decide."""
+        for rule in reversed(tuple(settings)):
+            try:
+                self.set(self.opened(rule))
+            except LocalError as problem:
+                name = self._described.scope.name
+                self._tell(f"scope {name}: the policy set for {rule.pattern} is left out: {problem}")
+
+    def close(self) -> None:
+        """End the processes of policies."""
+        for each in (*self._file, *self._set, *self._dropped):
+            if each.confined is not None:
+                each.confined.close()
+
+    def _found(self, topic: str) -> OpenRule | None:
+        by_file = _first(self._file, topic)
+        return by_file and (_first(self._set, topic) or by_file)
+
+    def _drop(self, pattern: str) -> bool:
+        dropped = [each for each in self._set if each.rule.pattern == pattern]
+        self._set = [each for each in self._set if each.rule.pattern != pattern]
+        self._dropped += dropped
+        return bool(dropped)
+
+    def _opened(self, rule: TopicRule) -> OpenRule:
+        folder = Path(self._described.file).parent
+        policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=folder)
+        confined = policy if isinstance(policy, ConfinedPolicy) else None
+        return OpenRule(rule, policy if confined is None else LastGood(confined, self._tell), confined)
+
+
+def _first(rules: Iterable[OpenRule], topic: str) -> OpenRule | None:
+    return next((each for each in rules if patterns.covers(each.rule.pattern, topic)), None)

@@ -1,0 +1,43 @@
+"""The channels that somebody else than the topic's tree orders of a peer, as managers of scopes do."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from quillcast.core.bundle import Bundle
+from quillcast.protocol.forwarding.channels import Filter, PeerSink
+
+
+class Way(NamedTuple):
+    """An ordered channel: where it leads to, and what enters it."""
+
+    sink: PeerSink
+    enters: Filter
+    enters_link: Filter
+    """The same where it leads to a child, which has nothing but the tree to rely on."""
+
+
+class Ordered(NamedTuple):
+    """The channels of one topic, by the peers that they lead to."""
+
+    ways: Mapping[bytes, Way]
+    others: Filter | None = None
+    """What a bundle turns into on a link of the tree to anybody else."""
+
+    def to_child(self, node: bytes, wanted: Filter | None) -> Filter | None:
+        """What a link to a child lets through, if the tree's own policy wants this."""
+        way = self.ways.get(node)
+        own = way.enters_link if way is not None else self.others
+        if wanted is None or own is None:
+            return own or wanted
+        return _chained(wanted, own)
+
+
+def _chained(first: Filter, second: Filter) -> Filter:
+    def enters(bundle: Bundle) -> Bundle | None:
+        entering = first(bundle)
+        return second(entering) if entering is not None else None
+
+    return enters
+
+
+NOTHING_ORDERED = Ordered({})

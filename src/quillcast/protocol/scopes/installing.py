@@ -1,0 +1,128 @@
+"""What becomes of a manager's orders in the data path: the channels of each topic at a member (figures 15 to 19).
+
+A topic's tree stays what a member reports to, recovers from and is counted by. Where a scope's policy has channels
+beside it, the bundles take those channels, with records and filters, and so does the link to a child to which one of
+them leads: what the child does not get over it comes over others, or else it asks its parent for it.
+
+A bundle without a record comes from outside the scope, or as a repair. The entry point has it begin its way through the
+scope. Anybody else passes it on as if it were on its way from there, and whole to its children in the tree, who may
+have no other way to it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.errors import LocalError
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.channels import Filter, PeerSink
+from quillcast.protocol.forwarding.ordered import Ordered, Way
+from quillcast.protocol.scopes.channels import Address, ChannelOrder
+from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.crossing import crossing
+from quillcast.protocol.scopes.filters import Customs
+from quillcast.protocol.scopes.messages import Standing
+from quillcast.protocol.scopes.records import Pair, Record, encode
+
+RECORDS_MAX = 1024  # records that were found right; a guess
+
+
+class Installing:
+    """Makes filters of the channels that are ordered of this peer, anew whenever the orders change."""
+
+    def __init__(self, host: Host, customs: Customs) -> None:
+        self.host, self.customs = host, customs
+        self.channels: tuple[ChannelOrder, ...] = ()
+        self.standings: Mapping[bytes, Standing] = {}
+        self.topics: dict[bytes, Ordered] = {}
+        self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
+        self.changing: dict[bytes, None] = {}  # topics whose policy changes
+
+    def follow(self, controller: LocalController | None) -> list[bytes]:
+        """Go by these orders: the topics in which that changes something."""
+        channels = controller.channels if controller is not None else ()
+        standings = controller.membership.recorded() if controller is not None else {}
+        if channels == self.channels and standings == self.standings:
+            return []
+        self.channels, self.standings, former = channels, standings, self.topics
+        crossed = list(self._crossed())
+        self.topics = {
+            topic: Ordered(self._ways(topic, standing, crossed), without_record)
+            for topic, standing in standings.items()
+        }
+        self.right = {}
+        constraints = (each for channel in channels for each in channel.constraints)
+        self.changing = {each.topic: None for each in constraints if not each.begins}
+        return list(former | self.topics)
+
+    def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
+        for order in self.channels:
+            if isinstance(order.spec, Address) and any(each.topic in self.standings for each in order.constraints):
+                try:
+                    yield order.spec.peer, order, crossing(order, beginning(order), self.customs)
+                except LocalError:  # there is no such filter here, or it takes other arguments
+                    self.host.trace(Mark("filter_unusable"))
+
+    def _ways(
+        self, topic: bytes, standing: Standing, crossed: list[tuple[Contact, ChannelOrder, Filter]]
+    ) -> dict[bytes, Way]:
+        """One way to each peer, that takes what any of the channels there takes."""
+        found = dict[Contact, list[Filter]]()
+        for contact, order, filter_ in crossed:
+            if contact.node_id != self.host.me and any(each.topic == topic for each in order.constraints):
+                found.setdefault(contact, []).append(filter_)
+        ways = dict[bytes, Way]()
+        for contact, filters in found.items():
+            enters = filters[0] if len(filters) == 1 else _first_of(filters)
+            to_child = enters if standing.rank == 0 else _whole_without_record(enters)
+            ways[contact.node_id] = Way(PeerSink(self.host, contact), enters, to_child)
+        return ways
+
+    def arrived(self, controller: LocalController, bundle: Bundle) -> Bundle | None:
+        """A bundle arrived with a record: it stops here if it should be elsewhere. Others' records mean nothing."""
+        topic, record = bundle.envelope.topic, bundle.envelope.record
+        if topic not in self.topics:
+            return without_record(bundle)
+        if (topic, record) not in self.right:
+            if not controller.admits(topic, record):
+                return None
+            if len(self.right) >= RECORDS_MAX:
+                self.right = {}
+            self.right[topic, record] = None
+        return bundle
+
+
+def beginning(order: ChannelOrder) -> Callable[[bytes], bytes]:
+    """The record of a topic's bundles that come to a channel without one: they are on their way to it from anywhere."""
+    here, *inside = order.label.source
+
+    def begun(topic: bytes) -> bytes:
+        known = [each for each in order.constraints if each.topic == topic and each.begins]
+        if not known:
+            return b""
+        one = next((each for each in known if each.origin in (None, here)), known[0])
+        pair = Pair(one.origin or here, here, one.version)
+        return encode(Record(one.depth, (pair, *(Pair(label, label) for label in inside))))
+
+    return begun
+
+
+def without_record(bundle: Bundle) -> Bundle:
+    """A bundle as it is outside of the scope."""
+    if not bundle.envelope.record:
+        return bundle
+    return bundle.under(msgspec.structs.replace(bundle.envelope, record=b""))
+
+
+def _whole_without_record(filter_: Filter) -> Filter:
+    return lambda bundle: filter_(bundle) if bundle.envelope.record else bundle
+
+
+def _first_of(filters: list[Filter]) -> Filter:
+    def enters(bundle: Bundle) -> Bundle | None:
+        return next((entering for filter_ in filters if (entering := filter_(bundle)) is not None), None)
+
+    return enters

@@ -1,0 +1,144 @@
+"""Changes of a topic's policy in two phases, so that bundles on their way find their channels until they arrive.
+
+1. *Installing.* Every member that takes part gets the new policy's channels beside those that stand. Bundles do not
+   begin their way on them. A member that does not acknowledge its orders within a lease ends the change, with its name.
+2. *Switched.* All have them: from now on bundles begin their way on the new channels, and their records have the new
+   policy's version. Once all members have acknowledged that, nothing begins on the old channels any more.
+3. *Draining.* The old channels carry what is on its way, until every member says that it has all that it knew of since
+   then, or for `DRAIN_S` at most. Then they go.
+
+A manager that comes back does not know what it changed from: its policies are in force at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+
+import msgspec
+
+from quillcast.protocol.scopes.policy import ScopePolicy, WantedChannel
+from quillcast.protocol.scopes.records import VERSIONS
+
+DRAIN_S = 30.0  # a guess: as long as a lease in a topic
+
+
+class Phase(Enum):
+    """How far a change has come."""
+
+    INSTALLING = "its new channels are being installed"
+    SWITCHED = "its new channels are taken"
+    DRAINING = "its old channels drain"
+
+
+class Swap(msgspec.Struct):
+    """A change that goes on: the policy that is to be in force or was, and its channels."""
+
+    other: ScopePolicy
+    version: int
+    since: float
+    phase: Phase = Phase.INSTALLING
+    channels: tuple[WantedChannel, ...] = ()
+    told: dict[int, int] | None = None
+    """By member: the number of the orders that it was sent in this phase; None: they have not been sent yet."""
+    awaited: dict[int, int] = {}
+    """Those who have not answered yet."""
+
+
+class Swaps:
+    """The policies in force in a scope, and how they change."""
+
+    def __init__(self, lease_s: float, version: Callable[[bytes], int], name: Callable[[int], str]) -> None:
+        """`version` is that of a topic's policy now, and `name` what people call a member."""
+        self.lease_s, self.version, self.name = lease_s, version, name
+        self.in_force: dict[bytes, ScopePolicy] = {}
+        self.running: dict[bytes, Swap] = {}
+        self.refused: dict[bytes, tuple[ScopePolicy, str]] = {}  # changes that ended, and why
+        self.held: dict[int, int] = {}  # by member: the number of the orders that it acknowledged last
+
+    # ---- what policies are wanted
+
+    def want(self, topic: bytes, wanted: ScopePolicy | None, now: float) -> None:
+        """Go by this policy in a topic; None: the scope does not carry it."""
+        standing, swap = self.in_force.get(topic), self.running.get(topic)
+        if wanted is None or standing is None:
+            self.forget(topic)
+            if wanted is not None:
+                self.in_force[topic] = wanted
+        elif swap is not None and swap.phase is not Phase.INSTALLING:
+            pass  # one after the other
+        elif wanted == standing:
+            self.running.pop(topic, None)
+            self.refused.pop(topic, None)
+        elif self._is_new(topic, wanted):
+            self.refused.pop(topic, None)
+            self.running[topic] = Swap(wanted, (self.version(topic) + 1) % VERSIONS, now)
+
+    def _is_new(self, topic: bytes, wanted: ScopePolicy) -> bool:
+        swap, refused = self.running.get(topic), self.refused.get(topic)
+        return wanted != (swap.other if swap is not None else refused[0] if refused is not None else None)
+
+    def retry(self) -> None:
+        """Somebody set policies again: changes that ended may begin anew."""
+        self.refused = {}
+
+    def forget(self, topic: bytes) -> None:
+        """Nobody takes part in a topic any more."""
+        for known in (self.in_force, self.running, self.refused):
+            known.pop(topic, None)
+
+    def story(self, topic: bytes) -> str:
+        """What becomes of a topic's change, in a sentence; empty if there is none."""
+        swap, refused = self.running.get(topic), self.refused.get(topic)
+        if swap is None:
+            return refused[1] if refused is not None else ""
+        waits = ", ".join(map(self.name, swap.awaited))
+        return f"the policy changes: {swap.phase.value}" + (f", which waits for {waits}" if waits else "")
+
+    # ---- what members do
+
+    def told(self, topic: bytes, numbers: dict[int, int]) -> None:
+        """The members that take part were sent orders of these numbers."""
+        swap = self.running.get(topic)
+        if swap is not None and swap.told is None:
+            swap.told = numbers
+            swap.awaited = {label: number for label, number in numbers.items() if self.held.get(label, -1) < number}
+
+    def heard(self, label: int, number: int, now: float, *, behind: bool) -> None:
+        """A member has the orders of a number. `behind`: it has not all that it knew of at its last sign of life."""
+        self.held[label] = number
+        for swap in self.running.values():
+            drained = not behind and now - swap.since >= self.lease_s / 2  # that was two signs of life ago
+            if number >= swap.awaited.get(label, number + 1) and (drained or swap.phase is not Phase.DRAINING):
+                del swap.awaited[label]
+
+    def gone(self, label: int, why: str) -> list[bytes]:
+        """A member is gone; `why` if that was not in good order. The topics whose change ends by that."""
+        self.held.pop(label, None)
+        missed = [topic for topic, swap in self.running.items() if swap.awaited.pop(label, None) is not None]
+        ended = [topic for topic in missed if why and self.running[topic].phase is Phase.INSTALLING]
+        for topic in ended:
+            self._abort(topic, why)
+        return ended
+
+    def passed(self, now: float) -> Iterator[tuple[bytes, Swap | None]]:
+        """The topics whose channels change: the policy that is in force from now on, or None if a change is over."""
+        for topic, swap in list(self.running.items()):
+            answered = swap.told is not None and not swap.awaited
+            if swap.phase is Phase.INSTALLING and answered:
+                former, self.in_force[topic] = self.in_force[topic], swap.other
+                self.running[topic] = Swap(former, self.version(topic), now, Phase.SWITCHED)
+                yield topic, swap
+            elif swap.phase is Phase.INSTALLING and now - swap.since > self.lease_s:
+                self._abort(topic, _silent(map(self.name, swap.awaited)))
+                yield topic, None
+            elif swap.phase is Phase.SWITCHED and answered:
+                swap.phase, swap.since, swap.awaited = Phase.DRAINING, now, dict(swap.told or {})
+            elif swap.phase is not Phase.INSTALLING and (answered or now - swap.since >= DRAIN_S):
+                del self.running[topic]
+                yield topic, None
+
+    def _abort(self, topic: bytes, why: str) -> None:
+        self.refused[topic] = self.running.pop(topic).other, f"the policy stays as it was: {why}"
+
+
+def _silent(names: Iterable[str]) -> str:
+    return f"{', '.join(names)} did not acknowledge the new channels"

@@ -1,0 +1,165 @@
+"""Random wild histories: hard ones (`hard`), with one to three twists that those do not have.
+
+A twist takes a history and adds to it: readers that come and go, tables for one entry, more departures. Twists draw
+from a source of their own, so that a hard history stays what it is without them.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from msgspec.structs import replace
+
+from quillcast.core.errors import LocalError
+from quillcast.sim import faults
+from quillcast.sim.hard import TOPIC, hard
+from quillcast.sim.leases import bound_s
+from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
+from quillcast.sim.world import derived
+
+Twist = Callable[[Scenario, Random], Scenario]
+
+
+def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
+    """The wild history of a seed, with these twists; without them, with random ones. Raises `LocalError`."""
+    random = derived(seed, "twists")
+    names = twists or sorted(random.sample(sorted(TWISTS), random.randint(1, 3)))
+    scenario, random = hard(seed), derived(seed, "wild")
+    for name in names:
+        if name not in TWISTS:
+            raise LocalError(f"there is no twist {name!r}: use {', '.join(sorted(TWISTS))}")
+        scenario = TWISTS[name](scenario, random)
+    over_s = max(
+        [
+            *(faults.over_s(fault) for fault in scenario.faults),
+            *(writing.until_s for plan in scenario.topics for writing in plan.writers),
+            *(max(reading.from_s, reading.until_s or 0) for plan in scenario.topics for reading in plan.readers),
+        ]
+    )
+    duration_s = max(scenario.duration_s, over_s + bound_s(scenario.config) + 1.0)
+    return replace(scenario, name=f"{scenario.name}, with {', '.join(names)}", duration_s=duration_s)
+
+
+def _first_topic(scenario: Scenario, **changes: object) -> Scenario:
+    first, *others = scenario.topics
+    return replace(scenario, topics=[replace(first, **changes), *others])
+
+
+def _visitors(scenario: Scenario, random: Random) -> Scenario:
+    """Readers end and begin again, some at once; several of them are on one peer."""
+    readers: list[Reading] = []
+    for reading in scenario.topics[0].readers:
+        if random.random() < 0.7:
+            until_s = random.uniform(max(6, reading.from_s + 0.2), 16)
+            readers.append(replace(reading, until_s=until_s))
+            if random.random() < 0.8:
+                readers.append(Reading(peer=reading.peer, from_s=until_s + random.choice([0, 0.05, 0.5, 2, 5])))
+        else:
+            readers.append(reading)
+        if random.random() < 0.3:
+            readers.append(Reading(peer=reading.peer, from_s=random.uniform(2, 15)))
+    return _first_topic(scenario, readers=readers)
+
+
+def _earliest(scenario: Scenario, random: Random) -> Scenario:
+    """Readers begin with the first event that is still kept."""
+    readers = [
+        replace(reading, start="earliest") if random.random() < 0.5 else reading
+        for reading in scenario.topics[0].readers
+    ]
+    readers += [
+        Reading(peer=random.randrange(scenario.peers), from_s=random.uniform(6, 16), start="earliest")
+        for _ in range(random.randint(1, 3))
+    ]
+    return _first_topic(scenario, readers=readers)
+
+
+def _best_effort(scenario: Scenario, random: Random) -> Scenario:
+    """Nothing is kept, and events may overtake each other."""
+    order = random.choice(["publisher", "none"])
+    return _first_topic(scenario, delivery="best_effort", order=order, publishers=[])
+
+
+def _waiting_roots(scenario: Scenario, random: Random) -> Scenario:
+    """Roots that do not reach most of their replicas acknowledge nothing."""
+    return _first_topic(scenario, partition="wait")
+
+
+def _closing(scenario: Scenario, random: Random) -> Scenario:
+    """Publishers are closed, and others opened on the same peer."""
+    first, writers = scenario.topics[0], list[Writing]()
+    for writing in first.writers:
+        begins_s = writing.from_s
+        until_s = random.uniform(max(6, begins_s + 0.5), max(18, begins_s + 1))
+        writers.append(replace(writing, closes=True, until_s=until_s))
+        for _ in range(0 if first.publishers else random.randint(0, 3)):
+            closes, from_s = random.random() < 0.7, random.uniform(4, 14)
+            writers.append(replace(writing, closes=closes, from_s=from_s, until_s=random.uniform(14.5, 20)))
+    return _first_topic(scenario, writers=writers)
+
+
+def _small_tables(scenario: Scenario, random: Random) -> Scenario:
+    """Tables of roots and of idle topics have room for one to three entries."""
+    topics = replace(
+        scenario.config.topics, admissions_max=random.choice([1, 2, 3]), idle_topics_max=random.choice([1, 2])
+    )
+    return replace(scenario, config=replace(scenario.config, topics=topics))
+
+
+def _more_topics(scenario: Scenario, random: Random) -> Scenario:
+    """Several topics, whose programs are on the same peers, and one of whose roots ends."""
+    first, more = scenario.topics[0], list[TopicPlan]()
+    programs: list[Reading | Writing] = [*first.readers, *first.writers]
+    peers = [*dict.fromkeys(program.peer for program in programs)]
+    for number in range(random.randint(1, 3)):
+        writing = Writing(
+            peer=random.choice(peers), from_s=4.0, until_s=random.uniform(8, 18), every_s=0.3,
+            events=random.randint(1, 3), payload_bytes=200,
+        )  # fmt: skip
+        there = random.sample(peers, random.randint(1, len(peers)))
+        readers = [Reading(peer=peer, from_s=random.uniform(2, 8)) for peer in there]
+        slow = random.choice(["cut", "wait"])
+        more.append(TopicPlan(name=f"u{number}", slow=slow, writers=[writing], readers=readers))
+    happening = [*scenario.faults]
+    if random.random() < 0.6:
+        at_s, silent = random.uniform(6, 12), random.random() < 0.5
+        restart_s = random.choice([None, 1.0, 5.0])
+        happening.append(faults.Crash(at_s=at_s, peer="root:u0", silent=silent, restart_s=restart_s))
+    if random.random() < 0.4:
+        at_s = random.uniform(6, 12)
+        happening.append(faults.Leave(at_s=at_s, peer="root:u0", restart_s=random.choice([None, 1.0, 5.0])))
+    return _with_faults(replace(scenario, topics=[*scenario.topics, *more]), happening)
+
+
+def _departures(scenario: Scenario, random: Random) -> Scenario:
+    """Peers leave, and others fail while they do."""
+    happening = [*scenario.faults]
+    for _ in range(random.randint(1, 3)):
+        at_s, places = random.uniform(6, 13), [f"root:{TOPIC}", f"forwarders:{TOPIC}", f"children:{TOPIC}"]
+        leaving, other = (random.choice([*places, str(random.randrange(scenario.peers))]) for _ in range(2))
+        happening.append(faults.Leave(at_s=at_s, peer=leaving, restart_s=random.choice([None, 0.3, 3.0])))
+        then_s = at_s + random.uniform(0, 3.2)
+        silent, restart_s, pause_s = random.random() < 0.5, random.choice([None, 1.0]), random.choice([1.0, 3.0, 9.0])
+        choices: list[faults.AnyFault] = [
+            faults.Crash(at_s=then_s, peer=other, silent=silent, restart_s=restart_s),
+            faults.Pause(at_s=then_s, peer=other, for_s=pause_s),
+            faults.Leave(at_s=then_s, peer=other),
+            faults.Partition(at_s=then_s, peers=[other], for_s=random.choice([2.0, 9.0])),
+        ]
+        happening.append(random.choice(choices))
+    return _with_faults(scenario, happening)
+
+
+def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenario:
+    return replace(scenario, faults=sorted(happening, key=lambda fault: fault.at_s))
+
+
+TWISTS: dict[str, Twist] = {
+    "best_effort": _best_effort,
+    "closing": _closing,
+    "departures": _departures,
+    "earliest": _earliest,
+    "more_topics": _more_topics,
+    "small_tables": _small_tables,
+    "visitors": _visitors,
+    "waiting_roots": _waiting_roots,
+}

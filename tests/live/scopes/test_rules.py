@@ -1,0 +1,97 @@
+"""The rules of a running scope: those that were set go before those of the file."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from quillcast.core.errors import LocalError
+from quillcast.live.scopes.confined import LastGood
+from quillcast.live.scopes.rules import Rules
+from quillcast.protocol.scopes.config import TopicRule, parse
+from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.k_ary import KAry
+from quillcast.protocol.scopes.policies.star import Star
+
+TEXT = """
+name = "site"
+[admission]
+members = ["a0000000000000000000000000000000"]
+[[topics]]
+pattern = "news/#"
+parameters = { fan_out = 3 }
+[[topics]]
+pattern = "chat/+"
+policy = "star"
+"""
+HUB = (Path(__file__).parents[3] / "examples" / "policies" / "pinned_file" / "around_hub.py").read_text()
+
+
+def rules(folder: Path | None = None, told: list[str] | None = None) -> Rules:
+    file = str((folder or Path()) / "site.toml")
+    return Rules(parse(TEXT, file), (told if told is not None else []).append)
+
+
+def put(into: Rules, pattern: str, policy: str, **parameters: object) -> None:
+    into.set(into.opened(TopicRule(pattern=pattern, policy=policy, parameters=parameters)))
+
+
+def test_the_latest_rule_that_was_set_decides_and_the_file_again_once_it_is_unset() -> None:
+    site = rules()
+    assert site.policy("news/today") == KAry(fan_out=3)
+    put(site, "news/#", "chain")
+    put(site, "news/today", "star")
+    assert (site.policy("news/today"), site.policy("news/old")) == (Star(), Chain())
+    put(site, "#", "k_ary", fan_out=2)
+    assert [rule.pattern for rule in site.settings] == ["#", "news/today", "news/#"]
+    assert site.policy("chat/room") == site.policy("news/today") == KAry(fan_out=2)
+    site.unset("#")
+    site.unset("news/today")
+    assert (site.policy("news/today"), site.policy("chat/room")) == (Chain(), Star())
+    put(site, "news/#", "star")
+    assert [rule.policy for rule in site.settings] == ["star"]
+
+
+def test_a_rule_that_was_set_does_not_let_other_topics_in() -> None:
+    site = rules()
+    put(site, "#", "chain")
+    assert site.policy("sport") is None
+    with pytest.raises(LocalError, match="scope site carries no topic of sport; its file has rules for: news/#, chat"):
+        put(site, "sport", "chain")
+
+
+def test_what_is_unknown_is_refused_with_what_there_is_and_changes_nothing() -> None:
+    site = rules()
+    put(site, "news/#", "chain")
+    for pattern, policy, parameters, why in [
+        ("news/#", "stars", {}, r"no policy 'stars' \(did you mean star\?\); known: star, k_ary"),
+        ("news/#", "k_ary", {"fan": 2}, r"no parameter fan \(did you mean fan_out\?\); it has: fan_out"),
+        ("news/#", "hub.py:AroundHub", {}, "cannot read hub.py"),
+        ("a#", "chain", {}, "mixes a wildcard with a name"),
+    ]:
+        with pytest.raises(LocalError, match=why):
+            put(site, pattern, policy, **parameters)
+    with pytest.raises(LocalError, match="no policy is set for chat/\\+; there are policies set for: news/#"):
+        site.unset("chat/+")
+    assert [(rule.pattern, rule.policy) for rule in site.settings] == [("news/#", "chain")]
+
+
+def test_rules_are_restored_in_their_order_and_a_policy_that_is_gone_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "hub.py").write_text(HUB)
+    sha256 = hashlib.sha256(HUB.encode()).hexdigest()
+    site, told = rules(tmp_path), list[str]()
+    put(site, "news/#", "chain")
+    hub = site.opened(TopicRule(pattern="news/today", policy="hub.py:AroundHub", sha256=sha256))
+    site.set(hub)
+    site.close()
+    again = rules(tmp_path)
+    again.restore(site.settings)
+    assert again.settings == site.settings
+    assert isinstance(again.policy("news/today"), LastGood)
+    again.close()
+    (tmp_path / "hub.py").unlink()
+    without = rules(tmp_path, told)
+    without.restore(site.settings)
+    assert without.policy("news/today") == Chain()
+    assert told == [told[0]]
+    assert told[0].startswith("scope site: the policy set for news/today is left out: policy hub.py:AroundHub: cannot")

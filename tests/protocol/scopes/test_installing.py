@@ -1,0 +1,187 @@
+"""What a member makes of its orders: filters of the links and channels of its flows."""
+
+from quillcast.core.bundle import Bundle
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.table import ForwardingTable
+from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.filters import Custom, Modulo
+from quillcast.protocol.scopes.installing import Installing
+from quillcast.protocol.scopes.messages import Role
+from quillcast.protocol.scopes.policies.ring import Ring
+from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.policy import WantedChannel
+from quillcast.protocol.scopes.records import Pair, Record, decode, encode
+from tests.protocol.recording import RecordingHost
+from tests.protocol.scopes.network import Network, peer, topic
+from tests.protocol.scopes.test_crossing import bundle
+
+T = topic("t")
+
+
+class Striped(Star):
+    """A star that sends each other bundle only."""
+
+    def channels(self, group, standing, round_trips):
+        return tuple(each._replace(filter=Modulo(2, (1,))) for each in super().channels(group, standing, round_trips))
+
+
+class Unknown(Star):
+    def channels(self, group, standing, round_trips):
+        return tuple(each._replace(filter=Custom("other")) for each in super().channels(group, standing, round_trips))
+
+
+def site(policy) -> Network:
+    """Four members of a scope below the overlay; A is the entry point."""
+    network = Network()
+    network.add_scope("X", policy=lambda name: policy)
+    for name in "ABCD":
+        network.add_peer(name, ["X"])
+        network.role(name, T, None, subscribes=True)
+        network.settle()
+    return network
+
+
+def installed(network: Network, name: str) -> tuple[Installing, LocalController]:
+    controller = network.peers[peer(name).id]
+    installing = Installing(RecordingHost(peer(name).contact), {})
+    installing.follow(controller)
+    return installing, controller
+
+
+def record(origin: int, current: int) -> bytes:
+    return encode(Record(2, (Pair(origin, current),)))
+
+
+def given(data: bytes = b"", index: int = 0) -> Bundle:
+    return bundle(index, data, T)
+
+
+def ways(network: Network, name: str):
+    return installed(network, name)[0].topics[T]
+
+
+def test_where_the_tree_is_all_there_is_nothing_is_installed() -> None:
+    installing, _ = installed(site(Star()), "A")
+    assert installing.topics == {}
+
+
+def test_a_topic_that_must_keep_to_its_tree_has_links_only() -> None:
+    network = site(Ring())
+    role = Role(T, subscribes=True, tree_only=True)
+    network.carry_out(peer("C").id, network.peers[peer("C").id].take_part(role))
+    network.settle()
+    assert installed(network, "B")[0].topics == {}
+    links = {
+        (name, channel.spec.peer.node_id[:1].decode())
+        for name in "ABCD"
+        for channel in network.peers[peer(name).id].channels
+        if not channel.constraints[0].beside
+    }
+    assert links == {("A", "B"), ("A", "D"), ("B", "C")}
+
+
+def test_a_bundle_from_outside_begins_its_way_at_the_entry_point() -> None:
+    ordered = ways(site(Ring()), "A")
+    assert [node[:1] for node, way in ordered.ways.items() if way.enters(given()) is not None] == [b"B", b"D"]
+    way = ordered.ways[peer("B").id]
+    assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(1, 2),))
+    assert decode(way.enters_link(given()).envelope.record) == Record(2, (Pair(1, 2),))
+
+
+def test_a_repair_moves_on_and_whole_to_children() -> None:
+    way = ways(site(Striped()), "A").ways[peer("B").id]
+    assert way.enters(given(index=0)) is None
+    assert way.enters(given(index=1)) is not None
+    network = site(Ring())
+    way = ways(network, "B").ways[peer("C").id]
+    assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(2, 3),))
+    assert way.enters_link(given()).envelope.record == b""
+    assert decode(way.enters_link(given(record(1, 2))).envelope.record) == Record(2, (Pair(1, 3),))
+
+
+def test_a_repair_has_no_record() -> None:
+    table = ForwardingTable(RecordingHost(), 1 << 20)
+    flow = table.open(Flow(T, table.budget))
+    kept = given(record(1, 2))
+    flow.begin(kept.envelope.term, 0, until=60.0)
+    table.move(flow, kept)
+    (repair,) = flow.holding(kept.envelope.term, [(0, 1)])
+    assert repair.envelope.record == b""
+
+
+def test_a_bundle_leaves_the_scope_without_its_record() -> None:
+    others = ways(site(Ring()), "B").others
+    assert others(given(record(1, 2))).envelope.record == b""
+    untouched = given()
+    assert others(untouched) is untouched
+
+
+def test_a_bundle_that_should_be_elsewhere_is_dropped_and_counted() -> None:
+    installing, controller = installed(site(Ring()), "B")
+    assert installing.arrived(controller, given(record(1, 2))) is not None
+    assert installing.arrived(controller, given(record(1, 3))) is None
+    assert installing.arrived(controller, given(b"\0\1")) is None
+    assert (controller.misrouted, controller.malformed) == (1, 1)
+
+
+def test_records_of_other_scopes_mean_nothing() -> None:
+    installing, controller = installed(site(Star()), "B")
+    assert installing.arrived(controller, given(record(1, 3))).envelope.record == b""
+
+
+def test_a_filter_that_is_not_installed_here_leaves_the_tree_as_it_is() -> None:
+    host = RecordingHost(peer("A").contact)
+    installing = Installing(host, {})
+    installing.follow(site(Unknown()).peers[peer("A").id])
+    assert installing.topics[T].ways == {}
+    assert [each.name for each in host.records] == ["filter_unusable"] * 3
+
+
+def test_filters_of_other_packages_decide_too() -> None:
+    def odd():
+        return lambda envelope: envelope.serial % 2 == 1
+
+    installing = Installing(RecordingHost(peer("A").contact), {"other": odd})
+    installing.follow(site(Unknown()).peers[peer("A").id])
+    way = installing.topics[T].ways[peer("B").id]
+    assert [way.enters(given(index=index)) is not None for index in range(2)] == [False, True]
+
+
+def test_orders_are_compared_with_those_before() -> None:
+    network = site(Ring())
+    installing, controller = installed(network, "A")
+    assert installing.follow(controller) == []
+    network.leave("B")
+    network.now += 60
+    network.settle()
+    assert installing.follow(controller) == [T]
+    assert installing.follow(None) == [T]
+    assert installing.topics == {}
+
+
+def test_two_channels_to_one_peer_are_one_way_that_takes_what_either_takes() -> None:
+    class Twice(Ring):
+        def channels(self, group, standing, round_trips):
+            first, second = group.members[0], group.members[-1]
+            filters = {first: Modulo(2, (0,)), second: Modulo(2, (1,))}
+            return tuple(
+                WantedChannel(first, second, origin, each) for origin, each in filters.items() if first != second
+            )
+
+    way = ways(site(Twice()), "A").ways[peer("D").id]
+    assert [way.enters(given(record(1, 1), index)) is not None for index in range(2)] == [True, False]
+    assert [way.enters(given(index=index)) is not None for index in range(2)] == [True, False]
+
+
+def test_the_table_drops_what_is_misrouted_and_returns_its_credit() -> None:
+    host = RecordingHost(peer("B").contact)
+    table = ForwardingTable(host, 1 << 20)
+    installing, controller = installed(site(Ring()), "B")
+    table.recorded = lambda arrived: installing.arrived(controller, arrived)
+    flow = table.open(Flow(T, table.budget))
+    wrong = given(record(1, 3))
+    flow.begin(wrong.envelope.term, 0, until=60.0)
+    table.arrive(peer("A").contact, wrong)
+    assert (table.dropped, host.released) == (1, [(peer("A").id, wrong.size)])
+    table.arrive(peer("A").contact, given(record(1, 2)))
+    assert flow.frontier == 1
