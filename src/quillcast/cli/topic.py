@@ -100,12 +100,13 @@ def create(
 
 @command.command("set")
 @TOPIC
-@choice("delivery", "Guarantee for subscribers; cannot be changed.", default=None)
-@choice("order", "Whether each publisher's events arrive in order; cannot be changed.", default=None)
+@choice("delivery", "Guarantee for subscribers, from the next session on.", default=None)
+@choice("order", "Whether each publisher's events arrive in order, from the next session on.", default=None)
 @choice(
     "slow", "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.", default=None
 )
 @click.option("--event-bytes-max", type=Count(min=1), help="Largest payload.")
+@choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=None)
 @click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
 @AS
 @JSON
@@ -119,7 +120,7 @@ def set_(
     """
     wanted = {name: value for name, value in settings.items() if value is not None}
     if not wanted:
-        raise click.UsageError("nothing to set; use --slow or --event-bytes-max", click.get_current_context())
+        raise click.UsageError("nothing to set; name a setting, such as --slow wait", click.get_current_context())
     before = _known(topic, peering.network).settings
     costs = list(_costs(before, msgspec.structs.replace(before, **wanted)))
     for cost in costs:
@@ -136,6 +137,10 @@ def set_(
 
 def _costs(before: TopicSettings, after: TopicSettings) -> Iterator[str]:
     """What will cost more, one line each."""
+    if (before.delivery, after.delivery) == ("reliable", "best_effort"):
+        yield "delivery = best_effort: what is lost on the way is not sent again, and publishers keep nothing"
+    if (before.delivery, before.order, before.partition) != (after.delivery, after.order, after.partition):
+        yield "a new session begins: publishers wait until subscribers have acknowledged what was published before"
     if (before.slow, after.slow) == ("cut", "wait"):
         yield (
             "slow = wait: publishers go no faster than the slowest subscriber, and wait for up to "

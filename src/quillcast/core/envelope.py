@@ -8,19 +8,26 @@ import msgspec
 from quillcast.core.messages import Number, WireId
 
 OF_SOURCES = 1 << 60  # counters from here on are those of sources: far above all that roots may reach
+SESSION_TERMS = 1 << 32  # counters of a topic's session: those of the next one are above them
 
 
 class Term(NamedTuple):
     """The time of one root of a topic. It grows with every change of root (docs/delivery.md, *Roots that move*).
 
     `node` is the first half of the root's nodeId, then its incarnation. So a root that was restarted and remembers
-    nothing cannot mistake its own old term for a new one. Where each source numbers its own events
+    nothing cannot mistake its own old term for a new one. Each term belongs to one session of the topic, and those of a
+    later session are above those of earlier ones, whoever their roots are. Where each source numbers its own events
     (`admission = source`), a term is that of one source's stream. Such terms stand side by side, and none follows
     another.
     """
 
     counter: Number
     node: WireId
+
+    @property
+    def session(self) -> int:
+        """The session of a root's term (docs/sessions.md)."""
+        return self.counter // SESSION_TERMS
 
     @property
     def of_source(self) -> bool:

@@ -138,6 +138,10 @@ class TopicSettings(Status, frozen=True):
     """The owner's principal. None if nobody owns the topic."""
     access: tuple[str, ...] = ()
     """The access list. Empty: everybody may publish and subscribe."""
+    session: int = 0
+    """The number of the session that has these settings."""
+    session_state: str = "active"
+    """`active`; `prepare` or `flushing` while another session follows; `closed` while no root admits events."""
 
     @property
     def reliable(self) -> bool:

@@ -225,10 +225,10 @@ class Writer:
         return number < self.publisher.stable and number not in self.never_stable
 
     @property
-    def unsettled(self) -> int:
-        """The number of events that are not known to be stable or dropped."""
+    def unsettled(self) -> list[int]:
+        """The numbers of the events that are not known to be stable or dropped."""
         waits = self.never_stable.missing(self.publisher.stable, self.publisher.next)
-        return sum(last - first for first, last in waits)
+        return [number for first, last in waits for number in range(first, last)]
 
     @property
     def may_publish(self) -> bool:

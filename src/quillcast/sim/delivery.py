@@ -13,6 +13,8 @@ reported             in those cases the event is delivered or reported lost; exc
                      partition and is lower than the subscription's first term (docs/decisions/judges.md)
 never silent         both within a bounded time after the event was written or the last fault was over
 best effort          what a reader skipped within a term was delivered or reported dropped, and never both
+sessions             where a topic's guarantee changes, each event has that of the session in which it was admitted, and
+                     an event of a later session comes after the writer's events of earlier ones
 ==================== ==========================================================================================
 """
 
@@ -80,7 +82,8 @@ class Delivery:
             self._holds(event not in seen, f"{who} twice: at {seen.get(event, 0):.3f} s and at {at:.3f} s")
             if self.plan.order == "publisher" and self.plan.delivery == "reliable":
                 before = last.get(event.writer, -1)
-                self._holds(event.number > before, f"{who} at {at:.3f} s, after number {before}")
+                strict = self._reliable(event) or self._reliable(Event(event.writer, before))
+                self._holds(event.number > before or not strict, f"{who} at {at:.3f} s, after number {before}")
             seen[event] = at
             last[event.writer] = event.number
 
@@ -93,13 +96,21 @@ class Delivery:
         for writer, entries in given.items():
             for before, after in pairwise(entries):
                 for number in range(before.event.number + 1, after.event.number):
+                    event = Event(writer, number)
                     self._holds(
-                        bool(self._told(reader, Event(writer, number)))
+                        bool(self._told(reader, event))
                         or not self._owed(reader, self.writers[writer], number)
-                        or self._came_before(reader, self.writers[writer], number),
+                        or self._came_before(reader, self.writers[writer], number)
+                        or self._may_be_gone(reader, self.writers[writer], event),
                         f"{self._who(reader)} received {self._what(after.event)} at {after.at:.3f} s after number "
                         f"{before.event.number}, and got no report of losing number {number}",
                     )
+
+    def _may_be_gone(self, reader: Reader, writer: Writer, event: Event) -> bool:
+        """Is it of a best-effort session, or did all die that had it, so that nobody knows of it in such a session?"""
+        if not self.plan.guarantees_change:
+            return False
+        return not self._reliable(event) or self._kept(reader, writer, event, writer.written[event.number]) is None
 
     # --- losses are exact
 
@@ -141,6 +152,7 @@ class Delivery:
             publisher = self.writers[entry.event.writer].publisher.id
             places = self.ledger.positions(publisher, entry.event.number) if doubted and not entry.recovered else ()
             told = any(index in doubted[term] for term, index in places if term in doubted)
+            told = told and self._reliable(entry.event)
             self._holds(not told, f"{who}, which may have been reported lost, and is not marked as recovered")
 
     def _check_exact(self, reader: Reader, told: Told, who: str) -> None:
@@ -243,6 +255,8 @@ class Delivery:
             for number, at in enumerate(writer.written if writer.may_publish else ()):
                 if at > reader.started_at:
                     event = Event(writer.name, number)
+                    if not self._reliable(event):
+                        continue
                     if event not in came:
                         self._check_missing(reader, writer, event, at)
                     self._check_silence(reader, event, at, came.get(event, self.end))
@@ -281,7 +295,8 @@ class Delivery:
 
     def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
         """Why an event cannot have died with its writer; None if it may have."""
-        if writer.lives:
+        let_go = self.plan.guarantees_change and event.number in writer.publisher.dropped
+        if writer.lives and not let_go:
             return "its writer is alive"
         if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
             return "it was declared stable"
@@ -368,12 +383,18 @@ class Delivery:
         if writer.lives and not writer.failures and self.end - last > wait_s:
             marks = f"{publisher.admitted} are admitted and {publisher.stable} stable"
             self._holds(
-                writer.unsettled == 0,
+                not any(self._reliable(Event(writer.name, number)) for number in writer.unsettled),
                 f"topic {self.plan.name}: of {publisher.next} events of {writer.name} {marks} at the end, "
                 f"{self.end - last:.0f} s after the last one or the last trouble",
             )
 
     # --- helpers
+
+    def _reliable(self, event: Event) -> bool:
+        """Was it admitted in reliable sessions only?"""
+        if not self.plan.guarantees_change or event.number < 0:
+            return self.plan.delivery == "reliable"
+        return self.ledger.is_reliable(self.writers[event.writer].publisher.id, event.number)
 
     def _told(self, reader: Reader, event: Event) -> str:
         return told_of(self.run, reader, event)

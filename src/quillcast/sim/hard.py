@@ -38,6 +38,7 @@ LEASE_S = 8.0
 FAULTS_FROM_S, FAULTS_UNTIL_S = 6.0, 12.0
 TOPIC = "t0"
 ANOTHER_TOPIC = 0.15  # of the histories have a second topic, in addition to their shapes
+SESSIONS = 0.1  # of those histories open sessions of the first topic: two thirds of these change its guarantee
 CHANGED_SETTINGS = 0.05  # of the histories in which everybody may publish change how the first topic treats the slow
 NEAR_DIGITS = 8  # hexadecimal digits that a peer arriving next to a topic's id shares with that id
 
@@ -93,6 +94,7 @@ def hard(seed: int) -> Scenario:
     for shape in shapes:
         shape(draft)
     _change_settings(derived(seed, "changed settings"), draft)
+    _open_sessions(derived(seed, "sessions"), draft)
     topologies: list[AnyTopology] = [Constant(), Uniform(), Uniform(high_s=0.03)]
     config = _config(random, draft)
     over_s = max([draft.until_s, *(faults.over_s(fault) for fault in draft.happening)])
@@ -183,6 +185,20 @@ def _change_settings(random: Random, draft: Draft) -> None:
         peer, at_s = random.randrange(draft.peers), random.uniform(4.0, draft.until_s)
         times = random.choice([1, 2])
         draft.changes += [Changing(peer=peer, at_s=at_s, slow=random.choice(["cut", "wait"])) for _ in range(times)]
+
+
+def _open_sessions(random: Random, draft: Draft) -> None:
+    """Programs change what the topic promises, two of them maybe at the same time."""
+    if draft.publishers or random.random() >= SESSIONS:
+        return
+    kind = random.choice(["partition", "delivery", "delivery"])
+    values = {"partition": ["wait", "go_on"], "delivery": ["best_effort", "reliable"]}[kind]
+    at_s = random.uniform(4.0, draft.until_s)
+    for number in range(random.randint(1, 4)):
+        for _ in range(random.choice([1, 1, 2])):
+            wanted = {kind: values[number % 2]}
+            draft.changes.append(Changing(peer=random.randrange(draft.peers), at_s=at_s, **wanted))
+        at_s += random.choice([0.3, 1.0, 3.0])
 
 
 # --- shapes

@@ -44,8 +44,13 @@ class Judges:
         for reader in self.run.readers:
             if reader.topic == writer.topic and reader.ended_at is None and reader.host.alive:
                 for number in range(before, writer.publisher.stable):
-                    if writer.knows_stable(number):
+                    if writer.knows_stable(number) and self._reliable(plan, writer, number):
                         self._has(plan, reader, writer, number)
+
+    def _reliable(self, plan: TopicPlan, writer: Writer, number: int) -> bool:
+        """Was the event published in a reliable session?"""
+        ledger = self.run.ledgers[plan.name]
+        return not plan.guarantees_change or ledger.is_reliable(writer.publisher.id, number)
 
     def _has(self, plan: TopicPlan, reader: Reader, writer: Writer, number: int) -> None:
         event, written = Event(writer.name, number), writer.written[number]
@@ -105,6 +110,9 @@ class Judges:
         if plan.delivery != "reliable" or reader.started_at is None:
             return
         now = self.run.world.now
+        overtaken = plan.guarantees_change and told.why == "overtaken"  # no order would bring it back
+        if overtaken or told.term in self.run.ledgers[reader.topic].best_effort:
+            return
         if cuts(self.run, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
@@ -182,7 +190,9 @@ class Judges:
                 about,
             )
         for publisher in mine:
-            if publisher.retained and publisher.retained_bytes - publisher.retained[-1].size >= topics.retain_bytes:
+            waits = publisher.waiting_bytes if publisher.session else 0  # in a best-effort session the window bounds it
+            kept = max(publisher.retained_bytes - waits, 0)
+            if publisher.retained and kept - publisher.retained[-1].size >= topics.retain_bytes:
                 raise Broken(
                     f"bounds: a publisher on peer {self._number(peer)} retains {publisher.retained_bytes} bytes, and "
                     f"may retain {topics.retain_bytes} and one block",

@@ -27,9 +27,12 @@ class Ledger:
     def __init__(self) -> None:
         self.by_publisher: dict[bytes, list[Admission]] = {}
         self.by_term: dict[Term, list[Admission]] = {}
+        self.best_effort: set[Term] = set()  # the terms of best-effort sessions
 
-    def note(self, at: float, machine: int, record: Admitted) -> None:
-        """A root admitted a run of events."""
+    def note(self, at: float, machine: int, record: Admitted, *, reliable: bool = True) -> None:
+        """A root admitted a run of events, in a reliable session or not."""
+        if not reliable:
+            self.best_effort.add(record.term)
         last = record.first + record.count
         admission = Admission(at, machine, record.publisher, record.first, last, record.term, record.index)
         self.by_publisher.setdefault(record.publisher, []).append(admission)
@@ -40,6 +43,11 @@ class Ledger:
         for admission in self.by_publisher.get(publisher, ()):
             if admission.first <= sequence < admission.last:
                 yield admission
+
+    def is_reliable(self, publisher: bytes, sequence: int) -> bool:
+        """Was an event admitted, and in reliable sessions only?"""
+        terms = {each.term for each in self.admitted(publisher, sequence)}
+        return bool(terms) and not terms & self.best_effort
 
     def positions(self, publisher: bytes, sequence: int) -> Iterator[Position]:
         """The positions of an event."""

@@ -98,11 +98,19 @@ class Reading(Part, frozen=True):
 
 
 class Changing(Part, frozen=True):
-    """A program on machine `peer` changes how a topic treats slow subscribers."""
+    """A program on machine `peer` changes a topic's settings: those that are not empty."""
 
     peer: int
     at_s: float
-    slow: str
+    slow: str = ""
+    delivery: str = ""
+    order: str = ""
+    partition: str = ""
+
+    def wanted(self) -> dict[str, str]:
+        """The settings that it asks for."""
+        named = {"slow": self.slow, "delivery": self.delivery, "order": self.order, "partition": self.partition}
+        return {name: value for name, value in named.items() if value}
 
 
 class TopicPlan(Part, frozen=True):
@@ -119,6 +127,11 @@ class TopicPlan(Part, frozen=True):
     publishers: list[int] = []
     """The only machines whose programs may publish, by the topic's access list; empty: all may."""
     changes: list[Changing] = []
+
+    @property
+    def guarantees_change(self) -> bool:
+        """Is the topic reliable in some sessions and best-effort in others?"""
+        return any(change.delivery for change in self.changes)
 
     def machines(self) -> list[int]:
         """The machines that it names."""

@@ -329,7 +329,7 @@ class Simulation(Observed):
     def _change(self, host: SimHost, topic: str, change: Changing) -> None:
         asked = AskedChange(host, topic, self.world.now)
         self.asked_changes.append(asked)
-        peer_of(host).change(topic, {"slow": change.slow}, asked.answers.append)
+        peer_of(host).change(topic, change.wanted(), asked.answers.append)
 
     def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
         if host in self._leaving:
@@ -406,7 +406,9 @@ class Simulation(Observed):
 
     def _listen(self, at: float, machine: int, record: Record) -> None:
         if isinstance(record, Admitted) and record.topic in self.ledgers_by_id:
-            self.ledgers_by_id[record.topic].note(at, machine, record)
+            tree = next(peer.scribe.trees[record.topic] for other, peer in self.running() if other.number == machine)
+            reliable = tree.admitter is not None and tree.admitter.descriptor.settings.reliable
+            self.ledgers_by_id[record.topic].note(at, machine, record, reliable=reliable)
             self.judges.admitted(machine, record)
         if isinstance(record, Delivered) and record.topic in self.judges.plans:
             self.judges.delivered(machine, record)

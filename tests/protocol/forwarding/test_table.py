@@ -148,6 +148,10 @@ class Listening:
 
     def __init__(self, *begins: Term) -> None:
         self.begins, self.heard = begins, list[tuple[object, ...]]()
+        self.session = 0  # the latest one that it was told of
+
+    def holds(self, flow: Flow, session: int) -> bool:
+        return session > self.session
 
     def new_term(self, flow: Flow, term: Term) -> None:
         self.heard.append(("new term", term))

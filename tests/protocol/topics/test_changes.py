@@ -80,17 +80,6 @@ def test_changes_follow_each_other_and_equal_settings_are_no_new_version() -> No
     assert versions[-1].settings == Settings(slow="wait", event_bytes_max=20)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("wanted", [{"delivery": "best_effort"}, {"delivery": "best_effort", "order": "none"}])
-def test_what_subscribers_are_owed_cannot_change(wanted: dict[str, str]) -> None:
-    village = Village(4)
-    village.subscribe(0, NAME, Reader())
-    village.run(2)
-    answer = change(village, 1, **wanted)
-    assert isinstance(answer, LocalError)
-    assert "cannot change from reliable to best_effort while the topic stands" in str(answer)
-    assert settings_at(village, village.root(NAME)) == Settings()
-
-
 def test_a_topic_that_nobody_created_cannot_be_changed() -> None:
     village = Village(4)
     answer = change(village, 1, slow="wait")

@@ -403,7 +403,7 @@ def test_the_next_version_is_offered_to_the_root_that_answers(world: Parts) -> N
 def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Parts) -> None:
     changes = world.changes
     answers: list[Any] = []
-    changes.ask("weather", {"delivery": "best_effort"}, answers.append)
+    changes.ask("weather", {"admission": "source"}, answers.append)
     assert changes.root_found(DESCRIPTOR) is None
     assert [type(answer) for answer in answers] == [LocalError]
 

@@ -68,7 +68,9 @@ class Endpoint:
             name: the topic's name.
             credentials: those of the topic's owner, if it has one.
             timeout_s: seconds to wait for the topic's root.
-            settings: `slow` ("cut", "wait") and `event_bytes_max`. Guarantees cannot be changed.
+            settings: as for `create`. `delivery`, `order` and `partition` begin a new session of the topic: publishers
+                wait until subscribers have what was published before. `admission` cannot be changed, nor can
+                `delivery` and `order` with `admission = "source"`.
 
         Returns the new descriptor. Raises `UnknownTopic`, `LocalError` for a setting that is unknown or cannot be
         changed, `TopicExists` if somebody else changed it at the same time, `NotJoined`.

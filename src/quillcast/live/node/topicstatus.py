@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import OF_SOURCES, SESSION_TERMS, Term
 from quillcast.core.messages import Contact
 from quillcast.core.status import PeerContact, SubscriberLag, Topic, TopicSettings, TopicStatus
 from quillcast.protocol.peer import Peer
@@ -10,6 +10,7 @@ from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Reader
 from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.tree import Tree
 
 
@@ -22,7 +23,7 @@ def topic_status(peer: Peer, topic: bytes, events_per_s: float) -> TopicStatus:
     part = TopicStatus(
         name=full_name(descriptor),
         topic_id=topic.hex(),
-        settings=topic_settings(descriptor),
+        settings=topic_settings(descriptor, tree),
         role="publisher" if publishers else "replica",
         publishers=sum(publisher.writers_count for publisher in publishers),
         never_stable=sum(publisher.dropped.count for publisher in publishers),
@@ -54,12 +55,15 @@ def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
     )
 
 
-def topic_settings(descriptor: Descriptor) -> TopicSettings:
-    """What a topic's owner chose, and who may use the topic."""
+def topic_settings(descriptor: Descriptor, tree: Tree | None = None) -> TopicSettings:
+    """What a topic's owner chose, and who may use the topic; its root's `tree` knows the session's state exactly."""
+    known = SessionState.ACTIVE if descriptor.upcoming is None else SessionState.FLUSHING
     return TopicSettings(
         **msgspec.structs.asdict(descriptor.settings),
         owner=principal(descriptor.owner_key) if descriptor.owner_key else None,
         access=descriptor.access,
+        session=descriptor.session,
+        session_state=str(tree.root.session_state if tree is not None and tree.root is not None else known),
     )
 
 
@@ -80,7 +84,9 @@ def peer_contact(contact: Contact) -> PeerContact:
 
 def term_shown(term: Term) -> str:
     """A term, for people to read."""
-    return f"{term.counter}.{term.node[:4].hex()}"
+    session = "" if term.of_source or not term.session else f"{term.session}:"
+    counter = term.counter % (OF_SOURCES if term.of_source else SESSION_TERMS)
+    return f"{session}{counter}.{term.node[:4].hex()}"
 
 
 def subscriber_lag(topic: str, node: bytes, reader: Reader, end: int) -> SubscriberLag:

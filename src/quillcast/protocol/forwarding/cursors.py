@@ -1,6 +1,7 @@
 """A subscriber's places: in each term, by index, and in the events of each publisher, by sequence."""
 
 from heapq import heappop, heappush
+from typing import ClassVar
 
 import msgspec
 
@@ -36,13 +37,24 @@ _NONE_WAIT = Waiting()  # shared by all cursors without a gap
 
 
 class TermCursor(msgspec.Struct, gc=False, eq=False):
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap. Owed from `start` on."""
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap. Owed from `start` on.
+
+    `owed`: what is missing here is looked for after the term has ended, too.
+    """
+
+    owed: ClassVar[bool] = True
 
     term: Term
     next: int
     given_up: RangeSet = NO_RANGES
     waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
     start: int = 0
+
+
+class BestEffortCursor(TermCursor, gc=False, eq=False):
+    """The cursor of a term of a best-effort session."""
+
+    owed: ClassVar[bool] = False
 
 
 class EarlierTermCursor(TermCursor, gc=False, eq=False):

@@ -17,6 +17,7 @@ from quillcast.core.trace import Delivered, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Sink
 from quillcast.protocol.forwarding.cursors import (
     DELIVERED_RANGES_MAX,
+    BestEffortCursor,
     EarlierTermCursor,
     PublisherCursor,
     TermCursor,
@@ -87,7 +88,7 @@ class Edge(Sink):
         here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
         return here.missing(term_cursor.next, last)
 
-    def begin(self, term: Term, start: int) -> None:
+    def begin(self, term: Term, start: int, *, owed: bool = True) -> None:
         """Take a term from this index on. Any new term may fill holes."""
         if self.since is None:
             self.since = term
@@ -98,7 +99,8 @@ class Edge(Sink):
             if self.latest is not None:
                 self.older = self.older or {}
                 self.older[self.latest.term] = self.latest
-            self.latest = (EarlierTermCursor if term < self.since else TermCursor)(term, start, start=start)
+            present = TermCursor if owed else BestEffortCursor
+            self.latest = (EarlierTermCursor if term < self.since else present)(term, start, start=start)
             for publisher in self.holes:
                 self.holes[publisher] = self.host.now()
 
@@ -128,7 +130,7 @@ class Edge(Sink):
 
     def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
         term_cursor = self.term_cursor(term)
-        if term_cursor is None or not self.readmits:
+        if term_cursor is None or not (self.readmits and term_cursor.owed):
             return []
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
@@ -165,12 +167,13 @@ class Edge(Sink):
             term_cursor = self.term_cursor(term)
         if term_cursor is None:
             return
-        if bundle.envelope.first < term_cursor.next and not self.ordered:
+        in_order = self.ordered or self.waits_in(term_cursor)
+        if bundle.envelope.first < term_cursor.next and not in_order:
             self._came_late(bundle, term_cursor)
         if bundle.last <= term_cursor.next:
             return
         if bundle.envelope.first > term_cursor.next:
-            if self.ordered:
+            if in_order:
                 term_cursor.waiting = term_cursor.waiting or Waiting()
                 term_cursor.waiting.add(bundle)
                 return
@@ -178,6 +181,10 @@ class Edge(Sink):
         self._run(bundle, term_cursor)
         if term_cursor.waiting or term_cursor.given_up is not NO_RANGES:
             self._resume(term_cursor)
+
+    def waits_in(self, term_cursor: TermCursor) -> bool:
+        """Does a gap of this term delay what follows, although the present term's do not?"""
+        return False
 
     def _drop(self, term: Term, term_cursor: TermCursor, before: int) -> None:
         """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here."""
@@ -276,6 +283,17 @@ class Edge(Sink):
             if self._was_told(publisher, term, (next_, end)):
                 cursor.lost = RangeSet([(next_, end), *cursor.lost])
             self._lose_events(publisher, [(next_, end)], term, "void")
+
+    def void_holes(self) -> None:
+        """Gaps delay nothing from the next term on: give up what they waited for."""
+        for publisher in list(self.holes):
+            self._void(publisher, self.publishers[publisher], NO_RANGES)
+
+    def note_all_delivered(self) -> None:
+        """What came so far came in order. From now on, what came is noted by sequence."""
+        for cursor in self.publishers.values():
+            if cursor.began is not None and cursor.next is not None:
+                cursor.note_delivered(cursor.began[1], cursor.next)
 
     def forget_publishers(self) -> None:
         """Check all publishers, and forget those that were silent since the last check, except for some.
@@ -481,18 +499,25 @@ class Edge(Sink):
         """The sequence of a publisher that is due when the one at `first` arrives in a term.
 
         If its last event was of a term before the one in which the subscription began, and this event is of that term,
-        then what lies between was admitted before the subscription, and is not owed. It is remembered, because another
-        term may turn out to hold it. The first event of a publisher waits for those that a later term brings.
+        then what lies between was admitted before the subscription, and is not owed. Nor is it if the last event was of
+        a best-effort session. It is remembered, because another term may turn out to hold it. The first event of a
+        publisher waits for those that a later term brings.
         """
         if cursor.next is None and cursor.awaited:
             cursor.next = min(first, cursor.awaited.start)
         expected = cursor.next
         if expected is None or not self.ordered:
             expected = max(first, expected or 0)
-        elif term == self.since and cursor.term is not None and cursor.term < term and first > expected:
+        elif first > expected and self._begins_anew(cursor, term):
             cursor.passed_over = RangeSet([*cursor.passed_over, *cursor.lost.missing(expected, first)])
             expected = first
         return cursor.lost.contiguous_from(expected) if cursor.lost else expected
+
+    def _begins_anew(self, cursor: PublisherCursor, term: Term) -> bool:
+        """Is a publisher's event of a term owed, and those between its last one here and this one are not?"""
+        if cursor.term is None or cursor.term >= term:
+            return False
+        return term == self.since or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
         """May missing events between two of a publisher's in a term have been at its doubted positions?

@@ -1,6 +1,7 @@
 """The forwarding table: topics and their flows. `ForwardingTable.arrive` is the whole way of a bundle through a peer.
 
-1. Find the flow of the bundle's topic. A term that is not known yet is announced to the control plane.
+1. Find the flow of the bundle's topic. A term that is not known yet is announced to the control plane. If it is of a
+   session that is not known, the bundle waits for that.
 2. Pass the topic's entrance, where it has a handler of its own.
 3. Note the range in its stream. A repeat ends here. So does a bundle of an ended term, unless it is a repair.
 4. Hand the same bytes to each channel, as far as its sink has room. What waits stays in the log.
@@ -22,6 +23,10 @@ from quillcast.protocol.forwarding.log import Budget
 
 class FlowListener(Protocol):
     """What the control planes learn of flows, at once and on the way of a bundle: keep it short."""
+
+    def holds(self, flow: Flow, session: int) -> bool:
+        """Does a bundle of a session wait until this peer is told of that session?"""
+        ...
 
     def new_term(self, flow: Flow, term: Term) -> None:
         """A bundle of an unknown term came. It is dropped unless the term begins now, or is recalled."""
@@ -54,6 +59,7 @@ class ForwardingTable:
         self.entrances: dict[bytes, Filter] = {}  # what bundles of a topic pass before they are recorded
         self.recorded: Filter = lambda bundle: bundle  # what those with a routing record pass when they arrive
         self.listener: FlowListener = _Nobody(host)
+        self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer was not told of yet
         self.repeats = 0
         self.dropped = 0
         self._turn = 0  # which of the channels to a peer goes on first
@@ -67,6 +73,8 @@ class ForwardingTable:
         """Remove a topic's flow, and discard what it keeps."""
         flow = self.flows.pop(topic, None)
         self.entrances.pop(topic, None)
+        for sender, bundle in self.held.pop(topic, ()):
+            self.host.release(sender.node_id, bundle.size)
         if flow is not None:
             flow.log.clear()
             for term in list(flow.past):
@@ -76,6 +84,9 @@ class ForwardingTable:
         """A neighbour's bundle arrived: pass it on, and return its credit now or when the buffers have room."""
         envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
         if flow is not None and envelope.term != flow.current.term and not flow.knows(envelope.term):
+            if listener.holds(flow, envelope.session):
+                self.held.setdefault(flow.topic, []).append((sender, bundle))  # within the sender's credit
+                return
             listener.new_term(flow, envelope.term)
             flow = self.flows.get(envelope.topic)  # hearing of it may have ended this peer's part in the topic
         if flow is None or not (flow.begun or flow.past):  # from where on it is owed is not known yet
@@ -99,6 +110,11 @@ class ForwardingTable:
         listener.taken(sender.node_id, bundle, is_due=fills_front)
         if fills_front:
             listener.front_filled(flow, envelope.term)
+
+    def take_held(self, flow: Flow) -> None:
+        """This peer was told of a session: take the bundles that waited for that."""
+        for sender, bundle in self.held.pop(flow.topic, ()):
+            self.arrive(sender, bundle)
 
     def move(self, flow: Flow, bundle: Bundle) -> bool:
         """Record a bundle's range and hand it to the flow's channels. False if it was stopped, a repeat or stale."""
@@ -170,6 +186,10 @@ class _Nobody:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+
+    def holds(self, flow: Flow, session: int) -> bool:
+        """Nobody would tell."""
+        return False
 
     def new_term(self, flow: Flow, term: Term) -> None:
         """The bundle is dropped."""

@@ -79,7 +79,7 @@ class Recovery:
         confirmed: dict[tuple[bytes, Term], Gap] = {}
         for topic in suspects:
             group = self.groups.find(topic)
-            if group is not None and group.flow.begun and group.flow.keeps:
+            if group is not None and group.flow.begun:
                 confirmed.update(self._look_over(group))
         self.gaps = confirmed
         for topic, _ in confirmed:
@@ -106,7 +106,9 @@ class Recovery:
 
     def _missing(self, group: Group, term: Term) -> list[Range]:
         stream = group.flow.live(term)
-        return stream.missing(group.known_end(term)) if stream is not None else []
+        if stream is None or not group.flow.keeps:
+            return []  # nobody keeps what a best-effort session had
+        return stream.missing(group.known_end(term))
 
     # ---- live terms
 

@@ -19,7 +19,7 @@ CHOICES = {
     "admission": ("root", "source"),
 }
 CHANGEABLE = ("slow", "event_bytes_max")
-"""Settings that can change while events flow."""
+"""Settings that can change within a session; each peer goes by them as soon as it knows them."""
 FIRST_CHANGE = 2  # the first version that a change makes: 0 is made by first use, 1 by create
 NAME_BYTES_MAX = 255
 PATTERNS = ("+", "#", "*", ">", "?")
@@ -44,6 +44,14 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     event_bytes_max: int = 1 << 20
     partition: str = "go_on"
     admission: str = "root"
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The settings that cannot change; all others but the `CHANGEABLE` open another session.
+
+        The streams of sources go on through sessions, so that the guarantee of their events stays.
+        """
+        return ("admission", "delivery", "order") if self.by_source else ("admission",)
 
     @property
     def reliable(self) -> bool:
@@ -72,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
 class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A topic's name, creator, settings, who may use it, and version; the highest version wins.
 
+    `session` is the number of the session that has these settings. `upcoming` is the descriptor of the next session,
+    as soon as the root has most replicas record it; then the present one ends (docs/sessions.md).
     Version 0 is what first use of a bare name creates. An empty access list admits everyone in the network; one with
     entries has an owner, who signs every version (`protocol.security.access`).
     """
@@ -83,15 +93,19 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     access: tuple[str, ...] = ()
     owner_key: Key = b""
     signature: Signature = b""
+    session: Number = 0
+    upcoming: "Descriptor | None" = None
 
     @property
     def statement(self) -> bytes:
-        """What the owner signs: all of it but the signature."""
-        return _STATEMENT + msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
+        """What the owner signs: all of it but the signature, and the next session, which is signed by itself."""
+        return _STATEMENT + msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b"", upcoming=None))
 
     @property
     def genuine(self) -> bool:
         """Has it no owner and no list, or is it its owner's word?"""
+        if self.upcoming is not None and not opens_session(self, self.upcoming):
+            return False
         if not self.owner_key:
             return not self.access
         return len(self.access) <= ENTRIES_MAX and is_signed(self.owner_key, self.signature, self.statement)
@@ -116,7 +130,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return hashlib.sha256(msgspec.msgpack.encode(self)).digest()[:8]
 
     def supersedes(self, other: "Descriptor | None") -> bool:
-        """Is this the later word on the topic? Equal versions fall to the smaller digest, so that all peers agree.
+        """Is this the later word on the topic? Of equal ones that of the smaller digest is, so that all peers agree.
 
         A descriptor with an owner is superseded only by one of the same owner, whatever the version; otherwise anybody
         could take a topic over. One with an owner supersedes one without.
@@ -125,7 +139,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
             return True
         if self.owner_key != other.owner_key:
             return not other.owner_key
-        return (self.version, other.digest) > (other.version, self.digest)
+        return (self._age, other.digest) > (other._age, self.digest)
+
+    @property
+    def _age(self) -> tuple[int, int, bool]:
+        return self.session, self.version, self.upcoming is not None
 
     def rivals(self, other: "Descriptor") -> bool:
         """Is this another owner's descriptor of the same name, as two sides of a partition may have made?"""
@@ -139,9 +157,30 @@ def follows(known: Descriptor, offered: Descriptor) -> bool:
         offered.version >= FIRST_CHANGE
         and offered.version > known.version
         and msgspec.structs.replace(offered.settings, **kept) == known.settings
-        and (offered.creator, offered.access, offered.owner_key) == (known.creator, known.access, known.owner_key)
+        and offered.session == known.session
+        and _kept(known, offered)
         and offered.genuine
     )
+
+
+def opens_session(known: Descriptor, offered: Descriptor) -> bool:
+    """Is this the next session of a topic that stands?"""
+    fixed = [(getattr(known.settings, name), getattr(offered.settings, name)) for name in known.settings.fixed]
+    return (
+        offered.version >= FIRST_CHANGE
+        and offered.version > known.version
+        and offered.session == known.session + 1
+        and offered.upcoming is None
+        and all(before == after for before, after in fixed)
+        and _kept(known, offered)
+        and offered.genuine
+    )
+
+
+def _kept(known: Descriptor, offered: Descriptor) -> bool:
+    """Is it the same topic, of the same owner and with the same list?"""
+    before = (known.name, known.creator, known.access, known.owner_key)
+    return before == (offered.name, offered.creator, offered.access, offered.owner_key)
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:

@@ -49,6 +49,7 @@ from quillcast.protocol.topics.root.intake import Intake, Seal
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.due import DueTopics
@@ -65,6 +66,7 @@ from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
     LeaveIfIdle,
     NeighbourLost,
+    OpenSession,
     Outdone,
     ParentAccepted,
     Resign,
@@ -134,6 +136,7 @@ class Scribe:
         "reporting",
         "reports",
         "rivals",
+        "sessions",
         "source_streams",
         "stream_reporting",
         "streams",
@@ -244,6 +247,10 @@ class Scribe:
             self.membership, self.children, self.progress, self.intake, self.leadership_transfer, self.answers,
             dispatch, self.carry_out,
         )  # fmt: skip
+        self.sessions = Sessions(
+            host, config, overlay, self.known, self.open_trees, self.progress, self.leadership_transfer, dispatch,
+            self.carry_out,
+        )  # fmt: skip
         self.candidacies = Candidacies(
             host, config, overlay, self.replica_set, self.known, self.open_trees, self.replication, self.rendezvous,
             self.leadership_transfer, self.intake, self.membership, self.forgetting, dispatch,
@@ -305,20 +312,26 @@ class Scribe:
                 self.candidacies.wait(topic, request)
             case RootHere(tree):
                 self.publishing.root_here(tree)
+                self.sessions.root_here(tree)
             case SettingsLearned(descriptor):
                 self.changes.learned(descriptor)
                 if descriptor.topic in self.trees:
+                    self.table.take_held(self.trees[descriptor.topic].flow)
                     self.reports.touch(self.trees[descriptor.topic])
                     self.rendezvous.settings_learned(self.trees[descriptor.topic])
             case SettingsEntered(tree):
                 self.reports.touch(tree)
                 self.changes.entered(tree)
+                self.sessions.recorded(tree)
+            case OpenSession(tree, request):
+                self.sessions.asked(tree, request)
             case Outdone(tree):
                 self.rendezvous.outdone(tree)
             case Resign(tree):
                 self.leadership_transfer.resign(tree)
             case AllStable(tree) if tree.root is not None:
                 self.leadership_transfer.all_stable(tree.root)
+                self.sessions.all_stable(tree)
 
     # ---- topics
 

@@ -142,7 +142,10 @@ class Reporting:
         self.reports.note_held_back(tree, held_back=report.held_back)
         self.terms.heard_of(tree, term)
         if term > tree.term:
+            session = tree.session
             self.terms.enter(tree, term, 0)
+            if tree.session != session:
+                self.progress.hurry(tree)  # the word of a session goes ahead of its events
         if term == tree.term:
             tree.parent_frontier = report.frontier
             if report.frontier > tree.frontier:

@@ -124,7 +124,7 @@ class Subscribing:
         frontier = max(tree.frontier, tree.parent_frontier)
         first = tree.flow.earliest if edge.wish.start == "earliest" else frontier
         edge.adapt(tree.descriptor)
-        edge.begin(tree.term, first)
+        edge.begin(tree.term, first, owed=tree.flow.keeps)
         for term, past in tree.flow.past.items():
             edge.owe(term, past.end, past.stable)
         starts = self.source_streams.begin_at(tree, earliest=edge.wish.start == "earliest")

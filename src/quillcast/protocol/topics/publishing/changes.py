@@ -1,8 +1,8 @@
 """Changing the settings of a topic that stands: a descriptor of a later version, which its root enters and passes on.
 
-What subscribers are owed (`delivery`, `order`) stays: that needs a new session (docs/design.md, section 6), for
-publishers and subscribers must agree from which event on it holds. Who is slow and how large events may be is each
-peer's own matter, and holds from where the new descriptor has come to: replicas, the tree, and those who published.
+Who is slow and how large events may be is each peer's own matter, and holds from where the new descriptor has come to:
+replicas, the tree, and those who published. What subscribers are owed changes with a new session (docs/sessions.md),
+for publishers and subscribers must agree from which event on it holds.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,19 +67,16 @@ class SettingsChanges:
         change = self._answered(topic)
         if change is None:
             return None
+        if descriptor.upcoming is not None:
+            return descriptor.upcoming, partial(self._go_on, topic)  # this change follows that one
         try:
-            settings = msgspec.structs.replace(descriptor.settings, **change.wanted)
-            settings.validate()
-            for name, value in change.wanted.items():
-                _check(descriptor, name, value)
+            newer = _changed(descriptor, change.wanted)
         except LocalError as problem:
             self._done(topic, problem)
             return None
-        if settings == descriptor.settings:
+        if newer.settings == descriptor.settings:
             self._done(topic, descriptor)
             return None
-        version = max(FIRST_CHANGE, descriptor.version + 1)
-        newer = msgspec.structs.replace(descriptor, settings=settings, version=version)
         if descriptor.owner_key:
             newer = newer if change.sign is None else change.sign(newer)
             if newer.owner_key != descriptor.owner_key or not newer.genuine:
@@ -99,6 +96,10 @@ class SettingsChanges:
     def _answered(self, topic: bytes) -> SettingsChange | None:
         """The change that asked for the root, if one did."""
         return self.asked[topic][0] if self.asked_at.pop(topic, None) is not None else None
+
+    def _go_on(self, topic: bytes, answer: Descriptor | QuillcastError) -> None:
+        """The session that another change opened has begun: ask anew what stands."""
+        self._find(topic)
 
     def _done(self, topic: bytes, answer: Descriptor | QuillcastError) -> None:
         """A change is settled: tell who asked for it, and begin the next."""
@@ -134,7 +135,8 @@ class SettingsChanges:
     def _find(self, topic: bytes) -> None:
         self.asked_at[topic] = self.host.now()
         if self.ring.active:
-            self.ring.route(FindRoot(topic, self.host.contact, None, NO_TERM), topic)
+            mine = next((each.descriptor for each in self.publishers.get(topic, {}).values()), None)
+            self.ring.route(FindRoot(topic, self.host.contact, mine, NO_TERM), topic)
 
 
 def _not_owner(descriptor: Descriptor) -> AccessDenied:
@@ -142,10 +144,19 @@ def _not_owner(descriptor: Descriptor) -> AccessDenied:
     return AccessDenied(f"topic {descriptor.name!r} can be changed only by its owner {owner}")
 
 
-def _check(descriptor: Descriptor, name: str, value: Any) -> None:
-    stands = getattr(descriptor.settings, name)
-    if name not in CHANGEABLE and stands != value:
-        raise LocalError(
-            f"{name} of {descriptor.name!r} cannot change from {stands} to {value} while the "
-            f"topic stands: create another topic with {name} = {value}"
-        )
+def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
+    """The next version, of the next session where that is needed. Raises `LocalError`."""
+    before = descriptor.settings
+    settings = msgspec.structs.replace(before, **wanted)
+    settings.validate()
+    changed = [name for name in wanted if getattr(settings, name) != getattr(before, name)]
+    for name in changed:
+        if name in before.fixed:
+            stands, value = getattr(before, name), getattr(settings, name)
+            raise LocalError(
+                f"{name} of {descriptor.name!r} cannot change from {stands} to {value} while the "
+                f"topic stands: create another topic with {name} = {value}"
+            )
+    session = descriptor.session + any(name not in CHANGEABLE for name in changed)
+    version = max(FIRST_CHANGE, descriptor.version + 1)
+    return msgspec.structs.replace(descriptor, settings=settings, version=version, session=session)

@@ -77,8 +77,8 @@ class Publisher:
         `room_to` says how many bytes of a topic a root takes now; else the link to it does.
         """
         self.host, self.config, self.id, self.listener = host, config, id_, listener
-        self.topic = descriptor.topic
-        self.adapt(descriptor)
+        self.topic, self.session = descriptor.topic, descriptor.session
+        self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
         self._carry, self._wake = carry, wake
         self._room_to = room_to
         self.warrant = warrant
@@ -100,8 +100,28 @@ class Publisher:
         self.full_since: float | None = None
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Go by this descriptor from now on; `reliable`: events are kept until they are stable."""
-        self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
+        """Go by this descriptor from now on; `reliable`: events are kept until they are stable.
+
+        A later session begins when its root says so (`begin_session`).
+        """
+        self.descriptor = descriptor
+        if descriptor.session == self.session:
+            self.reliable = descriptor.settings.reliable
+
+    def begin_session(self) -> None:
+        """The topic's root says that the descriptor's session has begun.
+
+        Events of the session before that are not stable become it never: who publishes in a best-effort session keeps
+        nothing.
+        """
+        self.session, was_reliable = self.descriptor.session, self.reliable
+        self.reliable = self.descriptor.settings.reliable
+        if self.reliable == was_reliable:
+            return
+        kept_from = self.retained[0].first if self.reliable and self.retained else self.next
+        self.dropped.add(min(self.stable, kept_from), kept_from)
+        for block in () if self.reliable else self.retained:
+            self.listener.dropped(block)
 
     def offer(
         self,
@@ -165,7 +185,7 @@ class Publisher:
             self.sent = blocks[-1].last
             floor = self.retained[0].first if self.reliable else blocks[0].first
             root = self.root
-            self._carry(self, Bundle(Envelope(self.topic, UP, self.term, floor), blocks))
+            self._carry(self, Bundle(Envelope(self.topic, UP, self.term, floor, self.session), blocks))
             if not self.reliable:
                 self._let_go(self.sent)
                 self._admit(self.sent)

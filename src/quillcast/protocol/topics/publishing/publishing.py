@@ -264,6 +264,8 @@ class Publishing:
             self._watch(topic, root)
         for publisher in publishers:
             publisher.adapt(self._current(descriptor))
+            if publisher.session != descriptor.session == publisher.descriptor.session:
+                publisher.begin_session()
             self._tell(publisher, root, term)
 
     def _current(self, told: Descriptor) -> Descriptor:

@@ -68,6 +68,11 @@ class Intake:
             self.host.trace(Dropped(bundle.topic, bundle.count, "denied"))
             self.host.send(sender, Denied(tree.descriptor))
             return
+        if bundle.envelope.session < tree.root.session:
+            self.host.release(sender.node_id, bundle.size)
+            self.host.trace(Dropped(bundle.topic, bundle.count, "old_session"))
+            self.host.send(sender, RootIs(tree.root.term, tree.descriptor))  # it sends them again in this one
+            return
         if tree.root.closing:
             self.host.release(sender.node_id, bundle.size)
             tree.root.turn_away(sender, bundle)

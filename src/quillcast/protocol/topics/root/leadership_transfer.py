@@ -14,6 +14,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.messages import TransferLeadership, Transferred
@@ -24,6 +25,7 @@ from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
+from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -128,7 +130,7 @@ class LeadershipTransfer:
         self.move(tree)
 
     def _reopen(self, tree: Tree, root: Root) -> None:
-        if root.closing and not self.trees.closing:
+        if root.closing and not self.trees.closing and root.session_state is not SessionState.FLUSHING:
             root.reopen()
             self.progress.send_receipts(tree)
 
@@ -181,6 +183,14 @@ class LeadershipTransfer:
             self.repair.follow(tree, to)
         elif not tree.needed:
             self.membership.close(tree)
+
+    def begin_session(self, tree: Tree, root: Root, session: Descriptor) -> None:
+        """The topic's next session begins: this root transfers the topic to itself, as it were."""
+        message, turned_away = self._last_words(tree, root, self.host.contact), root.turned_away.values()
+        publishers = dict.fromkeys((*self.intake.forget_term(tree), *turned_away))
+        self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s)
+        self.known.learn(session)
+        self.carry_out(BecomeRoot(tree, "transferred", tuple(publishers)))
 
     # ---- a peer that leaves
 

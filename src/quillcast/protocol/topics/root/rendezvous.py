@@ -9,12 +9,12 @@ until those whom the root before names have come (docs/decisions/leadership-tran
 from collections.abc import Mapping
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, SESSION_TERMS, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot, Mark
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Descriptor, follows
+from quillcast.protocol.topics.descriptor import Descriptor, follows, opens_session
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import (
@@ -29,7 +29,16 @@ from quillcast.protocol.topics.messages import (
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.replication import Replication, Round
-from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, CarryOut, Resign, RootHere, SettingsEntered
+from quillcast.protocol.topics.state.effects import (
+    AwaitRoot,
+    BecomeRoot,
+    CarryOut,
+    OpenSession,
+    Outdone,
+    Resign,
+    RootHere,
+    SettingsEntered,
+)
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
@@ -70,9 +79,10 @@ class Rendezvous:
         return descriptor
 
     def next_term(self, tree: Tree) -> Term:
-        """A term above all that were heard of."""
+        """A term above all that were heard of, in the topic's present session."""
         tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
-        return interned(Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation))
+        counter = max(tree.heard.counter, tree.descriptor.session * SESSION_TERMS) + 1
+        return interned(Term(counter, self.host.me[:8] + self.host.incarnation))
 
     def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
         """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
@@ -81,7 +91,7 @@ class Rendezvous:
         """
         topic = tree.topic
         offer = self.transfer.take_offer(topic)
-        if offer is not None and offer.term == tree.heard:
+        if offer is not None and (tree.heard == offer.term or (how == "transferred" and tree.heard == term)):
             how = "transferred"
         else:
             offer = None  # there was another term since
@@ -150,6 +160,9 @@ class Rendezvous:
         if tree is None or tree.root is None:
             return
         known = tree.descriptor
+        if known.upcoming is not None or opens_session(known, descriptor):
+            self.carry_out(OpenSession(tree, message))
+            return
         if follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
             self.known.learn(descriptor)
         if tree.descriptor == tree.root.noted:
@@ -166,7 +179,9 @@ class Rendezvous:
     def settings_learned(self, tree: Tree) -> None:
         """This peer goes by other settings: as a root it tells the tree once most replicas have recorded them."""
         root = tree.root
-        if root is not None and tree.descriptor != root.noted:
+        if root is not None and tree.descriptor.session != root.session:
+            self.carry_out(Outdone(tree))  # another root began that session
+        elif root is not None and tree.descriptor != root.noted:
             self.replication.note(tree.descriptor, root.term, lambda round_: self._noted(tree, root, round_))
 
     def _noted(self, tree: Tree, root: Root, round_: Round) -> None:
@@ -204,8 +219,7 @@ class Rendezvous:
             return
         self.descriptor(message.topic, message.descriptor)
         tree.heard = max(tree.heard, message.term)
-        if tree.heard > tree.root.term:
-            self.outdone(tree)
+        if self._is_over(tree):
             self.dispatch.routed(message)
             return
         if message.spoke_s is not None:
@@ -216,6 +230,12 @@ class Rendezvous:
         tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
         self.answers.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
+
+    def _is_over(self, tree: Tree) -> bool:
+        """Did what a message said end this root's term? Its descriptor or its term may be later ones."""
+        if tree.root is not None and tree.heard > tree.root.term:
+            self.outdone(tree)
+        return tree.root is None
 
     def _rival_spoke(self, root: Root, term: Term, at: float) -> None:
         """A root spoke to a publisher under an earlier term: was it root beside this one, beyond a partition?

@@ -46,6 +46,7 @@ class Admitter:
         "marks",
         "sealing",
         "serial",
+        "session",
         "stable",
         "term",
         "topic",
@@ -55,7 +56,7 @@ class Admitter:
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
         self.host, self.config, self.term = host, config, term
-        self.topic, self.descriptor = descriptor.topic, descriptor
+        self.topic, self.descriptor, self.session = descriptor.topic, descriptor, descriptor.session
         self.index = 0
         self.stable = 0
         self.serial = 0  # of the next bundle
@@ -68,8 +69,9 @@ class Admitter:
         self.frontiers: dict[bytes, int] = EMPTY  # the root before left nothing open below; of those to come
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Go by this descriptor from now on."""
-        self.descriptor = descriptor
+        """Go by this descriptor from now on, unless it is for another session than this stream's."""
+        if descriptor.session == self.session:
+            self.descriptor = descriptor
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:
         """Admit what a publisher sent, in sequence; it waits to be sealed."""
@@ -155,7 +157,7 @@ class Admitter:
         return bundles
 
     def _bundle(self, first: int, blocks: list[Block]) -> Bundle:
-        envelope = Envelope(self.topic, DOWN, self.term, first, serial=self.serial)
+        envelope = Envelope(self.topic, DOWN, self.term, first, self.session, serial=self.serial)
         self.serial = (self.serial + 1) % SERIALS
         return Bundle(envelope, tuple(blocks))
 

@@ -25,6 +25,10 @@ class Arrivals:
         self.source_streams = source_streams
         self.carry_out = carry_out
 
+    def holds(self, flow: Flow, session: int) -> bool:
+        """The word of a session may be overtaken by its events, if messages are lost."""
+        return session > self.trees[flow.topic].descriptor.session
+
     def new_term(self, flow: Flow, term: Term) -> None:
         """Enter the term, unless this peer is a root, which outdoes it, or does not know yet from where it is owed."""
         tree = self.trees[flow.topic]

@@ -125,7 +125,15 @@ class SettingsEntered(msgspec.Struct, frozen=True):
     tree: Tree
 
 
-RootEffect = BecomeRoot | AwaitRoot | RootHere | SettingsLearned | SettingsEntered | Outdone | Resign | AllStable
+class OpenSession(msgspec.Struct, frozen=True):
+    """Somebody asked this root for settings that open a session, or while one is being opened."""
+
+    tree: Tree
+    request: Create
+
+
+TermEffect = BecomeRoot | AwaitRoot | RootHere | Outdone | Resign | AllStable
+RootEffect = TermEffect | SettingsLearned | SettingsEntered | OpenSession
 TreeEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildEntered | LeaseEnded | NeighbourLost
 Effect = TreeEffect | GapNoticed | FrontFilled | CameFromSource | RootEffect
 CarryOut = Callable[[Effect], None]

@@ -51,9 +51,10 @@ class Progress:
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
         if self.reports.moved(tree, size_bytes) >= self.config.report_bytes:
-            self._hurry(tree)
+            self.hurry(tree)
 
-    def _hurry(self, tree: Tree) -> None:
+    def hurry(self, tree: Tree) -> None:
+        """Report to the neighbours now, ahead of any event that follows."""
         self.tell(tree)
         for contact in tree.neighbours():
             self.streams.hurry(contact.node_id)

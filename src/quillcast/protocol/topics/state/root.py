@@ -13,7 +13,9 @@ from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.state.admitter import Admitter
+from quillcast.protocol.topics.state.session import SessionState
 
 UNKNOWN_PEER = bytes(16)
 """Awaited in place of those of whom nobody knows who they are: until the lease has passed."""
@@ -32,6 +34,8 @@ class Root(Admitter):
         "holders",
         "noted",
         "paused_until",
+        "session_state",
+        "sessions_asked",
     )
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
@@ -45,6 +49,8 @@ class Root(Admitter):
         self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root, to publish when they have something
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = 1  # ... and how many they are, this one among them
+        self.session_state = SessionState.CLOSED  # until `root/sessions.py` hears of this term
+        self.sessions_asked: dict[bytes, Create] = EMPTY  # by creator: to be answered in the next session
 
     def heard_from(self, nodes: Iterable[bytes]) -> None:
         """These are below this peer. Once all have come that the root before named, its own hold is what remains."""

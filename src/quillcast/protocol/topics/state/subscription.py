@@ -6,6 +6,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.cursors import TermCursor
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import Warrant
@@ -37,6 +38,19 @@ class Subscription(Edge):
         reliable = descriptor.settings.reliable
         self.readmits = reliable and not descriptor.settings.by_source
         self.ordered = reliable and self.wish.delivery != "best_effort"
+
+    def begin_session(self, descriptor: Descriptor) -> None:
+        """The same, from the term on that begins next. What is owed of the terms before stays so."""
+        readmitted, ordered = self.readmits, self.ordered
+        if ordered and not descriptor.settings.reliable:
+            self.void_holes()
+        self.adapt(descriptor)
+        self.readmits |= readmitted
+        if ordered and not self.ordered:
+            self.note_all_delivered()
+
+    def waits_in(self, term_cursor: TermCursor) -> bool:
+        return self.readmits and term_cursor.owed and self.wish.delivery != "best_effort"
 
     @property
     def is_cut(self) -> bool:

@@ -20,9 +20,10 @@ class Terms:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
         end = max(tree.arrived_below, tree.inherited.index if tree.inherited.term == tree.term else 0)
         tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end)
+        tree.begin_session(term)
         tree.forgive_cuts()
         for subscription in tree.subscriptions:
-            subscription.begin(term, start)
+            subscription.begin(term, start, owed=tree.flow.keeps)
         tree.parent_frontier = 0
         tree.heard = interned(max(tree.heard, term))
         self.reports.touch(tree)

@@ -54,6 +54,7 @@ class Tree:
         "parent_held",
         "path",
         "root",
+        "session",
         "sources",
         "subscriptions",
         "unstarted",
@@ -63,6 +64,7 @@ class Tree:
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
         self.flow = Flow(topic, budget, keeps=descriptor.settings.reliable)
         self.descriptor = descriptor
+        self.session = descriptor.session
         self.parent: Contact | None = None
         self.root: Root | None = None
         self.sources: Sources = NO_SOURCES
@@ -127,14 +129,25 @@ class Tree:
         return self.flow.frontier
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
+        """Go by what is known of the topic now; its guarantee may be another than first use had assumed.
+
+        What another session promises holds from its first term on.
+        """
         self.descriptor = descriptor
         self.changed |= bool(self.children)
-        self.flow.keeps = descriptor.settings.reliable
-        for subscription in self.subscriptions:
-            subscription.adapt(descriptor)
+        if descriptor.session == self.session or not self.flow.begun:
+            self.session, self.flow.keeps = descriptor.session, descriptor.settings.reliable
+            for subscription in self.subscriptions:
+                subscription.adapt(descriptor)
         if self.root is not None:
             self.root.adapt(descriptor)
+
+    def begin_session(self, term: Term) -> None:
+        """A term begins. If it is the first one of another session, go by that."""
+        if self.session != self.descriptor.session == term.session:
+            self.session, self.flow.keeps = self.descriptor.session, self.descriptor.settings.reliable
+            for subscription in self.subscriptions:
+                subscription.begin_session(self.descriptor)
 
     def enter(self, child: Child) -> None:
         """Enter a child in the children table. Its channel opens when the forwarding policy wants it (`install`)."""

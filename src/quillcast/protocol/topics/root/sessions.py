@@ -1,0 +1,130 @@
+"""How a root gets from one session of its topic to the next (docs/sessions.md; the table is `state/session.py`).
+
+A session ends as a term does. The root has the next session's settings recorded, admits nothing more, and waits for
+the subscribers' acknowledgements. Then it begins another term, under the new settings, as if it had transferred the
+topic to itself. So order, repeats and losses across sessions are those across terms.
+"""
+
+import msgspec
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.messages import Create
+from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.state.effects import CarryOut, Resign
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
+
+
+class FlushDue(Timer, frozen=True):
+    """This term can be flushed now, or there was time enough for it."""
+
+    topic: bytes
+    term: Term
+
+
+class Sessions:
+    """A peer's part in the sessions of topics that are rooted here."""
+
+    def __init__(
+        self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, trees: Trees, progress: Progress,
+        transfer: LeadershipTransfer, dispatch: Dispatch, carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees
+        self.progress, self.transfer, self.carry_out = progress, transfer, carry_out
+        dispatch.on_timer(FlushDue, self.due)
+
+    def asked(self, tree: Tree, request: Create) -> None:
+        """Somebody wants settings that open a session, or while one is being opened."""
+        if tree.root is not None:
+            tree.root.sessions_asked = {**tree.root.sessions_asked, request.creator.node_id: request}
+            if self._hear(tree, tree.root, SessionInput.ASKED) is SessionStep.RECORD:
+                self.known.learn(msgspec.structs.replace(tree.descriptor, upcoming=request.descriptor))
+
+    def root_here(self, tree: Tree) -> None:
+        """Most replicas have recorded this root's term."""
+        root = tree.root
+        if root is not None:
+            self._hear(tree, root, SessionInput.RECORDED)
+            if root.session:
+                self.progress.hurry(tree)  # who gets events of a session before the word of it holds them
+            self._ask_again(tree, root)
+            self.recorded(tree)
+
+    def recorded(self, tree: Tree) -> None:
+        """Most replicas have recorded settings: also those of the next session?"""
+        if tree.root is not None and tree.root.noted.upcoming is not None:
+            self._hear(tree, tree.root, SessionInput.RECORDED)
+
+    def all_stable(self, tree: Tree) -> None:
+        """All subscribers have what this root admitted."""
+        if tree.root is not None and not self.trees.closing:
+            self._hear(tree, tree.root, SessionInput.FLUSHED)
+
+    def due(self, timer: FlushDue) -> None:
+        """That term can be flushed now, or there was time enough for it."""
+        tree = self.trees.by_topic.get(timer.topic)
+        root = tree.root if tree is not None else None
+        if tree is None or root is None or root.term != timer.term or self.trees.closing:
+            return
+        if root.session_state is not SessionState.FLUSHING:
+            return
+        if root.closing and not (self._loses(root) and root.descriptor.settings.slow == "wait"):
+            self._hear(tree, root, SessionInput.FLUSHED)
+        else:
+            self._flush(tree, root)
+
+    def _hear(self, tree: Tree, root: Root, what: SessionInput) -> SessionStep:
+        root.session_state, step = SESSION_TABLE[root.session_state, what]
+        match step:
+            case SessionStep.FLUSH:
+                self._flush(tree, root)
+            case SessionStep.BEGIN:
+                self._begin(tree, root)
+        return step
+
+    def _ask_again(self, tree: Tree, root: Root) -> None:
+        """Requests waited for the next session, or for this root: it answers them, or whoever is root by now."""
+        asked, root.sessions_asked = root.sessions_asked, EMPTY
+        for request in asked.values():
+            self.ring.route(request, tree.topic)
+
+    def _loses(self, root: Root) -> bool:
+        """Does nobody look any more, in the next session, for what is missing of this one?"""
+        upcoming = root.noted.upcoming
+        reliable = root.descriptor.settings.reliable
+        return reliable and upcoming is not None and not upcoming.settings.reliable
+
+    def _flush(self, tree: Tree, root: Root) -> None:
+        """End the session once all subscribers have what was admitted, or had `linger_s` for it.
+
+        Where the next session is best-effort, they have until their leases end, and publishers first send again what
+        is not stable of earlier terms.
+        """
+        now, due = self.host.now(), FlushDue(tree.topic, root.term)
+        if self._loses(root) and root.held_until > now:
+            self.host.set_timer(due, root.held_until - now)
+        elif root.stable == root.index or not root.descriptor.settings.reliable:
+            self._hear(tree, root, SessionInput.FLUSHED)
+        else:
+            root.closing = True
+            self.host.set_timer(due, self.config.lease_s if self._loses(root) else self.config.linger_s)
+
+    def _begin(self, tree: Tree, root: Root) -> None:
+        session = root.noted.upcoming
+        assert session is not None
+        if not self.ring.is_closest(tree.topic):
+            self.carry_out(Resign(tree))  # the next root goes on with it
+            return
+        self.host.trace(Mark("session_ended"))
+        self.transfer.begin_session(tree, root, session)
+        self._ask_again(tree, root)

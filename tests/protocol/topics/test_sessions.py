@@ -1,0 +1,90 @@
+"""Sessions of a topic: its guarantee changes while events flow, and none of them is lost or comes twice."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from quillcast.core.errors import LocalError
+from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
+from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
+from tests.protocol.topics.village import Reader, Village
+
+S, E, D = SessionState, SessionInput, SessionStep
+PAGE = Path(__file__).parents[3] / "docs" / "sessions.md"
+TABLE = {
+    S.CLOSED: {E.ASKED: (S.CLOSED, D.WAIT), E.RECORDED: (S.ACTIVE, D.NOTHING), E.FLUSHED: (S.CLOSED, D.NOTHING)},
+    S.ACTIVE: {E.ASKED: (S.PREPARE, D.RECORD), E.RECORDED: (S.FLUSHING, D.FLUSH), E.FLUSHED: (S.ACTIVE, D.NOTHING)},
+    S.PREPARE: {E.ASKED: (S.PREPARE, D.WAIT), E.RECORDED: (S.FLUSHING, D.FLUSH), E.FLUSHED: (S.PREPARE, D.NOTHING)},
+    S.FLUSHING: {E.ASKED: (S.FLUSHING, D.WAIT), E.RECORDED: (S.FLUSHING, D.NOTHING), E.FLUSHED: (S.CLOSED, D.BEGIN)},
+}
+
+
+@pytest.mark.parametrize(("state", "what"), list(product(SessionState, SessionInput)))
+def test_every_cell_of_the_state_table(state: SessionState, what: SessionInput) -> None:
+    assert SESSION_TABLE[state, what] == TABLE[state][what]
+
+
+def test_the_page_on_sessions_draws_the_state_table() -> None:
+    rows = [["state", *SessionInput], ["---"] * (1 + len(SessionInput))]
+    for state in SessionState:
+        cells = [SESSION_TABLE[state, what] for what in SessionInput]
+        rows.append([state, *(then if step is D.NOTHING else f"{then}, {step}" for then, step in cells)])
+    drawn = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    assert f"\n\n{drawn}\n\n" in PAGE.read_text(), f"draw it in {PAGE}:\n{drawn}"
+
+
+def deep(readers: int = 12) -> tuple[Village, dict[int, Reader]]:
+    village = Village(16, seed=3, config=DEEP)
+    all_readers = {peer: Reader() for peer in range(readers)}
+    for peer, reader in all_readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(5)
+    return village, all_readers
+
+
+def session_at(village: Village, peer: int) -> tuple[int, SessionState]:
+    tree = village.tree(peer, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    return tree.session, tree.root.session_state
+
+
+CHANGES = [
+    {"partition": "wait"}, {"delivery": "best_effort"}, {"delivery": "best_effort", "order": "none"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted", CHANGES)
+def test_sessions_follow_each_other_under_load_and_nothing_is_lost_or_comes_twice(wanted: dict[str, str]) -> None:
+    village, readers = deep()
+    publishers = [village.publisher(peer, NAME) for peer in (14, 15, village.root(NAME))]
+    village.run(1)
+    back = {name: getattr(Settings(), name) for name in wanted}
+    answers: list[object] = []
+    for index in range(60):
+        for publisher, peer in zip(publishers, (14, 15, village.root(NAME)), strict=True):
+            village.publish(peer, publisher, b"%d" % index)
+        village.run(0.05)
+        if index in (15, 35):
+            each = wanted if index == 15 else back
+            village.act(13, lambda peer, each=each: peer.change(NAME, each, answers.append))
+    village.run(5)
+    assert [type(answer) for answer in answers] == [Descriptor, Descriptor]
+    assert session_at(village, village.root(NAME)) == (2, SessionState.ACTIVE)
+    assert all(settings_at(village, peer) == Settings() for peer in readers)
+    events = [b"%d" % index for index in range(60)]
+    for reader in readers.values():
+        assert sorted(reader.payloads) == sorted(3 * events), reader.losses
+        assert not reader.losses
+    assert all(publisher.stable == publisher.next for publisher in publishers)
+
+
+def test_what_cannot_change_is_refused() -> None:
+    village = Village(4)
+    village.act(0, lambda peer: peer.create(NAME, Settings(admission="source"), lambda answer: None))
+    village.run(2)
+    for wanted in ({"admission": "root"}, {"delivery": "best_effort"}):
+        assert isinstance(change(village, 1, **wanted), LocalError)
+    assert isinstance(change(village, 1, partition="wait"), Descriptor)
