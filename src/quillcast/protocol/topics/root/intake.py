@@ -165,6 +165,7 @@ class Intake:
         """Tell those who published here who is root now, as far as that is known."""
         for contact in publishers:
             if tree.root is not None:
+                tree.root.note_asked(contact)  # it need not ask again, and is to hear of changes, too
                 self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
             else:
                 self.host.send(contact, NotRoot(tree.topic, self.successors.of(tree.topic)))
