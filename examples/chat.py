@@ -38,8 +38,7 @@ async def replay(people: int = 8) -> dict[str, list[str]]:
     async with AsyncExitStack() as stack:
         nodes = {nick: await stack.enter_async_context(quillcast.Node(network="chat-replay")) for nick in nicks}
         rooms = {nick: nodes[nick].subscribe("chat/ubuntu") for nick in nicks}
-        for room in rooms.values():
-            await room.started()
+        await asyncio.gather(*(room.started() for room in rooms.values()))
         lines = [(message["nick"], message["text"]) for message in said if message["nick"] in nodes]
         for nick, text in lines:  # "root": it has its place in the conversation before the next one is said
             await nodes[nick].publish("chat/ubuntu", text.encode(), key=nick.encode(), wait="root")
@@ -54,9 +53,7 @@ if __name__ == "__main__":
     nick = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
     if nick in {"-h", "--help"}:
         print(__doc__)
-        sys.exit()
-    if nick == "--replay":
-        for who, messages in quillcast.run(replay()).items():
-            print(f"{who} heard {len(messages)} messages")
+    elif nick == "--replay":
+        print(*(f"{who} heard {len(said)} messages" for who, said in quillcast.run(replay()).items()), sep="\n")
     else:
         quillcast.run(talk(nick))

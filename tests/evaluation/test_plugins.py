@@ -116,7 +116,7 @@ def test_a_class_or_function_of_another_module_is_a_policy(elsewhere: Path) -> N
         ("quillcast.evaluation.policies.collapse:Collapse", "is not a policy: it makes a Collapse and not a"),
         ("mine:Late(1, 2)", "'mine:Late(1, 2)': mine:Late takes least: int = 0 in parentheses"),
         ("mine:Late+mine:Late", "mine:Late is not a modifier: it makes a Late and not a"),
-        ("scrib", "'scrib': there is no policy 'scrib'; did you mean scribe?"),
+        ("scrib", "there is no policy 'scrib'; did you mean scribe?"),
         ("star+", "'star+': there is no modifier ''"),
     ],
 )

@@ -227,7 +227,7 @@ def test_a_full_scope_refuses_one_more_and_says_so(tmp_path: Path) -> None:
             await manager.manage_scope(file)
             scope = f"site@{manager.address}"
             async with Node(runtime_dir=run, identity=identities[0], scope=scope):
-                with pytest.raises(NotJoined, match="scope site has 1 members, and may have 1"):
+                with pytest.raises(NotJoined, match="scope site is full, with 1 of at most 1 members"):
                     await Node(runtime_dir=run, identity=identities[1], scope=scope).start()
             async with Node(runtime_dir=run, identity=identities[1], scope=scope):
                 assert manager.scopes()[0].members_max == 1

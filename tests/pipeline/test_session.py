@@ -70,8 +70,8 @@ def test_a_spark_connect_server_is_known_by_its_first_words(served: Callable[[by
         ("sc://127.0.0.1:{port}/;token=secret", b"HTTP/1.1 400 ", "start it, or check --remote"),
         ("sc://no.such.host.invalid", b"", "answers at sc://no.such.host.invalid:15002: "),
         ("sc://127.0.0.1:99999", b"", "answers at sc://127.0.0.1:99999: "),
-        ("sc://", b"", "'sc://' is no address of Spark Connect; use sc://HOST:PORT"),
-        ("127.0.0.1:15002", b"", "'127.0.0.1:15002' is no address of Spark Connect; use sc://HOST:PORT"),
+        ("sc://", b"", "'sc://' is not an address of Spark Connect; use sc://HOST:PORT"),
+        ("127.0.0.1:15002", b"", "'127.0.0.1:15002' is not an address of Spark Connect; use sc://HOST:PORT"),
     ],
 )
 def test_a_remote_that_is_no_spark_connect_server_is_told_in_a_line(

@@ -159,7 +159,7 @@ def _tell(topic: Topic, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(topic).decode())
     else:
-        shown = msgspec.structs.asdict(msgspec.structs.replace(topic.settings, access=()))
+        shown = msgspec.structs.asdict(msgspec.structs.replace(topic.settings, access=(), session_state=""))
         click.echo(f"{topic.name}: {', '.join(f'{name} = {value}' for name, value in shown.items() if value)}")
 
 
