@@ -16,7 +16,7 @@ help:  ## list the targets
 setup:  ## create .venv with everything that the other targets need
 	@scripts/bootstrap
 
-demo: setup  ## sixteen peers, real events, three kills, and proof that nothing was lost (ARGS="--no-kill", ...)
+demo: setup  ## sixteen peers, real events, three kills, and proof that nothing was lost (ARGS="--scopes", ...)
 	@$(BIN)/quillcast demo $(ARGS)
 
 test: setup  ## run the tests, in minutes (ARGS="-m 'not slow'", ...)

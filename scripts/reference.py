@@ -30,6 +30,7 @@ STATUS = """What peers tell of themselves, in Python and as JSON.
 | --- | --- | --- |
 | `Node.status()` | `status` | `NodeStatus` |
 | `Node.tree(topic)` | `tree` | `TreeStatus` |
+| `Node.trace(topic)` | `trace` | `TraceStatus` |
 | `Node.traffic()` | | `Traffic` |
 | | `topic list`, `topic show` | `TopicSummary` |
 | | `topic create`, `topic set` | `Topic` |

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from quillcast.core.loss import Loss
-    from quillcast.core.status import LinkStatus, NodeStatus, SubscriberLag, TopicStatus, Traffic, TreeStatus
+    from quillcast.core.status import (
+        LinkStatus,
+        NodeStatus,
+        SubscriberLag,
+        TopicStatus,
+        TraceStatus,
+        Traffic,
+        TreeStatus,
+    )
     from quillcast.live.admission.credentials import Credentials
     from quillcast.live.clients.client import Client, connect
     from quillcast.live.config import LiveConfig
@@ -59,7 +67,9 @@ _HOMES = {
     "quillcast.live.runtime.runner": ("run",),
     "quillcast.live.edges.subscription": ("Event", "Subscription"),
     "quillcast.core.loss": ("Loss",),
-    "quillcast.core.status": ("LinkStatus", "NodeStatus", "SubscriberLag", "TopicStatus", "Traffic", "TreeStatus"),
+    "quillcast.core.status": (
+        "LinkStatus", "NodeStatus", "SubscriberLag", "TopicStatus", "TraceStatus", "Traffic", "TreeStatus",
+    ),
     "quillcast.protocol.config": ("Config",),
     "quillcast.protocol.security.access": ("AccessDenied",),
 }  # fmt: skip
@@ -92,6 +102,7 @@ __all__ = [
     "Subscription",
     "TopicExists",
     "TopicStatus",
+    "TraceStatus",
     "Traffic",
     "TreeStatus",
     "UnknownTopic",

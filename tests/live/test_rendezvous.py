@@ -1,3 +1,4 @@
+import asyncio
 import errno
 import os
 import socket
@@ -11,8 +12,11 @@ import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
+from quillcast.core.status import NodeStatus
 from quillcast.live.discovery import control, rendezvous, runtimefolder
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous, networks_here
+from quillcast.live.node.node import Node
+from quillcast.live.transport.hello import Identity
 
 ME = Contact(b"m" * 16, "127.0.0.1:4000")
 
@@ -63,6 +67,21 @@ def test_files_of_dead_processes_are_swept_with_their_sockets(runtime: Path) -> 
     (place.folder / "half.json").write_text('{"node_id": "')
     assert [entry.contact for entry in place.entries()] == [ME]
     assert sorted(path.name for path in place.folder.glob("*.*")) == [f"{(b'm' * 16).hex()[:16]}.json"]
+
+
+def test_a_peer_that_was_killed_and_comes_back_can_be_asked(runtime: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    place, identity = Rendezvous("default"), Identity.new()
+    contact = Contact(identity.node_id, "127.0.0.1:1")
+    stale = Entry(contact.node_id.hex(), contact.address, dead.pid, 1)
+    place.control_path(contact).with_suffix(".json").write_bytes(msgspec.json.encode(stale))
+
+    async def main() -> NodeStatus:
+        async with Node(identity=identity):  # it looks for others, and sweeps, before it registers
+            return await asyncio.to_thread(lambda: control.ask(place.control_path(contact), "status", NodeStatus))
+
+    assert asyncio.run(main()).node_id == contact.node_id.hex()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 65, "net\n"])

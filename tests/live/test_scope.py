@@ -211,6 +211,15 @@ def test_a_policy_that_is_set_changes_the_channels_and_status_shows_it(tmp_path:
             assert not members[3].status().memberships[0].in_ring
             scopes = {each.node_id: each.scope for each in (await manager.tree("news/today")).peers}
             assert [scopes[member.status().node_id] for member in members] == ["site"] * 4
+            tracing = asyncio.create_task(manager.trace("news/today"))
+            while not tracing.done():
+                await members[1].publish("news/today", b"traced", wait="root")
+            trace = await tracing
+            assert trace.complete
+            assert trace.publisher is not None
+            assert trace.publisher.node_id == members[1].status().node_id
+            assert sum(hop.subscriptions for hop in trace.hops if not hop.stopped) == 4
+            assert sum(bool(way.channel) for hop in trace.hops for way in hop.ways if not way.why) >= 3
             assert manager.unset_policy("site", "news/#").topics[0].after.policy == "chain"
             with pytest.raises(LocalError, match="it runs those of: site"):
                 manager.unset_policy("other", "#")

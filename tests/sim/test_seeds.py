@@ -22,6 +22,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    800306: "what a best-effort session overtook counted as a repeat in the reliable one after it",
     2025: "a joining peer waited for measurements of dead peers",
     2096: "a subscriber that was cut was judged as one with a lease",
     3311: "a parent's report that overtook its answer to the Join was ignored, and never repeated",
@@ -173,6 +174,12 @@ WILD_SEEDS = {
     (956292, "departures,visitors"): "a parent answered the Join of a former process, which had known newer settings",
     (964293, ""): "an event that came before a start counted as owed by a former term that nobody else knew",
     (966025, ""): "as 964293",
+    (872174, ""): "an idle publisher was the last to know settings, and did not notice that its root came back without",
+    (32115, "sessions"): "as 872174",
+    (31451, "sessions"): "a subscriber of a best-effort session forgot what it was owed of the reliable one before",
+    (31464, "sessions"): "as 31451",
+    (31250, "sessions"): "a peer that had not heard of a best-effort session waited for what was dropped in it",
+    (32226, "sessions"): "what a best-effort session overtook counted as a repeat in the reliable one after it",
     (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",
 }
 

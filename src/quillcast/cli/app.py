@@ -22,6 +22,7 @@ COMMANDS = (
     "topic",
     "scope",
     "tree",
+    "trace",
     "status",
     "top",
     "check",

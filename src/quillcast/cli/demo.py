@@ -35,6 +35,7 @@ DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several ar
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed for the peers' ids and roles.")
 @click.option("--no-kill", is_flag=True, help="Kill no peers.")
+@click.option("--scopes", is_flag=True, help="Three sites with policies of their own, instead of one network.")
 @click.option("--stay", is_flag=True, help="Continue until Ctrl-C or `quillcast demo end`, then audit.")
 @click.option(
     "--output",
@@ -51,6 +52,7 @@ def command(
     limit: int,
     seed: int,
     no_kill: bool,
+    scopes: bool,
     stay: bool,
     output: Path | None,
     as_json: bool,
@@ -62,6 +64,9 @@ def command(
     reads the journals of all peers and counts what was published, due, delivered, repeated and lost, and writes a page
     with pictures. The exit code is 0 only if every promise held.
 
+    With --scopes it runs three sites instead, each with a manager and four members. It kills the entry point and the
+    manager of one site together, starts the manager again, and changes the policy of another site while events flow.
+
     While it runs you can kill, partition or slow peers from another terminal and watch the repair. `quillcast demo
     peers` lists the peers.
 
@@ -70,6 +75,8 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
+    if scopes and (given := [name for name in ("peers", "no_kill", "stay") if _is_given(context, name)]):
+        raise click.UsageError(f"--scopes always runs the same three sites; leave out --{given[0].replace('_', '-')}")
     extras.require("the demo ends with an audit, which", *extras.SPARK, *extras.REPORT)
     from rich.console import Console
 
@@ -78,13 +85,19 @@ def command(
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console.width = WIDTH
-    performance = Performance(plan(peers, rate, file, limit, seed, output, kill=not no_kill, stay=stay), console)
+    performance = Performance(
+        plan(peers, rate, file, limit, seed, output, kill=not no_kill, stay=stay, scopes=scopes), console
+    )
     told = run(performance.play())
     with interruptible():
         result, sound = performance.prove(told)
     if as_json:
         click.echo(msgspec.json.encode(result).decode())
     context.exit(0 if sound else 1)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
 
 @command.command()

@@ -4,12 +4,13 @@ import asyncio
 import base64
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from quillcast.cli.options import AS, JSON, TOPIC, Amount, Count
+from quillcast.cli.options import AS, JSON, TOPIC, Amount, Count, Place
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     help="Exit with code 1 if no event arrives for this many seconds.",
 )
 @click.option("--name", default="", help="Name of this subscription in status, top and check.")
+@click.option("--data", type=Place(file_okay=False, path_type=Path), help="Keep the peer's identity in this folder.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only events, losses and errors.")
 @AS
 @JSON
@@ -50,6 +52,7 @@ def command(
     start: str,
     timeout_s: float | None,
     name: str,
+    data: Path | None,
     quiet: bool,
     credentials: "Credentials | None",
     as_json: bool,
@@ -65,7 +68,7 @@ def command(
     line = _json_line if as_json else _raw_line
 
     async def print_events() -> None:
-        async with Writer() as writer, peering.node() as node:
+        async with Writer() as writer, peering.node(data=data) as node:
             tell_notices(node)
             tell_loss = _tell_loss_as_json if as_json else _tell_loss
             subscription = node.subscribe(

@@ -1,6 +1,6 @@
 """`quillcast tree`: draw a topic's live tree."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import click
 import msgspec
@@ -9,6 +9,7 @@ from quillcast.cli.asking import ask_peer
 from quillcast.cli.judging import IDLE
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
 from quillcast.cli.tables import counted
+from quillcast.core.boxes import Drawn, drawn
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.status import TreePeer, TreeStatus
 
@@ -38,50 +39,10 @@ def draw(tree: TreeStatus) -> Iterator[str]:
     if not peers and tree.complete:
         yield IDLE
     if tree.root in peers:
-        yield from _drawn(peers, tree.root)
+        shown = {node: Drawn(_label(peer), peer.scope, peer.children) for node, peer in peers.items()}
+        yield from drawn(shown, tree.root)
     if not tree.complete:
         yield "some peers did not answer in time: this is only a part of the tree"
-
-
-def _drawn(peers: Mapping[str, TreePeer], node: str) -> list[str]:
-    """A peer and all below it. The part that is in a scope is in a box; what hangs below that elsewhere follows it."""
-    scope, elsewhere = _scope(peers, node), list[tuple[str, str]]()
-    lines = _inside(peers, node, scope, elsewhere)
-    if not scope:
-        return lines
-    width = max(len(f" scope {scope} ") + 1, *(len(line) + 2 for line in lines))
-    box = [f"┌─ scope {scope} ".ljust(width + 1, "─") + "┐", *(f"│ {line}".ljust(width + 1) + "│" for line in lines)]
-    box.append("└" + "─" * width + "┘")
-    for parent, child in elsewhere:
-        outside = [f"from {parent[:8]}", *_hung(_drawn(peers, child), last=True)]
-        box += _hung(outside, last=(parent, child) == elsewhere[-1])
-    return box
-
-
-def _inside(peers: Mapping[str, TreePeer], node: str, scope: str, elsewhere: list[tuple[str, str]]) -> list[str]:
-    """A peer and what is below it in its scope; `elsewhere` takes other children of the scope's members."""
-    if node not in peers:
-        return [f"{node[:8]} did not answer"]
-    children = peers[node].children
-    here = [child for child in children if not scope or child not in peers or _scope(peers, child) == scope]
-    elsewhere += [(node, child) for child in children if child not in here]
-    lines = [_label(peers[node])]
-    for child in here:
-        same = _scope(peers, child) == scope or child not in peers
-        below = _inside(peers, child, scope, elsewhere) if same else _drawn(peers, child)
-        lines += _hung(below, last=child == here[-1])
-    return lines
-
-
-def _hung(lines: list[str], *, last: bool) -> Iterator[str]:
-    """Lines below a guide."""
-    first, *others = lines
-    yield ("└── " if last else "├── ") + first
-    yield from (("    " if last else "│   ") + line for line in others)
-
-
-def _scope(peers: Mapping[str, TreePeer], node: str) -> str:
-    return peers[node].scope if node in peers else ""
 
 
 def _label(peer: TreePeer) -> str:

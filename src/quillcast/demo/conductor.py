@@ -52,6 +52,8 @@ class Plan(NamedTuple):
     events: Sequence[Event]
     stay: bool = False
     """Publish the events in a loop until the demo is told to end."""
+    scopes: bool = False
+    """Run three sites (`sites`). Their events are published in a loop, too, until the story is over."""
 
     @property
     def journals(self) -> Path:
@@ -220,7 +222,7 @@ class Conductor:
     async def _publish(self, publishers: Sequence[bytes]) -> None:
         """Publish the events at the plan's rate, assigned to publishers by their content."""
         began, published, events = time.monotonic(), 0, self.plan.events
-        goal = math.inf if self.plan.stay else len(events)
+        goal = math.inf if self.plan.stay or self.plan.scopes else len(events)
         while published < goal and not self._enough.is_set():
             due = min(int((time.monotonic() - began) * self.plan.rate) + 1, goal)
             batch = [events[number % len(events)] for number in range(published, int(due))]

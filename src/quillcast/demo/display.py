@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Protocol
 
@@ -40,6 +40,10 @@ class Display(Protocol):
         """Something happened that deserves a line."""
         ...
 
+    def show(self, draw: Callable[[], Iterable[str]]) -> None:
+        """Draw how things are: now, and on a terminal from now on, instead of the tree."""
+        ...
+
     def tick(self) -> None:
         """The state has changed."""
         ...
@@ -71,6 +75,10 @@ class PlainDisplay:
     def note(self, text: str) -> None:
         self._print(f"{self._state.elapsed_s:5.1f} s  {text}")
 
+    def show(self, draw: Callable[[], Iterable[str]]) -> None:
+        for line in draw():
+            self._print(f"         {line}")
+
     def tick(self) -> None:
         self._rates.beat()
         if self._state.streaming and time.monotonic() - self._said_at >= PLAIN_EVERY_S:
@@ -89,6 +97,8 @@ class LiveDisplay:
         self._rates = Rates(state)
         self._notes: list[tuple[float, str]] = []
         self._phase = ""
+        self._draw: Callable[[], Iterable[str]] | None = None
+        self._drawn: list[str] = []
         self._live = Live(get_renderable=self._picture, console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> "LiveDisplay":
@@ -99,12 +109,17 @@ class LiveDisplay:
         """Leave what happened on the screen."""
         self._live.__exit__(None, None, None)
         self._console.print(Text(self._state.title, style="bold"), self._story(self._notes))
+        if self._drawn:
+            self._console.print(self._drawing(self._drawn), soft_wrap=True)
 
     def phase(self, text: str) -> None:
         self._phase = text
 
     def note(self, text: str) -> None:
         self._notes.append((self._state.elapsed_s, text))
+
+    def show(self, draw: Callable[[], Iterable[str]]) -> None:
+        self._draw, self._drawn = draw, [*draw()]
 
     def tick(self) -> None:
         self._rates.beat()
@@ -119,7 +134,10 @@ class LiveDisplay:
         body.add_column(ratio=2)
         body.add_column(ratio=3)
         news = self._story(self._notes[-NOTES_SHOWN:])
-        body.add_row(self._tree(), Group(self._topics(), "", self._bars(), "", news))
+        body.add_row(
+            self._tree() if self._draw is None else self._drawing(self._draw()),
+            Group(self._topics(), "", self._bars(), "", news),
+        )
         return Group(head, Rule(style="dim"), Padding(body, (0, 1)))
 
     @staticmethod
@@ -131,6 +149,10 @@ class LiveDisplay:
         for at_s, text in notes:
             story.add_row(f"{at_s:.1f} s", Text(text, style="red" if text.startswith("SIGKILL") else ""))
         return story
+
+    @staticmethod
+    def _drawing(lines: Iterable[str]) -> RenderableType:
+        return Text("\n".join(lines), no_wrap=True)
 
     def _tree(self) -> RenderableType:
         view = self._state.watch.topic(self._state.busiest)

@@ -10,6 +10,12 @@ class Create(msgspec.Struct, frozen=True, tag=True):
     admission: str
 
 
+class Manage(msgspec.Struct, frozen=True, tag=True):
+    """Run the manager of the scope that this file describes."""
+
+    file: str
+
+
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
     """Subscribe to a topic. Answered when the subscription is established."""
 
@@ -39,13 +45,14 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     """Leave in good order. The process ends instead of answering."""
 
 
-Order = Create | Subscribe | Unsubscribe | Publish | Unplug | Leave
+Order = Create | Manage | Subscribe | Unsubscribe | Publish | Unplug | Leave
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The peer has joined. Its first line."""
 
     node_id: bytes
+    address: str
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

@@ -18,6 +18,7 @@ from quillcast.demo.orders import (
     Done,
     Failed,
     Leave,
+    Manage,
     Order,
     Publish,
     Ready,
@@ -45,6 +46,10 @@ class Setting(msgspec.Struct, frozen=True):
     config: Config
     secret: bytes
     """The 32 bytes that the peer's identity is derived from, so that a seed always gives the same ring."""
+    data: Path | None = None
+    listen: str | None = None
+    scope: str | None = None
+    """The scope that it is a member of, as for `Node`."""
 
 
 def run(connection: Connection, setting: Setting) -> None:
@@ -62,9 +67,12 @@ async def _serve(connection: Connection, setting: Setting) -> None:
         writer.write(msgspec.json.encode(word) + b"\n")
 
     identity = Identity.of_secret(setting.secret)
-    async with Node(setting.network, journal=setting.journal, config=setting.config, identity=identity) as node:
+    async with Node(
+        setting.network, journal=setting.journal, config=setting.config, identity=identity, data=setting.data,
+        listen=setting.listen, scope=setting.scope,
+    ) as node:  # fmt: skip
         actor = Actor(node)
-        answer(Ready(node.contact.node_id))
+        answer(Ready(node.contact.node_id, node.address))
         while text := await reader.readline():
             order = _DECODER.decode(text)
             if isinstance(order, Leave):
@@ -89,6 +97,8 @@ class Actor:
         match order:
             case Create(topic, admission):
                 await self._node.create(topic, admission=admission)
+            case Manage(file):
+                await self._node.manage_scope(file)
             case Subscribe(topic):
                 self._subscriptions[topic] = self._node.subscribe(topic, handler=lambda event: None)
                 await self._subscriptions[topic].started()

@@ -20,6 +20,7 @@ from quillcast.data import events_from, flights
 from quillcast.demo.conductor import CONFIG, Conductor, Plan
 from quillcast.demo.display import display
 from quillcast.demo.network import HOW_TO
+from quillcast.demo.sites import SITES, TOPIC, Sites
 from quillcast.demo.state import State
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.pipeline.auditing import run_audit
@@ -35,8 +36,9 @@ NICENESS = 10  # of Spark's start during the stream: peers' heartbeats have prio
 
 
 def plan(
-    peers: int, rate: float, file: Path | None, limit: int, seed: int, output: Path | None, *, kill: bool, stay: bool
-) -> Plan:
+    peers: int, rate: float, file: Path | None, limit: int, seed: int, output: Path | None, *, kill: bool, stay: bool,
+    scopes: bool = False,
+) -> Plan:  # fmt: skip
     """The plan for these options.
 
     Raises `LocalError` if the events cannot be read, or if the output folder is not empty.
@@ -45,7 +47,9 @@ def plan(
     folder = output or Path("quillcast-demo") / time.strftime("%Y%m%d-%H%M%S")
     if folder.exists() and any(folder.iterdir()):
         raise LocalError(f"{folder} is not empty, and what is in it would be audited too; name another with --output")
-    return Plan(f"demo-{os.getpid()}", folder, peers, rate, seed, kill, events, stay)
+    if scopes:
+        events = [event._replace(topic=TOPIC) for event in events]
+    return Plan(f"demo-{os.getpid()}", folder, peers, rate, seed, kill, events, stay, scopes)
 
 
 def _once(end: Callable[[], None]) -> Callable[[], None]:
@@ -59,24 +63,37 @@ def _once(end: Callable[[], None]) -> Callable[[], None]:
     return ended
 
 
+def judged(findings: Findings, failures: list[str]) -> str:
+    """The judgement on the three sites, in a sentence."""
+    summary = findings.summary()
+    what = f"{summary['delivered']:,} of {summary['expected']:,} deliveries: {summary['lost']} lost, "
+    what += f"{summary['duplicates']} repeated"
+    if findings.sound and not failures:
+        return f"[bold green]✓[/] Every promise held, through kills and a change of policy. {what}"
+    broken = [row["verdict"] for row in findings.verdicts if not row["holds"]]
+    return f"[bold red]✗[/] A promise was broken: {'; '.join((*broken, *failures))}. {what}"
+
+
 class Performance:
     """One performance of the demo, with its audit."""
 
     def __init__(self, plan: Plan, console: Console) -> None:
         self.plan, self.console = plan, console
         overlay = CONFIG.overlay
+        what = f"{len(SITES)} sites" if plan.scopes else f"{plan.peers} peers in {plan.peers} processes"
         self.state = State(
-            f"quillcast demo: {plan.peers} peers in {plan.peers} processes, b = {overlay.digit_bits}, "
-            f"l = {overlay.leaf_set_size}, seed {plan.seed}",
+            f"quillcast demo: {what}, b = {overlay.digit_bits}, l = {overlay.leaf_set_size}, seed {plan.seed}",
             plan.journals,
         )
+        self._conductor: Conductor | None = None
         self._spark: Future[SparkSession] = Future()
         self._warm_up = threading.Thread(target=self._start_spark, daemon=True)
 
     async def play(self) -> Run:
         """Run the network."""
         with self._cleaning_up(), display(self.console, self.state) as shown:
-            conductor = Conductor(self.plan, self.state, shown, self._warm_up.start)
+            cast = Sites if self.plan.scopes else Conductor
+            conductor = self._conductor = cast(self.plan, self.state, shown, self._warm_up.start)
             if self.plan.stay:
                 shown.note("it runs until Ctrl-C or quillcast demo end; then comes the audit")
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _once(conductor.enough))
@@ -91,10 +108,15 @@ class Performance:
             findings = run_audit(folder, told, report=report, say=say)
         print_findings(findings, self.console)
         self.console.print(f"The report with pictures is {report}", soft_wrap=True)
+        figures = self._figures(findings, report)
+        if isinstance(self._conductor, Sites):
+            failures = self._conductor.failures
+            self.console.print(judged(findings, failures), soft_wrap=True)
+            return {**figures, **self._conductor.facts, "failures": failures}, findings.sound and not failures
         self.console.print(
             f"Next time kill peers yourself: quillcast demo --stay, and in another terminal {HOW_TO}", soft_wrap=True
         )
-        return self._figures(findings, report), findings.sound
+        return figures, findings.sound
 
     def _figures(self, findings: Findings, report: Path) -> dict[str, Any]:
         summary = findings.summary()

@@ -32,7 +32,7 @@ class PeerProcess:
     """One peer's process."""
 
     def __init__(self, setting: peer.Setting) -> None:
-        self.name, self.node_id = setting.name, b""
+        self.name, self.node_id, self.address = setting.name, b"", ""
         self._log = setting.log
         self._turn = asyncio.Lock()
         context = multiprocessing.get_context("forkserver")
@@ -48,7 +48,7 @@ class PeerProcess:
         self._reader, self._writer = await asyncio.open_unix_connection(sock=line, limit=LINE_BYTES_MAX)
         answer = await self._answer()
         assert isinstance(answer, Ready)
-        self.node_id = answer.node_id
+        self.node_id, self.address = answer.node_id, answer.address
 
     async def order(self, order: Order) -> None:
         """Have an order carried out. Raises `PeerFailed`."""

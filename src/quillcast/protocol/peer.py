@@ -69,7 +69,8 @@ class Peer:
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
             self.scribe.membership.move, self.table, customs or {}, self.dispatch,
         )  # fmt: skip
-        self.scribe.inspection.scope_name = self.scoping.name
+        self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
+        self.scribe.tracing.explain = self.scoping.installing.explain
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
@@ -227,6 +228,8 @@ class Peer:
         self.overlay.heard(sender)
         if bundle.envelope.kind is UP:
             self.scribe.intake.up(sender, bundle)
+        elif bundle.envelope.tags:
+            self.scribe.tracing.arrive(sender, bundle)
         else:
             self.table.arrive(sender, bundle)
 
@@ -239,12 +242,14 @@ class Peer:
         """A link to this peer is up (again), with its full credit."""
         self.scribe.housekeeping.notice()
         self.neighbours.link_up(contact)
+        self.scribe.publishing.link_up(contact)
         self.scribe.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be opened."""
         self.scribe.housekeeping.notice()
         self.neighbours.link_lost(contact)
+        self.scribe.publishing.link_lost(contact)
         self.recovery.link_lost(contact)
 
     def died(self, contact: Contact) -> None:

@@ -189,16 +189,20 @@ def _change_settings(random: Random, draft: Draft) -> None:
 
 def _open_sessions(random: Random, draft: Draft) -> None:
     """Programs change what the topic promises, two of them maybe at the same time."""
-    if draft.publishers or random.random() >= SESSIONS:
-        return
-    kind = random.choice(["partition", "delivery", "delivery"])
+    if not draft.publishers and random.random() < SESSIONS:
+        draft.changes += session_changes(random, draft.peers, draft.until_s)
+
+
+def session_changes(random: Random, peers: int, until_s: float) -> list[Changing]:
+    """One of the first topic's promises changes, up to four times."""
+    kind, changes = random.choice(["partition", "delivery", "delivery"]), list[Changing]()
     values = {"partition": ["wait", "go_on"], "delivery": ["best_effort", "reliable"]}[kind]
-    at_s = random.uniform(4.0, draft.until_s)
+    at_s = random.uniform(4.0, until_s)
     for number in range(random.randint(1, 4)):
         for _ in range(random.choice([1, 1, 2])):
-            wanted = {kind: values[number % 2]}
-            draft.changes.append(Changing(peer=random.randrange(draft.peers), at_s=at_s, **wanted))
+            changes.append(Changing(peer=random.randrange(peers), at_s=at_s, **{kind: values[number % 2]}))
         at_s += random.choice([0.3, 1.0, 3.0])
+    return changes
 
 
 # --- shapes

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from quillcast.core.errors import LocalError
 from quillcast.sim import faults
-from quillcast.sim.hard import TOPIC, hard
+from quillcast.sim.hard import TOPIC, hard, session_changes
 from quillcast.sim.leases import bound_s
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.world import derived
@@ -20,9 +20,12 @@ Twist = Callable[[Scenario, Random], Scenario]
 
 
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
-    """The wild history of a seed, with these twists; without them, with random ones. Raises `LocalError`."""
+    """The wild history of a seed, with these twists; without them, with random ones. Raises `LocalError`.
+
+    `sessions` is not drawn: some of the hard histories open sessions anyway.
+    """
     random = derived(seed, "twists")
-    names = twists or sorted(random.sample(sorted(TWISTS), random.randint(1, 3)))
+    names = twists or sorted(random.sample([name for name in TWISTS if name != "sessions"], random.randint(1, 3)))
     scenario, random = hard(seed), derived(seed, "wild")
     for name in names:
         if name not in TWISTS:
@@ -149,6 +152,13 @@ def _departures(scenario: Scenario, random: Random) -> Scenario:
     return _with_faults(scenario, happening)
 
 
+def _sessions(scenario: Scenario, random: Random) -> Scenario:
+    """Programs change what the topic promises, unless only its owner may."""
+    if scenario.topics[0].publishers:
+        return scenario
+    return _first_topic(scenario, changes=session_changes(random, scenario.peers, 16.0))
+
+
 def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenario:
     return replace(scenario, faults=sorted(happening, key=lambda fault: fault.at_s))
 
@@ -159,6 +169,7 @@ TWISTS: dict[str, Twist] = {
     "departures": _departures,
     "earliest": _earliest,
     "more_topics": _more_topics,
+    "sessions": _sessions,
     "small_tables": _small_tables,
     "visitors": _visitors,
     "waiting_roots": _waiting_roots,

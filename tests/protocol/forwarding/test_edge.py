@@ -453,6 +453,13 @@ def test_events_of_a_term_learned_late_are_reported_if_their_publisher_was_not_i
     assert notes.lost_ == [(1, 2, 3, "late")], "beyond a partition, it need not have sent this one again before"
 
 
+def test_events_that_stood_in_an_earlier_term_before_the_subscription_began_are_not_lost_with_a_later_one() -> None:
+    edge, notes, _ = an_edge(start=10)
+    edge.begin(SECOND, 0)
+    edge.skip(SECOND, [(0, 8)], "unavailable", [Run(0, PAUL, 5, 8)], {FIRST: [Run(0, PAUL, 0, 12)]})
+    assert notes.lost_ == [(SECOND.counter, 10, 13, "unavailable")]
+
+
 def test_they_are_lost_if_the_later_term_readmitted_them_before_the_subscription_began() -> None:
     edge, notes, _ = an_edge(since=THIRD)
     edge.owe(SECOND, 2, 0)

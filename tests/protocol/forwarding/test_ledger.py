@@ -73,5 +73,5 @@ def test_events_may_be_readmitted_until_later_ones_of_their_publisher_arrive() -
     assert list(flow.may_be_readmitted(FIRST, [(0, 3)])) == [(2, 3)]
     flow.settle(FIRST, 3)
     assert not flow.may_be_readmitted(FIRST, [(0, 3)]), "they were stable, and nobody sends them again"
-    assert flow.later_runs(FIRST) == {SECOND: [Run(0, PAUL, 7, 1), Run(1, PAUL, 9, 1)]}
-    assert flow.later_runs(SECOND) == {}
+    assert flow.runs_of_others(FIRST) == {SECOND: [Run(0, PAUL, 7, 1), Run(1, PAUL, 9, 1)]}
+    assert list(flow.runs_of_others(SECOND)) == [FIRST]

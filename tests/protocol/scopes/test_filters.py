@@ -30,6 +30,7 @@ from quillcast.protocol.scopes.filters import (
     on_bundles,
     tags_of,
     with_tag,
+    worded,
 )
 
 WEATHER, TENNIS = b"weather".ljust(16), b"tennis".ljust(16)
@@ -181,3 +182,18 @@ def test_a_malformed_filter_from_the_network_is_refused(data: bytes) -> None:
 def test_a_filter_that_cannot_work_is_refused_where_it_is_made(make: Callable[[], Filter]) -> None:
     with pytest.raises(ValueError, match=r"Modulo|Sample"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("filter_", "words"),
+    [
+        (Every((Modulo(4, (0, 2)), AddTag("half"))), "serial modulo 4 = 0 or 2 and adds tag half"),
+        (Either((Sample(0.5), Tagged("a"))), "(a sample of 0.5 or has tag a)"),
+        (Except(Topics((b"t" * 16,))), "not (one of 1 topics)"),
+        (Senders((b"\xab" * 16,)), "from abababab"),
+        (Sample(0), "repairs only"),
+        (Custom("mine", (("n", 3),)), "mine(n = 3)"),
+    ],
+)
+def test_a_filter_in_words(filter_: Filter, words: str) -> None:
+    assert worded(filter_) == words

@@ -2,6 +2,7 @@
 
 from quillcast.core.bundle import Bundle
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.ordered import Decision
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.filters import Custom, Modulo
@@ -185,3 +186,14 @@ def test_the_table_drops_what_is_misrouted_and_returns_its_credit() -> None:
     assert (table.dropped, host.released) == (1, [(peer("A").id, wrong.size)])
     table.arrive(peer("A").contact, given(record(1, 2)))
     assert flow.frontier == 1
+
+
+def test_it_says_which_channel_takes_a_bundle_and_what_stops_it_at_another() -> None:
+    installing, _ = installed(site(Striped()), "A")
+    b, c = peer("B").id, peer("C").id
+    assert installing.explain(b, given(index=1)) == Decision("1-2", "serial modulo 2 = 1")
+    assert installing.explain(b, given(index=0)) == Decision("1-2", "serial modulo 2 = 1", "its filter")
+    assert installing.explain(b, given(record(2, 1), index=1)).why == "it originated there"
+    assert installing.explain(peer("A").id, given()) == Decision()
+    ring, _ = installed(site(Ring()), "B")
+    assert ring.explain(c, given(record(1, 2))) == Decision("2-3")

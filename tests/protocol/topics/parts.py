@@ -49,6 +49,7 @@ from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 from tests.protocol.overlay.world import CODEC
@@ -98,6 +99,7 @@ class Parts:
         self.handlers: dict[bytes, Handlers] = {}
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
         self.records, self.successors = TopicRecords(), Successors()
+        self.tracing = Tracing(self.host, self.table, self.trees, self.dispatch)
         self.reports, self.due = Reports(self.host, CONFIG.report_s), DueTopics(self.host, CONFIG.housekeeping_s)
         self.forgetting = Forgetting(self.records.descriptors, CONFIG.idle_topics_max)
         self.streams = Streams(self.host, StreamConfig())
@@ -245,7 +247,7 @@ class Parts:
     def intake(self) -> Intake:
         return Intake(
             self.host, CONFIG, self.ring, self.open_trees, self.terms, self.table, self.progress,
-            self.flow_control, self.due, self.successors, self.dispatch,
+            self.flow_control, self.due, self.successors, self.tracing, self.dispatch,
         )  # fmt: skip
 
     @cached_property
@@ -300,5 +302,5 @@ class Parts:
     def inspection(self) -> Inspection:
         return Inspection(
             self.host, CONFIG.past_terms_s, self.ring, self.known, self.trees, self.publishing.roots,
-            self.flow_control.withheld_by_topic, self.dispatch,
+            self.flow_control.withheld_by_topic, self.tracing, self.dispatch,
         )  # fmt: skip

@@ -183,3 +183,20 @@ def test_a_root_forgets_publishers_whose_peer_died_in_silence_and_no_others() ->
     village.kill(writer, silently=True)
     village.run(130)
     assert sorted(root_of(village, root).admissions) == sorted([publishers[0].id, publishers[2].id])
+
+
+def test_an_idle_publisher_tells_a_root_that_comes_back_at_once_what_it_knew() -> None:
+    village = Village(6, config=Config(topics=TopicConfig(replicas=1)))
+    root = next(peer for peer in range(6) if village.peers[peer].overlay.is_closest(TOPIC))
+    writer = next(peer for peer in range(6) if peer != root)
+    village.act(root, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.run(2)
+    village.publisher(writer, NAME)
+    village.run(2)
+    village.kill(root, silently=True)
+    village.run(0.1)
+    village.world.start(village.world.machines[root])
+    village.run(5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.descriptor.settings == Settings(slow="wait")

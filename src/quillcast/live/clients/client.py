@@ -9,7 +9,7 @@ from typing import Any
 
 from quillcast.core.errors import Leaving, LocalError, QuillcastError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, TreeStatus
+from quillcast.core.status import NodeStatus, TraceStatus, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.clients.messages import QUESTION, VERSION, Changed, Created, Welcome
 from quillcast.live.clients.proxy import Proxy, RemoteInbox
@@ -139,6 +139,15 @@ class Client(Endpoint):
         self._check_open()
         return await self._outlet.ask(
             "tree", TreeStatus, timeout_s + _ANSWER_S, {"topic": topic, "timeout_s": timeout_s}
+        )
+
+    async def trace(self, topic: str, *, timeout_s: float = 10.0) -> TraceStatus:
+        """Follow the topic's next bundle (`Node.trace`)."""
+        check_topic(topic)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        self._check_open()
+        return await self._outlet.ask(
+            "trace", TraceStatus, timeout_s + _ANSWER_S, {"topic": topic, "wait_s": timeout_s}
         )
 
     # --- within ---------------------------------------------------------------------------------------------------

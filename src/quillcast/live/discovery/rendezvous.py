@@ -172,8 +172,9 @@ def _swept(folder: Path) -> list[Entry]:
     live = dict(_live(folder))
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         if path not in live:
-            path.unlink(missing_ok=True)
-            path.with_suffix(_CONTROL_SUFFIX).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # the peer has come back, and its socket is a new one
+                path.unlink()
+                path.with_suffix(_CONTROL_SUFFIX).unlink()
     return list(live.values())
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from quillcast.core.errors import LocalError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, TreeStatus
+from quillcast.core.status import NodeStatus, TraceStatus, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.edges.batcher import Wait
@@ -168,6 +168,10 @@ class BlockingNode:
     def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
         """The topic's live tree; see `Node.tree`."""
         return self._loop.call(self._node.tree(topic, timeout_s=timeout_s))
+
+    def trace(self, topic: str, *, timeout_s: float = 10.0) -> TraceStatus:
+        """The way of the topic's next bundle; see `Node.trace`."""
+        return self._loop.call(self._node.trace(topic, timeout_s=timeout_s))
 
 
 class BlockingPublisher:

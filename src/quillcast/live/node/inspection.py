@@ -14,10 +14,11 @@ from quillcast.core.status import (
     MemoryUse,
     NodeStatus,
     TopicStatus,
+    TraceStatus,
     Traffic,
     TreeStatus,
 )
-from quillcast.live.node import scopestatus, topicstatus, treestatus
+from quillcast.live.node import scopestatus, topicstatus, tracestatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal
 from quillcast.live.transport.link import Link
@@ -105,8 +106,28 @@ class Inspector:
             pass  # the result shows who answered, and that it is incomplete
         finally:
             del inspection.surveys[number]
-        here = {node: link.contact.address for node, link in self._links.links.items()}
-        return treestatus.tree_status(name, branches, here | {self._links.contact.node_id: self._links.contact.address})
+        return treestatus.tree_status(name, branches, self._addresses())
+
+    def _addresses(self) -> dict[bytes, str]:
+        """Where the neighbours of this peer listen, and the peer itself."""
+        contacts = [self._links.contact, *(link.contact for link in self._links.links.values())]
+        return {contact.node_id: contact.address for contact in contacts}
+
+    async def trace(self, name: str, timeout_s: float, gather_s: float) -> TraceStatus:
+        """The way of the next bundle of a topic, if one comes in time; peers then have `gather_s` to tell of it."""
+        scribe, pump = self._peer.scribe, self._pump
+        number = pump.call(scribe.inspection.survey, name, timeout_s)
+        branches, told = scribe.inspection.surveys[number], scribe.tracing.hops[number]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await pump.until(lambda: bool(told) or tracestatus.is_traced(told, branches))
+            async with asyncio.timeout(gather_s):
+                await pump.until(lambda: tracestatus.is_traced(told, branches))
+        except TimeoutError:
+            pass  # the result shows who told of it
+        finally:
+            del scribe.inspection.surveys[number], scribe.tracing.hops[number]
+        return tracestatus.trace_status(name, told, branches, self._addresses())
 
     def _contested(self, topic: bytes) -> str:
         """The line about a topic that two owners claim (docs/credentials.md)."""

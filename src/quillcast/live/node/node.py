@@ -8,7 +8,7 @@ from typing import Any
 
 from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, PolicyChange, ScopeStatus, TopicStatus, Traffic, TreeStatus
+from quillcast.core.status import NodeStatus, PolicyChange, ScopeStatus, TopicStatus, TraceStatus, Traffic, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.adoption import QUESTION, STEP_S
 from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
@@ -34,6 +34,8 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+
+GATHER_S = 2.0  # until the peers on a bundle's way have told of it; a guess, as for a walk through a tree
 
 
 class Node(Endpoint):
@@ -289,6 +291,17 @@ class Node(Endpoint):
         await self._ready(arguments.seconds("timeout_s", timeout_s))
         return await self._inspector.tree(topic, timeout_s)
 
+    async def trace(self, topic: str, *, timeout_s: float = 10.0) -> TraceStatus:
+        """Follow the topic's next bundle through all peers, channels and filters.
+
+        Waits up to `timeout_s` for a bundle, and then up to 2 s for the peers on its way to tell of it. Nothing is
+        published for this: if no bundle came in time, there are no `hops`. `unresponsive` names peers to which it went
+        and that did not answer.
+        """
+        check_topic(topic)
+        await self._ready(arguments.seconds("timeout_s", timeout_s))
+        return await self._inspector.trace(topic, timeout_s, GATHER_S)
+
     @property
     def admits(self) -> bool:
         """Whether this node holds the network's credential, and so admits others."""
@@ -352,10 +365,14 @@ class Node(Endpoint):
             return self.unset_policy(scope, pattern)
 
         asked: dict[str, Answerer] = {
-            "status": status, "topics": topics, "tree": self.tree, "invite": invite,
+            "status": status, "topics": topics, "tree": self.tree, "trace": self._trace,
+            "invite": invite,
             "scopes": scopes, "set_policy": self.set_policy, "unset_policy": unset_policy,
         }  # fmt: skip
         return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
+
+    async def _trace(self, topic: str, wait_s: float) -> TraceStatus:
+        return await self.trace(topic, timeout_s=wait_s)
 
     # --- within ---------------------------------------------------------------------------------------------------
 

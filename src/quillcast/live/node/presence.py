@@ -131,6 +131,9 @@ class Presence:
         stack.callback(self.rendezvous.leave, self.contact)
         stack.push_async_callback(self.clients.close)
         takeovers = {QUESTION: self.clients.connect}
+        self.rendezvous.leave(
+            self.contact
+        )  # what this peer left behind if it was killed: others would remove the socket
         control = ControlServer(self.rendezvous.control_path(self.contact), answerers, takeovers)
         await stack.enter_async_context(control)
 

@@ -13,14 +13,14 @@ Branches = Mapping[bytes, Branch]
 
 def is_whole(branches: Branches) -> bool:
     """Did the root and every named child answer? Or is there nobody to answer?"""
-    if any(_says_none(branch) for branch in branches.values()):
+    if any(says_none(branch) for branch in branches.values()):
         return True
-    return any(branch.root for branch in branches.values()) and not _unanswered(branches)
+    return any(branch.root for branch in branches.values()) and not unanswered(branches)
 
 
 def tree_status(name: str, branches: Branches, addresses: Mapping[bytes, str]) -> TreeStatus:
     """The tree of a topic; `addresses` are those that are known here."""
-    inside = {node: branch for node, branch in sorted(branches.items()) if not _says_none(branch)}
+    inside = {node: branch for node, branch in sorted(branches.items()) if not says_none(branch)}
     roots = sorted((node for node, branch in inside.items() if branch.root), key=lambda node: inside[node].term)
     root = inside[roots[-1]] if roots else None
     named = {child.node_id: child.address for branch in branches.values() for child in branch.children}
@@ -33,26 +33,26 @@ def tree_status(name: str, branches: Branches, addresses: Mapping[bytes, str]) -
         settings=topic_settings(max(known, key=lambda each: each.version)) if known else None,
         events=max((branch.events for branch in inside.values()), default=0),
         peers=tuple(_peer(name, node, addresses.get(node), branch, root) for node, branch in inside.items()),
-        unresponsive=tuple(_unresponsive(node, addresses.get(node), inside, root) for node in _unheard(inside)),
+        unresponsive=tuple(_unresponsive(node, addresses.get(node), inside, root) for node in unheard(inside)),
     )
 
 
-def _says_none(branch: Branch) -> bool:
+def says_none(branch: Branch) -> bool:
     """Does the peer closest to the topic say that it has no tree?"""
     return branch.term == NO_TERM and not branch.parent and not branch.root
 
 
-def _unanswered(branches: Branches) -> set[bytes]:
+def unanswered(branches: Branches) -> set[bytes]:
     """Peers that others name as their parent or child, but that did not answer themselves."""
     children = {child.node_id for branch in branches.values() for child in branch.children}
     parents = {branch.parent for branch in branches.values() if branch.parent}
     return (children | parents) - branches.keys()
 
 
-def _unheard(branches: Branches) -> list[bytes]:
+def unheard(branches: Branches) -> list[bytes]:
     """Peers that should be in the tree and did not answer: those named as parent or child, and leases of lost ones."""
     lost = {lease.node for branch in branches.values() for lease in branch.leases if lease.lost}
-    return sorted(_unanswered(branches) | (lost - branches.keys()))
+    return sorted(unanswered(branches) | (lost - branches.keys()))
 
 
 def _peer(topic: str, node: bytes, address: str | None, branch: Branch, root: Branch | None) -> TreePeer:

@@ -10,7 +10,7 @@ from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
-from quillcast.protocol.forwarding.ledger import LaterRuns, Run, runs_of
+from quillcast.protocol.forwarding.ledger import Run, RunsByTerm, runs_of
 from quillcast.protocol.forwarding.log import Log
 
 Filter = Callable[[Bundle], Bundle | None]
@@ -38,7 +38,7 @@ class Sink(ABC):
     # Only a sink that is owed every event does something in the following methods.
 
     def skip(  # noqa: B027  nothing to do for others
-        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: LaterRuns = EMPTY
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), others: RunsByTerm = EMPTY
     ) -> None:
         """These positions of a term will not arrive. `runs` tell which events were there (`Edge.skip`)."""
 
@@ -132,11 +132,11 @@ class Channel:
         runs = [run for bundle in owed for run in runs_of(bundle)]
         self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in owed], "cut", runs)
 
-    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: LaterRuns) -> None:
+    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], others: RunsByTerm) -> None:
         """These bundles of an ended term were discarded, and must not wait here.
 
         What waits for room is lost. What waits behind a gap is delivered now, without what is missing there. `runs`
-        tell which events the term held, and `later` which events later terms hold.
+        tell which events the term held, and `others` which events other terms hold.
         """
         freed = RangeSet((bundle.envelope.first, bundle.last) for bundle in gone)
 
@@ -149,7 +149,7 @@ class Channel:
         if waiting := [bundle.last for bundle in self.sink.waiting(term) if is_gone(bundle)]:
             lost += self.sink.gaps_before(term, max(waiting))
         if lost:
-            self.sink.skip(term, sorted(lost), "cut", runs, later)
+            self.sink.skip(term, sorted(lost), "cut", runs, others)
 
     def waits_for(self, term: Term) -> bool:
         """Does anything of an ended term wait here, for room or behind a gap?"""

@@ -24,7 +24,7 @@ from quillcast.protocol.forwarding.cursors import (
     Waiting,
 )
 from quillcast.protocol.forwarding.doubts import Doubts
-from quillcast.protocol.forwarding.ledger import Gone, LaterRuns, Run, runs_of, sequences_of, within
+from quillcast.protocol.forwarding.ledger import Gone, Run, RunsByTerm, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.loss_reports import LossReports
 from quillcast.protocol.forwarding.subscriber import Subscriber
 
@@ -99,8 +99,8 @@ class Edge(Sink):
             if self.latest is not None:
                 self.older = self.older or {}
                 self.older[self.latest.term] = self.latest
-            present = TermCursor if owed else BestEffortCursor
-            self.latest = (EarlierTermCursor if term < self.since else present)(term, start, start=start)
+            kind = EarlierTermCursor if term < self.since else TermCursor if owed else BestEffortCursor
+            self.latest = (BestEffortCursor if term.best_effort else kind)(term, start, start=start)
             for publisher in self.holes:
                 self.holes[publisher] = self.host.now()
 
@@ -167,7 +167,7 @@ class Edge(Sink):
             term_cursor = self.term_cursor(term)
         if term_cursor is None:
             return
-        in_order = self.ordered or self.waits_in(term_cursor)
+        in_order = (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)
         if bundle.envelope.first < term_cursor.next and not in_order:
             self._came_late(bundle, term_cursor)
         if bundle.last <= term_cursor.next:
@@ -206,11 +206,12 @@ class Edge(Sink):
             cursor.note_delivered(run.first, run.first + run.events)
 
     def skip(
-        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: LaterRuns = EMPTY
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), others: RunsByTerm = EMPTY
     ) -> None:
         """Report positions that will not arrive, and continue behind them.
 
-        `runs` tell which events were there. Events that `later` terms readmitted arrive with those, or are lost there.
+        `runs` tell which events were there, and `others` those of other terms. Events that a later term readmitted
+        arrive with that, or are lost there. What stood in an earlier one before this began is not owed.
         """
         term_cursor = self.term_cursor(term)
         if term_cursor is None:
@@ -220,7 +221,7 @@ class Edge(Sink):
             hole for first, last in ranges for hole in term_cursor.given_up.missing(max(first, term_cursor.next), last)
         ]
         term_cursor.given_up.update(ranges)
-        for first, last in self._lose(term, holes, why, runs, later):
+        for first, last in self._lose(term, holes, why, runs, others):
             self._doubt(Loss(term, first, last, why), term_cursor)
         self._resume(term_cursor)
 
@@ -289,11 +290,20 @@ class Edge(Sink):
         for publisher in list(self.holes):
             self._void(publisher, self.publishers[publisher], NO_RANGES)
 
-    def note_all_delivered(self) -> None:
-        """What came so far came in order. From now on, what came is noted by sequence."""
+    def note_delivered(self) -> None:
+        """What came so far came in order, but for what was passed over. From now on, what came is noted by sequence."""
         for cursor in self.publishers.values():
             if cursor.began is not None and cursor.next is not None:
-                cursor.note_delivered(cursor.began[1], cursor.next)
+                cursor.delivered = RangeSet(cursor.passed_over.missing(cursor.began[1], cursor.next))
+                cursor.passed_over = NO_RANGES
+
+    def note_passed_over(self) -> None:
+        """From now on, events come in order. What did not come so far may still be owed."""
+        for cursor in self.publishers.values():
+            if cursor.delivered is not None and cursor.began is not None and cursor.next is not None:
+                missing = cursor.delivered.missing(cursor.began[1], cursor.next)
+                cursor.passed_over = RangeSet([*cursor.passed_over, *missing]) or NO_RANGES
+                cursor.delivered = None
 
     def forget_publishers(self) -> None:
         """Check all publishers, and forget those that were silent since the last check, except for some.
@@ -315,28 +325,39 @@ class Edge(Sink):
     # ---- losses
 
     def _lose(
-        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: LaterRuns = EMPTY
+        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], others: RunsByTerm = EMPTY
     ) -> list[Range]:
         """Positions of a term are lost: report known events by publisher, and return the other positions."""
         gone = within(runs, holes) if holes else []
         known = RangeSet((run.at, run.at + run.events) for run in gone)
-        again = sequences_of(self._owed(later if gone else EMPTY))
+        again = sequences_of(self._owed(term, others) if gone else ())
+        earlier = sequences_of(self._not_owed(term, others) if gone else ())
         lost = sequences_of(gone)
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
-        for publisher, those in lost.items():
+        for publisher, sequences in lost.items():
+            those = RangeSet(difference(sequences, earlier.get(publisher, NO_RANGES)))
             cursor = self.publishers.get(publisher) or self._meet(publisher)
             elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), cursor.passed_over))
             cursor.awaited = RangeSet([*cursor.awaited, *intersection(those, elsewhere)]) or NO_RANGES
             self._lose_events(publisher, difference(those, elsewhere), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
 
-    def _owed(self, later: LaterRuns) -> Iterator[Run]:
+    def _owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
         """The parts of runs of later terms that this subscription is owed: not what stood there before it began."""
-        for term, runs in later.items():
-            term_cursor = self.term_cursor(term)
-            start = term_cursor.start if term_cursor is not None else 0
-            yield from within(runs, [(start, NUMBER_MAX)]) if start else runs
+        for term, runs in others.items():
+            if term > lost:
+                yield from within(runs, [(self._start(term), NUMBER_MAX)]) if self._start(term) else runs
+
+    def _not_owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
+        """The parts of runs of earlier terms that stood there before this subscription began."""
+        for term, runs in others.items():
+            if term < lost and self._start(term):
+                yield from within(runs, [(0, self._start(term))])
+
+    def _start(self, term: Term) -> int:
+        term_cursor = self.term_cursor(term)
+        return term_cursor.start if term_cursor is not None else 0
 
     def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
         """Report lost positions whose events are unknown. Those events may still arrive in a later term."""
@@ -517,7 +538,7 @@ class Edge(Sink):
         """Is a publisher's event of a term owed, and those between its last one here and this one are not?"""
         if cursor.term is None or cursor.term >= term:
             return False
-        return term == self.since or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
+        return term == self.since or term.best_effort or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
         """May missing events between two of a publisher's in a term have been at its doubted positions?

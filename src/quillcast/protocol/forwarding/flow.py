@@ -344,26 +344,26 @@ class Flow:
             past.bundles = kept
             self.log.budget.used_bytes -= freed_bytes
             past.note_gone(gone)
-            later = self.later_runs(term)
+            others = self.runs_of_others(term)
             for channel in self.channels:
-                channel.discard_past(term, gone, past.ledger, later)
+                channel.discard_past(term, gone, past.ledger, others)
         return sum(bundle.count for bundle in gone)
 
     def lose(self, term: Term, ranges: list[Range]) -> None:
         """No peer has these ranges: continue without them, and report them to the sinks that are owed them."""
-        runs, later = self.runs(term, ranges), self.later_runs(term)
+        runs, others = self.runs(term, ranges), self.runs_of_others(term)
         stream = self._stream(term)
         if stream is not None:
             stream.give_up(ranges)
         for channel in self.channels:
-            channel.sink.skip(term, ranges, "unavailable", runs, later)
+            channel.sink.skip(term, ranges, "unavailable", runs, others)
 
     def give_up_owed(self, term: Term) -> None:
         """Tell each sink that what it is owed of an ended term will not arrive."""
         past = self.past[term]
         for channel in self.channels:
             if lacking := channel.sink.lacking(term, past.seen, past.end):
-                channel.sink.skip(term, lacking, "unavailable", self.runs(term, lacking), self.later_runs(term))
+                channel.sink.skip(term, lacking, "unavailable", self.runs(term, lacking), self.runs_of_others(term))
 
     # ---- what is owed and what is kept
 
@@ -426,19 +426,19 @@ class Flow:
         kept = past.bundles if past is not None else self.log.of(term)
         return within([*stream.ledger, *(run for bundle in kept for run in runs_of(bundle))], ranges)
 
-    def later_runs(self, term: Term) -> dict[Term, list[Run]]:
-        """The runs of events that later terms hold or held: events admitted again are not lost with an earlier term."""
+    def runs_of_others(self, term: Term) -> dict[Term, list[Run]]:
+        """The runs of events that other terms hold or held: an event may stand in several."""
         if term.of_source:
             return {}  # what a source numbered, nobody admits again
-        later = [other for other in (*self.past, *self.others, self.term) if other > term]
-        return {other: self.runs(other, _ALL) for other in later}
+        return {other: self.runs(other, _ALL) for other in (*self.past, *self.others, self.term) if other != term}
 
     def may_be_readmitted(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
         """The positions of an ended term whose events may be admitted again: nothing later came from their publishers.
 
         No publisher sends events again that the root declared stable.
         """
-        later = sequences_of(run for runs in self.later_runs(term).values() for run in runs)
+        others = self.runs_of_others(term)
+        later = sequences_of(run for other, runs in others.items() if other > term for run in runs)
         awaited = RangeSet()
         for run in self.runs(term, ranges):
             reached = later[run.publisher].end if run.publisher in later else 0

@@ -20,7 +20,7 @@ class Run(NamedTuple):
     events: Number
 
 
-LaterRuns = Mapping[Term, Iterable[Run]]
+RunsByTerm = Mapping[Term, Iterable[Run]]
 """The runs of events that terms after some term hold or held."""
 
 

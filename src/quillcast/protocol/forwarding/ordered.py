@@ -32,6 +32,17 @@ class Ordered(NamedTuple):
         return _chained(wanted, own)
 
 
+class Decision(NamedTuple):
+    """What the channels that are ordered to a peer make of a bundle, for people to see."""
+
+    channel: str = ""
+    """The label of the channel that decided. Empty: no scope ordered one."""
+    filter: str = ""
+    """Its filter, in words."""
+    why: str = ""
+    """Why the bundle does not take it."""
+
+
 def _chained(first: Filter, second: Filter) -> Filter:
     def enters(bundle: Bundle) -> Bundle | None:
         entering = first(bundle)

@@ -80,25 +80,28 @@ class ForwardingTable:
             for term in list(flow.past):
                 flow.forget(term)
 
-    def arrive(self, sender: Contact, bundle: Bundle) -> None:
-        """A neighbour's bundle arrived: pass it on, and return its credit now or when the buffers have room."""
+    def arrive(self, sender: Contact, bundle: Bundle) -> str:
+        """A neighbour's bundle arrived: pass it on, and return its credit now or when the buffers have room.
+
+        Returns why it was not passed on, or an empty text.
+        """
         envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
         if flow is not None and envelope.term != flow.current.term and not flow.knows(envelope.term):
             if listener.holds(flow, envelope.session):
                 self.held.setdefault(flow.topic, []).append((sender, bundle))  # within the sender's credit
-                return
+                return "held"
             listener.new_term(flow, envelope.term)
             flow = self.flows.get(envelope.topic)  # hearing of it may have ended this peer's part in the topic
         if flow is None or not (flow.begun or flow.past):  # from where on it is owed is not known yet
             self.host.release(sender.node_id, bundle.size)
             self._drop(bundle, "no_flow")
-            return
+            return "no_flow"
         if envelope.record:
             entering = self.recorded(bundle)
             if entering is None:
                 self.host.release(sender.node_id, bundle.size)
                 self._drop(bundle, "misrouted")
-                return
+                return "misrouted"
             bundle = entering
         if flow.others and envelope.kind is not REPAIR:
             flow.note_way(bundle, sender.node_id)
@@ -106,10 +109,11 @@ class ForwardingTable:
         fills_front = front is not None and envelope.first <= front < bundle.last
         if not self.move(flow, bundle):
             self.host.release(sender.node_id, bundle.size)  # it takes no room
-            return
+            return "repeat" if flow.live(envelope.term) is not None or envelope.kind is REPAIR else "stale_term"
         listener.taken(sender.node_id, bundle, is_due=fills_front)
         if fills_front:
             listener.front_filled(flow, envelope.term)
+        return ""
 
     def take_held(self, flow: Flow) -> None:
         """This peer was told of a session: take the bundles that waited for that."""

@@ -131,10 +131,13 @@ class Gap:
             source.released.update(released)
             source.unanswered_since = None
 
-    def nobody_has(self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float) -> list[Range]:
+    def nobody_has(
+        self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float, stable: int = 0
+    ) -> list[Range]:
         """The ranges that every source has refused for `for_s` seconds, during which nothing missing arrived.
 
-        A source that did not answer for `silent_s` seconds has only what it reports to keep.
+        A source that did not answer for `silent_s` seconds has only what it reports to keep. What is below `stable` was
+        discarded by all that have seen it: refusals for `silent_s` seconds are enough.
         """
         left = list(ranges)
         for source in self.sources.values():
@@ -142,15 +145,19 @@ class Gap:
             if source.unanswered_since is not None and now - source.unanswered_since > silent_s:
                 refused += intersection(difference(left, source.offers), source.asked)
             left = RangeSet(refused).ranges()
-        return self._hopeless_for(left, now, for_s)
+        self._note_hopeless(left, now)
+        gone = RangeSet(r for since, hopeless in self._hopeless if now - since >= for_s for r in hopeless)
+        for since, hopeless in self._hopeless:
+            gone.update(hopeless.within(0, stable) if now - since >= silent_s else ())
+        return gone.ranges()
 
     def give_up(self, ranges: Iterable[Range]) -> None:
         """These ranges count as filled, although they did not arrive."""
         for first, last in ranges:
             self._looked_at.discard(first, last)
 
-    def _hopeless_for(self, hopeless: list[Range], now: float, for_s: float) -> list[Range]:
-        """The ranges that were hopeless at every check for so long."""
+    def _note_hopeless(self, hopeless: list[Range], now: float) -> None:
+        """Record since when each of these ranges was hopeless at every check."""
         known = RangeSet()
         still: list[tuple[float, RangeSet]] = []
         for since, ranges in self._hopeless:
@@ -160,4 +167,3 @@ class Gap:
         if fresh := difference(hopeless, known):
             still.append((now, RangeSet(fresh)))
         self._hopeless = still
-        return [r for since, ranges in still if now - since >= for_s for r in ranges]

@@ -194,7 +194,8 @@ class Recovery:
                 self._ask(contact, group, term, asked)
         for contact in contacts:
             self._ask(contact, group, term, gap.to_ask(contact.node_id, owed, now))
-        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s)
+        stable = group.flow.past[term].stable
+        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, stable)
         self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))
         self._press(group, term, gap, contacts)
 

@@ -241,6 +241,31 @@ def _custom(custom: CustomFilter) -> Decision:
     return decide
 
 
+def worded(filter_: Filter) -> str:
+    """A filter in words."""
+    match filter_:
+        case Modulo(n, k):
+            return f"serial modulo {n} = {' or '.join(map(str, k))}"
+        case Topics(topics):
+            return f"one of {len(topics)} topics"
+        case Senders(nodes):
+            return f"from {' or '.join(node.hex()[:8] for node in nodes)}"
+        case Sample(share):
+            return f"a sample of {share:g}" if share else "repairs only"
+        case Tagged(tag):
+            return f"has tag {tag}"
+        case AddTag(tag):
+            return f"adds tag {tag}"
+        case Custom(name, arguments):
+            return f"{name}({', '.join(f'{key} = {value}' for key, value in arguments)})"
+        case Every(filters):
+            return " and ".join(map(worded, filters))
+        case Either(filters):
+            return f"({' or '.join(map(worded, filters))})"
+        case Except(inner):
+            return f"not ({worded(inner)})"
+
+
 def parts(filter_: Filter) -> int:
     """How many filters it is composed of, itself included."""
     match filter_:

@@ -19,13 +19,13 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import Filter, PeerSink
-from quillcast.protocol.forwarding.ordered import Ordered, Way
-from quillcast.protocol.scopes.channels import Address, ChannelOrder
+from quillcast.protocol.forwarding.ordered import Decision, Ordered, Way
+from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
-from quillcast.protocol.scopes.filters import Customs
+from quillcast.protocol.scopes.filters import Customs, compiled, worded
 from quillcast.protocol.scopes.messages import Standing
-from quillcast.protocol.scopes.records import Pair, Record, encode
+from quillcast.protocol.scopes.records import Pair, Record, decode, encode
 
 RECORDS_MAX = 1024  # records that were found right; a guess
 
@@ -93,6 +93,43 @@ class Installing:
                 self.right = {}
             self.right[topic, record] = None
         return bundle
+
+    def explain(self, node: bytes, bundle: Bundle) -> Decision:
+        """Which of the channels to a peer takes a bundle, or what stopped it at the last one, for people to see."""
+        decision = Decision()
+        for order in self.channels:
+            concerned = [each for each in order.constraints if each.topic == bundle.topic]
+            if concerned and isinstance(order.spec, Address) and order.spec.peer.node_id == node:
+                record = decode(bundle.envelope.record or beginning(order)(bundle.topic))
+                filter_ = worded(order.filter) if order.filter is not None else ""
+                why = refusal(order, concerned, record) or self._stopped(order, bundle)
+                decision = Decision(str(order.label), filter_, why)
+                if not why:
+                    break
+        return decision
+
+    def _stopped(self, order: ChannelOrder, bundle: Bundle) -> str:
+        if order.filter is None:
+            return ""
+        try:
+            enters = compiled(order.filter, self.customs)(bundle.envelope) is not None
+        except LocalError:
+            return "its filter is not installed here"
+        return "" if enters else "its filter"
+
+
+def refusal(order: ChannelOrder, concerned: list[Constraint], record: Record) -> str:
+    """Why a bundle's record does not match a channel; empty if it does."""
+    if order.route(concerned[0].topic, record) is not None:
+        return ""
+    pair = record.at(concerned[0].depth)
+    if pair is not None and pair.origin == order.label.target[0]:
+        return "it originated there"
+    wanted = {each.origin for each in concerned if each.origin is not None}
+    origin = pair.origin if pair is not None else order.label.source[0]
+    if wanted and origin not in wanted and len(wanted) == len(concerned):
+        return f"for bundles that originated at {' or '.join(map(str, sorted(wanted)))}"
+    return "for bundles under another version of the policy"
 
 
 def beginning(order: ChannelOrder) -> Callable[[bytes], bytes]:

@@ -23,6 +23,7 @@ from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 
 BLOCKED_TOPICS_MAX = 8  # topics that a root names as those it holds back credit for; a guess
@@ -76,11 +77,11 @@ class Inspection:
 
     def __init__(
         self, host: Host, past_terms_s: float, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree],
-        roots: Mapping[bytes, Contact], blocked: Mapping[bytes, object], dispatch: Dispatch,
+        roots: Mapping[bytes, Contact], blocked: Mapping[bytes, object], tracing: Tracing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         """`roots` are those that publishers found; `blocked` has the topics that this root holds back credit for."""
         self.host, self.past_terms_s, self.ring, self.known, self.trees = host, past_terms_s, ring, known, trees
-        self.roots, self.blocked, self.dispatch = roots, blocked, dispatch
+        self.roots, self.blocked, self.tracing, self.dispatch = roots, blocked, tracing, dispatch
         self.scope_name: Callable[[], str] = str  # of the scope that this peer is a member of; the layer above knows
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
@@ -91,14 +92,22 @@ class Inspection:
         dispatch.on_message(Lagging, self._lagging_told)
         dispatch.on_routed(Survey, self._arrived)
 
-    def survey(self, name: str) -> int:
-        """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
+    def survey(self, name: str, trace_s: float = 0.0) -> int:
+        """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer.
+
+        With `trace_s`, also follow the next bundle that begins its way within that time: what its peers tell gathers in
+        `tracing.hops[number]`.
+        """
         self.numbers += 1
         self.surveys[self.numbers] = {}
+        if trace_s:
+            self.tracing.hops[self.numbers] = []
         topic = self.known.describe(name).topic
-        message = Survey(topic, self.host.contact, self.numbers)
+        message = Survey(topic, self.host.contact, self.numbers, trace_s=trace_s)
         tree = self.trees.get(topic)
         if tree is not None and tree.attached:
+            if trace_s:  # if its parent is silent, that is known at least
+                self._answer(self.host.contact, self._branch(tree, self.numbers))
             self._survey(message)
         else:
             self._to_root(message)
@@ -155,6 +164,10 @@ class Inspection:
         if tree.parent is not None and not message.down:
             self.host.send(tree.parent, message)
             return
+        if message.trace_s:
+            self.tracing.ask(message)
+            if not tree.attached:
+                return  # it is about to be root, and has no place in the tree yet
         branch = self._branch(tree, message.number)
         self._answer(message.asker, branch)
         for child in branch.children:

@@ -1,4 +1,4 @@
-"""What peers say to each other about topics. Tags 40 to 69 are this layer's."""
+"""What peers say to each other about topics. Tags 40 to 69 and 110 to 119 are this layer's."""
 
 from typing import Annotated
 
@@ -11,6 +11,8 @@ from quillcast.protocol.security.access import SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Words = Annotated[str, msgspec.Meta(max_length=1024)]
+"""For people to read."""
 
 
 class Have(Message, frozen=True, tag=40):
@@ -280,6 +282,8 @@ class Survey(Message, frozen=True, tag=59):
     asker: Contact
     number: Number
     down: bool = False
+    trace_s: Seconds = 0.0
+    """Mark the next bundle that begins its way within this time: every peer that it comes to tells `asker` in a Hop."""
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):
@@ -334,6 +338,53 @@ class Branch(Message, frozen=True, tag=60):
     """Does it number the events of publishers of its own?"""
     scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The name of the scope that it is a member of."""
+
+
+class WayOut(msgspec.Struct, frozen=True, array_like=True):
+    """A channel to another peer, and what it made of a bundle."""
+
+    to: Contact
+    why: Words = ""
+    """Why the bundle did not take it: `waits` for credit, or what stopped it. Empty: it went."""
+    channel: Words = ""
+    """The label of the channel, if a scope ordered it."""
+    filter: Words = ""
+    """Its filter, in words."""
+    record: bytes = b""
+    """The routing record with which the bundle went."""
+
+
+class Hop(Message, frozen=True, tag=110):
+    """What the sender did with the bundle that a Survey had marked, for people to see."""
+
+    topic: WireId
+    number: Number
+    term: Term
+    first: Number
+    count: Number
+    size_bytes: Number
+    at_ns: int
+    """When, by the sender's clock, nanoseconds since 1970 UTC."""
+    published_ns: int
+    """When its first event was published, by the publisher's clock."""
+    ways: tuple[WayOut, ...]
+    sender: bytes = b""
+    """Whom the bundle came from; empty: it began its way here."""
+    publisher: Contact | None = None
+    """The peer of the publisher of its first events, where it began its way."""
+    stopped: Words = ""
+    """Why it ended here, without having been passed on: `repeat`, `misrouted` and more."""
+    record: bytes = b""
+    """The routing record with which it arrived."""
+    taken: Number = 0
+    """Local subscriptions that took it."""
+    waiting: Number = 0
+    """Local subscriptions in which it waits for room, or behind a gap."""
+    repair: bool = False
+    """Did it come as a repair?"""
+    scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The name of the scope that the sender is a member of."""
+    serial: Number = 0
 
 
 class StreamsEnded(Message, frozen=True, tag=56):
@@ -426,6 +477,6 @@ class Closed(Message, frozen=True, tag=66):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot,
-    Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, StreamsEnded,
-    CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
+    Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Hop, Denied,
+    StreamsEnded, CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
 )  # fmt: skip

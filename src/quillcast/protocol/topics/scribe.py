@@ -89,6 +89,7 @@ from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees, linked
 
@@ -144,6 +145,7 @@ class Scribe:
         "successors",
         "table",
         "terms",
+        "tracing",
         "trees",
     )  # fmt: skip
 
@@ -194,6 +196,7 @@ class Scribe:
         self.table.listener = Arrivals(
             host, trees, self.terms, self.source_streams, self.progress, self.flow_control, self.carry_out
         )  # fmt: skip
+        self.tracing = Tracing(host, self.table, trees, dispatch)
         groups = TreeGroups(
             trees, self.neighbours, self.overlay, self.terms, self.reports, self.flow_control, self.source_streams,
             host.me,
@@ -236,7 +239,7 @@ class Scribe:
         )  # fmt: skip
         self.intake = Intake(
             host, config, overlay, self.open_trees, self.terms, self.table, self.progress, self.flow_control,
-            self.due, self.successors, dispatch,
+            self.due, self.successors, self.tracing, dispatch,
         )  # fmt: skip
         self.leadership_transfer = LeadershipTransfer(
             host, config, overlay, self.known, self.open_trees, self.terms, self.membership, self.repair,
@@ -274,7 +277,7 @@ class Scribe:
         )  # fmt: skip
         self.inspection = Inspection(
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing.roots,
-            self.flow_control.withheld_by_topic, dispatch,
+            self.flow_control.withheld_by_topic, self.tracing, dispatch,
         )  # fmt: skip
 
     def carry_out(self, effect: Effect) -> None:

@@ -62,6 +62,7 @@ class Publishing:
         self.changes, self.rounds, self.forgetting, self.dispatch = changes, due, forgetting, dispatch
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
+        self.broken: dict[bytes, None] = {}  # roots that the link to broke
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.settled: dict[bytes, dict[Term, int]] = {}  # by topic, below which index its latest terms are stable
@@ -342,6 +343,7 @@ class Publishing:
         topics.pop(topic, None)
         if not topics:
             del self.watched[root.node_id]
+            self.broken.pop(root.node_id, None)
             if root.node_id != self.host.me:
                 self.neighbours.unwatch(root.node_id, "root")
 
@@ -350,6 +352,18 @@ class Publishing:
         for topic in [topic for topic, root in self.roots.items() if root.node_id == node]:
             self.host.trace(Mark("publisher_lost_root"))
             self._look_again(topic)
+
+    def link_lost(self, contact: Contact) -> None:
+        """The link to a peer broke. It may be up again before anybody counts that peer as lost (`link_up`)."""
+        if contact.node_id in self.watched:
+            self.broken[contact.node_id] = None
+
+    def link_up(self, contact: Contact) -> None:
+        """If the link to a root broke, it may be another process now, which knows neither publishers nor settings."""
+        if contact.node_id in self.broken:
+            del self.broken[contact.node_id]
+            for topic in list(self.watched.get(contact.node_id, ())):
+                self._find(topic)
 
     def _look_again(self, topic: bytes) -> None:
         self._forget_root(topic)

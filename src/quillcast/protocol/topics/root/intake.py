@@ -17,6 +17,7 @@ from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
@@ -38,11 +39,12 @@ class Intake:
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Ring, trees: Trees, terms: Terms, table: ForwardingTable,
-        progress: Progress, flow_control: FlowControl, due: DueTopics, successors: Successors, dispatch: Dispatch,
+        progress: Progress, flow_control: FlowControl, due: DueTopics, successors: Successors, tracing: Tracing,
+        dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
         self.table, self.progress, self.flow_control = table, progress, flow_control
-        self.due, self.successors = due, successors
+        self.due, self.successors, self.tracing = due, successors, tracing
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
         dispatch.on_timer(Seal, self.seal)
@@ -124,8 +126,13 @@ class Intake:
         tree = self.trees.by_topic.get(timer.topic)
         admitter = tree.admitter if tree is not None else None
         if tree is not None and admitter is not None and admitter.sealing:
-            for bundle in admitter.seal():
+            sealed = admitter.seal()
+            if self.tracing.marks:
+                sealed = self.tracing.marked(sealed)
+            for bundle in sealed:
                 self.table.move(tree.flow, bundle)
+                if bundle.envelope.tags:
+                    self.tracing.began(tree, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
 
     def acknowledge(self, timer: Acknowledge) -> None:

@@ -281,9 +281,9 @@ class FlowControl:
                 self._discard(tree, now)
 
     def _end_hold(self, tree: Tree, now: float) -> bool:
-        """A root that took over waits for those that it does not know: silent leases go first."""
+        """A root that took over waits for those that it does not know, as long as patience lasts: they report soon."""
         root = tree.root
-        if root is None or now >= root.held_until:
+        if root is None or now >= root.held_until or now < root.began_at + self.config.patience_s:
             return False
         self.host.trace(Mark("hold_cut"))
         root.end_hold(now)

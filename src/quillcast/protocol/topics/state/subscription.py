@@ -25,29 +25,31 @@ class Wish(NamedTuple):
 class Subscription(Edge):
     """A local subscription, for `unsubscribe` and `drained`, with the channel that leads to its subscriber."""
 
-    __slots__ = ("channel", "cut", "wish")
+    __slots__ = ("channel", "cut", "readmitted", "wish")
 
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, number: int, wish: Wish) -> None:
         super().__init__(host, topic, subscriber, ordered=True, number=number)
         self.channel = Channel(self, 0)
         self.cut: Cut | None = None
         self.wish = interned(wish)
+        self.readmitted = False  # did an earlier session readmit?
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""
         reliable = descriptor.settings.reliable
-        self.readmits = reliable and not descriptor.settings.by_source
+        self.readmits = self.readmitted or (reliable and not descriptor.settings.by_source)
         self.ordered = reliable and self.wish.delivery != "best_effort"
 
     def begin_session(self, descriptor: Descriptor) -> None:
         """The same, from the term on that begins next. What is owed of the terms before stays so."""
-        readmitted, ordered = self.readmits, self.ordered
+        self.readmitted, ordered = self.readmits, self.ordered
         if ordered and not descriptor.settings.reliable:
             self.void_holes()
         self.adapt(descriptor)
-        self.readmits |= readmitted
         if ordered and not self.ordered:
-            self.note_all_delivered()
+            self.note_delivered()
+        elif self.ordered and not ordered:
+            self.note_passed_over()
 
     def waits_in(self, term_cursor: TermCursor) -> bool:
         return self.readmits and term_cursor.owed and self.wish.delivery != "best_effort"

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from msgspec.structs import replace
+
 from quillcast.core.envelope import NO_TERM, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
@@ -143,11 +145,12 @@ class Tree:
             self.root.adapt(descriptor)
 
     def begin_session(self, term: Term) -> None:
-        """A term begins. If it is the first one of another session, go by that."""
-        if self.session != self.descriptor.session == term.session:
-            self.session, self.flow.keeps = self.descriptor.session, self.descriptor.settings.reliable
+        """A term begins. If it is the first one of another session, go by that, even if a later one is known."""
+        if term.session > self.session:
+            settings = replace(self.descriptor.settings, delivery="best_effort" if term.best_effort else "reliable")
+            self.session, self.flow.keeps = term.session, settings.reliable
             for subscription in self.subscriptions:
-                subscription.begin_session(self.descriptor)
+                subscription.begin_session(replace(self.descriptor, settings=settings))
 
     def enter(self, child: Child) -> None:
         """Enter a child in the children table. Its channel opens when the forwarding policy wants it (`install`)."""

@@ -1,0 +1,198 @@
+"""Follows one bundle of a topic on its way through all peers, for people to see (`quillcast trace`).
+
+Whoever asks walks the topic's tree with a `Survey` that also asks for a trace. The peer that numbers events, the root
+or each source, then marks the next bundle that it seals: a tag in the envelope says who asked. Every peer to which the
+bundle comes tells the asker what it did with it, in a `Hop`. So a trace follows a real bundle over the way that bundles
+take, and nobody publishes anything for it. A bundle that nobody follows costs one look at its empty tags.
+
+A tag of a trace has a character that tags of filters may not have.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import REPAIR, Term
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.ordered import Decision
+from quillcast.protocol.forwarding.table import ForwardingTable
+from quillcast.protocol.topics.messages import Hop, Survey, WayOut
+from quillcast.protocol.topics.state.tree import Tree
+
+MARK = b"trace:"
+MARKS_MAX = 4  # on one bundle; a guess: they have to fit beside what filters note
+WAYS_MAX = 256  # that a peer tells of; a guess
+WAIT_S_MAX = 3600.0  # that a mark waits for a bundle, whatever the asker says; a guess
+AGAIN_S, AGAIN_MAX = 0.5, 4  # where the bundle waits in a subscription, a peer tells again what became of it; a guess
+
+
+class Unmark(Timer, frozen=True):
+    """Whoever asked does not wait any longer."""
+
+    topic: bytes
+    tag: bytes
+
+
+class Again(Timer, frozen=True):
+    """Look again whether the subscriptions in which a bundle waited have taken it."""
+
+    asker: Contact
+    hop: Hop
+    left: int
+
+
+class Follower(msgspec.Struct, frozen=True, array_like=True):
+    """Who follows a bundle; the tag on it."""
+
+    asker: Contact
+    number: int
+
+
+class Wanted(NamedTuple):
+    """A question whose mark no bundle has taken yet."""
+
+    message: Survey
+    until: float
+
+
+Explain = Callable[[bytes, Bundle], Decision]
+"""What a bundle that arrived here meets on its way to a peer."""
+
+
+class Tracing:
+    """Marks bundles that somebody asked to follow, and tells what became of them here."""
+
+    def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
+        self.host, self.table, self.trees, self.dispatch = host, table, trees, dispatch
+        self.explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
+        self.scope_name: Callable[[], str] = str
+        self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
+        self.hops: dict[int, list[tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
+        dispatch.on_message(Hop, self._told)
+        dispatch.on_timer(Unmark, self._unmark)
+        dispatch.on_timer(Again, self._tell_again)
+
+    # ---- marks
+
+    def ask(self, message: Survey) -> None:
+        """Mark the next bundle of a topic, if it begins its way here within the time that the asker waits."""
+        tag = MARK + msgspec.msgpack.encode(Follower(message.asker, message.number)).hex().encode()
+        tags = self.marks.setdefault(message.topic, {})
+        if len(tags) < MARKS_MAX and tag not in tags:
+            wait_s = min(message.trace_s, WAIT_S_MAX)
+            tags[tag] = Wanted(message, self.host.now() + wait_s)
+            self.host.set_timer(Unmark(message.topic, tag), wait_s)
+
+    def pass_on(self, topic: bytes, to: Contact) -> None:
+        """Another peer becomes root in the place of this one: bundles begin their way there, and are marked there."""
+        for message, until in self.marks.get(topic, {}).values():
+            left_s = max(0.0, until - self.host.now())
+            self.host.send(to, msgspec.structs.replace(message, down=True, trace_s=left_s))
+
+    def marked(self, sealed: list[Bundle]) -> list[Bundle]:
+        """Bundles of one topic that begin their way here, the first one with the marks that are asked for."""
+        if not sealed or sealed[0].topic not in self.marks:
+            return sealed
+        first, *others = sealed
+        tags = b",".join(self.marks.pop(first.topic))
+        return [first.under(msgspec.structs.replace(first.envelope, tags=tags)), *others]
+
+    def _unmark(self, timer: Unmark) -> None:
+        tags = self.marks.get(timer.topic, {})
+        tags.pop(timer.tag, None)
+        if not tags:
+            self.marks.pop(timer.topic, None)
+
+    # ---- hops
+
+    def began(self, tree: Tree, bundle: Bundle) -> None:
+        """A bundle with tags was sealed here, and has been sent."""
+        admissions = tree.admitter.admissions if tree.admitter is not None else {}
+        known = (admissions.get(block.publisher) for block in bundle.blocks)
+        publisher = next((each.contact for each in known if each is not None), None)
+        self._tell(bundle, bundle, None, "", publisher)
+
+    def arrive(self, sender: Contact, bundle: Bundle) -> None:
+        """A bundle with tags arrived: pass it on, and tell those who follow it."""
+        stopped = self.table.arrive(sender, bundle)
+        entered = self.table.recorded(bundle) if bundle.envelope.record and not stopped else bundle
+        self._tell(bundle, entered or bundle, sender, stopped, None)
+
+    def _tell(
+        self, bundle: Bundle, entered: Bundle, sender: Contact | None, stopped: str, publisher: Contact | None
+    ) -> None:
+        """`entered` is the bundle as this peer's channels got it."""
+        flow, envelope = self.table.flows.get(bundle.topic), bundle.envelope
+        for follower in followers(envelope.tags):
+            goes_on = flow is not None and not stopped and flow.live(envelope.term) is not None
+            ways = tuple(self._ways(flow, entered))[:WAYS_MAX] if flow is not None and goes_on else ()
+            taken, waiting = (0, 0) if stopped else self._subscriptions(bundle.topic, envelope.term, bundle.last)
+            hop = Hop(
+                bundle.topic, follower.number, envelope.term, envelope.first, bundle.count, bundle.size,
+                self.host.wall_ns(), min(block.time_ns for block in bundle.blocks), ways,
+                sender=sender.node_id if sender is not None else b"", publisher=publisher, stopped=stopped,
+                record=envelope.record, taken=taken, waiting=waiting, repair=envelope.kind is REPAIR,
+                scope=self.scope_name(), serial=envelope.serial,
+            )  # fmt: skip
+            self._send(follower.asker, hop, AGAIN_MAX)
+
+    def _tell_again(self, timer: Again) -> None:
+        hop = timer.hop
+        taken, waiting = self._subscriptions(hop.topic, hop.term, hop.first + hop.count)
+        self._send(timer.asker, msgspec.structs.replace(hop, taken=taken, waiting=waiting), timer.left - 1)
+
+    def _send(self, asker: Contact, hop: Hop, left: int) -> None:
+        if hop.waiting and left:
+            self.host.set_timer(Again(asker, hop, left), AGAIN_S)
+        if asker.node_id == self.host.me:
+            self._told(self.host.contact, hop)
+        else:
+            self.host.send(asker, hop)
+
+    def _ways(self, flow: Flow, bundle: Bundle) -> Iterator[WayOut]:
+        """What became of a bundle that has just been appended to the log, at each channel to a peer."""
+        for channel in flow.channels:
+            if isinstance(channel.sink, PeerSink):
+                yield self._way(flow, channel, channel.sink.contact, bundle)
+
+    def _way(self, flow: Flow, channel: Channel, to: Contact, bundle: Bundle) -> WayOut:
+        if channel.cursor < flow.log.end:
+            return WayOut(to, "waits")
+        stream = flow.others.get(bundle.envelope.term)
+        if stream is not None and stream.via == to.node_id:
+            return WayOut(to, "came from there")
+        entering = bundle if channel.filter is None else channel.filter(bundle)
+        decision = self.explain(to.node_id, bundle)
+        if entering is not None:
+            return WayOut(to, "", decision.channel, decision.filter, entering.envelope.record)
+        return WayOut(to, decision.why or "filter", decision.channel, decision.filter)
+
+    def _subscriptions(self, topic: bytes, term: Term, last: int) -> tuple[int, int]:
+        """How many subscriptions of this peer have taken all of a term before an index, and how many have not."""
+        tree = self.trees.get(topic)
+        reached = [each.frontier(term) >= last for each in tree.subscriptions] if tree is not None else []
+        return reached.count(True), reached.count(False)
+
+    def _told(self, sender: Contact, hop: Hop) -> None:
+        """Keep what a peer told, in the place of what it told of the same copy before."""
+        told = self.hops.get(hop.number, [])
+        copy = (sender, hop.sender, hop.term, hop.first)
+        same = (at for at, (who, known) in enumerate(told) if (who, known.sender, known.term, known.first) == copy)
+        at = next(same, len(told))
+        told[at : at + 1] = [(sender, hop)]
+
+
+def followers(tags: bytes) -> Iterator[Follower]:
+    """Who follows the bundle with these tags. Others' tags, and malformed ones, say nothing."""
+    for tag in tags.split(b",")[:MARKS_MAX] if MARK in tags else ():
+        if tag.startswith(MARK):
+            try:
+                yield msgspec.msgpack.decode(bytes.fromhex(tag[len(MARK) :].decode()), type=Follower)
+            except (ValueError, msgspec.MsgspecError):
+                continue
