@@ -157,8 +157,8 @@ MUTANTS = (
         "given-up-after-5-s",
         "Ranges of a past term are given up only after all sources have refused them for the time of a lease.",
         "protocol/reliability/recovery.py",
-        "        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, stable)\n",
-        "        gone = gap.nobody_has(owed, now, 5.0, self.times.give_up_s, stable)\n",
+        "        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, settled)\n",
+        "        gone = gap.nobody_has(owed, now, 5.0, self.times.give_up_s, settled)\n",
         "protocol/reliability/test_recovery.py::test_missing_ranges_of_a_past_term_are_given_up_after_the_time_of_a_lease",
     ),
     Mutant(

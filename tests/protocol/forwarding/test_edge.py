@@ -10,6 +10,7 @@ from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX
+from quillcast.protocol.forwarding.doubts import OLD_LOOKS
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.ledger import Gone, Run
 from quillcast.protocol.forwarding.log import Budget, Log
@@ -324,6 +325,17 @@ def test_events_that_may_have_been_reported_lost_are_marked_when_another_term_re
     assert len(notes.recovered) == 4
 
 
+def test_they_are_marked_no_matter_how_long_they_waited_behind_a_gap() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    edge.take(down(FIRST, 1, block(PAUL, 0)))
+    edge.skip(SECOND, [(0, 2)], "unavailable")
+    for _check in range(OLD_LOOKS):
+        edge.forget_publishers()
+    edge.skip(FIRST, [(0, 1)], "unavailable")
+    assert notes.recovered == [b"0"]
+
+
 def test_an_uncertain_report_precedes_the_delivery_of_the_event_under_another_term() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
@@ -458,6 +470,14 @@ def test_events_that_stood_in_an_earlier_term_before_the_subscription_began_are_
     edge.begin(SECOND, 0)
     edge.skip(SECOND, [(0, 8)], "unavailable", [Run(0, PAUL, 5, 8)], {FIRST: [Run(0, PAUL, 0, 12)]})
     assert notes.lost_ == [(SECOND.counter, 10, 13, "unavailable")]
+
+
+def test_they_are_lost_if_an_event_before_them_was_delivered() -> None:
+    edge, notes, _ = an_edge(start=10)
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 4)))
+    edge.skip(SECOND, [(1, 9)], "unavailable", [Run(1, PAUL, 5, 8)], {FIRST: [Run(0, PAUL, 0, 12)]})
+    assert notes.lost_ == [(SECOND.counter, 5, 13, "unavailable")]
 
 
 def test_they_are_lost_if_the_later_term_readmitted_them_before_the_subscription_began() -> None:

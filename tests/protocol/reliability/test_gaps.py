@@ -53,13 +53,13 @@ def test_ranges_that_every_source_has_refused_for_long_enough_are_gone() -> None
     assert gap.nobody_has([(0, 4)], 5.0, 3.0, 5.0) == [(0, 2)]
 
 
-def test_what_was_stable_is_gone_sooner() -> None:
+def test_what_is_settled_is_gone_sooner() -> None:
     gap = a_gap()
     for name in (PARENT, SIBLING):
         gap.refused(name, [(0, 4)], [])
-    assert gap.nobody_has([(0, 4)], 1.0, 30.0, 5.0, stable=3) == []
-    assert gap.nobody_has([(0, 4)], 6.0, 30.0, 5.0, stable=3) == [(0, 3)]
-    assert gap.nobody_has([(0, 4)], 31.0, 30.0, 5.0, stable=3) == [(0, 4)]
+    assert gap.nobody_has([(0, 4)], 1.0, 30.0, 5.0, [(0, 3)]) == []
+    assert gap.nobody_has([(0, 4)], 6.0, 30.0, 5.0, [(0, 3)]) == [(0, 3)]
+    assert gap.nobody_has([(0, 4)], 31.0, 30.0, 5.0, [(0, 3)]) == [(0, 4)]
 
 
 def test_a_source_that_never_answers_has_nothing() -> None:

@@ -211,7 +211,8 @@ class Edge(Sink):
         """Report positions that will not arrive, and continue behind them.
 
         `runs` tell which events were there, and `others` those of other terms. Events that a later term readmitted
-        arrive with that, or are lost there. What stood in an earlier one before this began is not owed.
+        arrive with that, or are lost there. What stood in an earlier one before this began is not owed, unless an event
+        before it was delivered.
         """
         term_cursor = self.term_cursor(term)
         if term_cursor is None:
@@ -310,7 +311,7 @@ class Edge(Sink):
 
         The checks are so far apart that a silent publisher has nothing in transit, unless it is beyond a partition.
         Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent. Events that wait
-        behind a hole arrived before, and are delivered later: until then, they may be at doubted positions.
+        behind a hole or a gap arrived before, and are delivered later: until then, they may be at doubted positions.
         """
         silent = [id_ for id_, cursor in self.publishers.items() if cursor.looked_at_next == cursor.next]
         for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
@@ -319,8 +320,13 @@ class Edge(Sink):
         for cursor in self.publishers.values():
             cursor.looked_at_next = cursor.next
             cursor.awaited = cursor.awaited if cursor.awaited.end > (cursor.next or 0) else NO_RANGES
-        if self.doubts is not None and not any(cursor.held for cursor in self.publishers.values()):
+        if self.doubts is not None and not self._waits():
             self.doubts.age(self.publishers)
+
+    def _waits(self) -> bool:
+        """Does anything wait behind a hole of its publisher, or behind a gap of its term?"""
+        held = any(cursor.held for cursor in self.publishers.values())
+        return held or any(term_cursor.waiting for term_cursor in self.term_cursors())
 
     # ---- losses
 
@@ -336,8 +342,10 @@ class Edge(Sink):
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
         for publisher, sequences in lost.items():
-            those = RangeSet(difference(sequences, earlier.get(publisher, NO_RANGES)))
             cursor = self.publishers.get(publisher) or self._meet(publisher)
+            before = cursor.began[1] if cursor.began is not None else NUMBER_MAX
+            older = RangeSet(earlier[publisher].within(0, before)) if publisher in earlier else NO_RANGES
+            those = RangeSet(difference(sequences, older))
             elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), cursor.passed_over))
             cursor.awaited = RangeSet([*cursor.awaited, *intersection(those, elsewhere)]) or NO_RANGES
             self._lose_events(publisher, difference(those, elsewhere), term, why)

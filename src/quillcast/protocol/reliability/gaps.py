@@ -132,12 +132,12 @@ class Gap:
             source.unanswered_since = None
 
     def nobody_has(
-        self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float, stable: int = 0
+        self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float, settled: Iterable[Range] = ()
     ) -> list[Range]:
         """The ranges that every source has refused for `for_s` seconds, during which nothing missing arrived.
 
-        A source that did not answer for `silent_s` seconds has only what it reports to keep. What is below `stable` was
-        discarded by all that have seen it: refusals for `silent_s` seconds are enough.
+        A source that did not answer for `silent_s` seconds has only what it reports to keep. For what is `settled`,
+        refusals for `silent_s` seconds are enough.
         """
         left = list(ranges)
         for source in self.sources.values():
@@ -148,7 +148,7 @@ class Gap:
         self._note_hopeless(left, now)
         gone = RangeSet(r for since, hopeless in self._hopeless if now - since >= for_s for r in hopeless)
         for since, hopeless in self._hopeless:
-            gone.update(hopeless.within(0, stable) if now - since >= silent_s else ())
+            gone.update(intersection(settled, hopeless) if now - since >= silent_s else ())
         return gone.ranges()
 
     def give_up(self, ranges: Iterable[Range]) -> None:

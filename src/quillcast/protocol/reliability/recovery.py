@@ -194,10 +194,18 @@ class Recovery:
                 self._ask(contact, group, term, asked)
         for contact in contacts:
             self._ask(contact, group, term, gap.to_ask(contact.node_id, owed, now))
-        stable = group.flow.past[term].stable
-        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, stable)
+        settled = self._settled(group, term)
+        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, settled)
         self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))
         self._press(group, term, gap, contacts)
+
+    def _settled(self, group: Group, term: Term) -> list[Range]:
+        """Where known events of an ended term were declared stable: all who had them may have discarded them.
+
+        Where the events are unknown, a peer further away may still tell which they were.
+        """
+        stable = group.flow.past[term].stable
+        return [(run.at, run.at + run.events) for run in group.flow.runs(term, [(0, stable)])] if stable else []
 
     def _may_be_readmitted(self, group: Group, term: Term, gone: list[Range]) -> RangeSet:
         """The positions, of those that nobody has, whose events may be admitted again.
