@@ -190,6 +190,8 @@ def test_what_failed_once_in_a_wild_history_holds(seed: int, twists: str) -> Non
 
 
 WILD_SOURCE_SEEDS = {
+    975070: "a best-effort subscriber was not told what it had missed before a stream ended",
+    975129: "as 975070",
     960072: "a stream that was taken for ended was owed from its first event when its source came back",
     975096: "a former root that only publishes did not speak for an orphaned lease below it",
     970010: "positions that were owed were reported as lost before an earliest start",
@@ -212,6 +214,10 @@ WILD_SCOPE_SEEDS = {
 @pytest.mark.parametrize("seed", WILD_SCOPE_SEEDS)
 def test_what_failed_once_in_a_wild_history_in_scopes_holds(seed: int) -> None:
     Simulation(wild(seed).with_scopes("k_ary", 2), seed).run()
+
+
+def test_a_peer_that_joins_again_does_not_wait_for_contacts_that_died_since_it_measured_them() -> None:
+    Simulation(wild(961091).with_outsiders(), 961091).run()
 
 
 @pytest.mark.parametrize("seed", HARD_SEEDS)

@@ -249,6 +249,7 @@ class Peer:
         """A link broke or could not be opened."""
         self.scribe.housekeeping.notice()
         self.neighbours.link_lost(contact)
+        self.overlay.link_lost(contact)
         self.scribe.publishing.link_lost(contact)
         self.recovery.link_lost(contact)
 

@@ -361,6 +361,14 @@ def test_an_event_from_before_the_start_that_comes_again_is_marked_as_recovered(
     assert notes.lost_[1:] == [(3, 3, 5, "void")], "no missing event was there: nothing is owed from before the start"
 
 
+def test_a_best_effort_subscriber_is_told_what_it_missed_before_a_stream_ended() -> None:
+    edge, notes, _ = an_edge(ordered=False, since=STREAM)
+    edge.take(down(STREAM, 0, block(PAUL, 0)))
+    edge.end(STREAM, 3)
+    edge.tell_losses()
+    assert notes.lost_ == [(STREAM.counter, 1, 3, "dropped")]
+
+
 def test_a_stream_that_was_taken_for_ended_is_owed_from_where_the_subscription_began_in_it() -> None:
     edge, notes, _ = an_edge()
     edge.readmits = False

@@ -217,6 +217,25 @@ def test_a_contact_that_dies_after_its_measurement_is_skipped() -> None:
     assert "join_retry" in world.marks
 
 
+def test_a_contact_whose_link_breaks_is_asked_no_longer_than_a_time_out() -> None:
+    world = ring_of(6)
+    *dead, alive = world.alive()[:5]
+    joiner, send = world.add(place=dead[0].place), world.send
+    for peer in dead:
+        joiner.known[peer.me] = 0.0  # measured before it died
+        world.crash(peer)
+
+    def refuse(sender: TestPeer, to: Contact, wire: bytes) -> None:
+        if to in [peer.contact for peer in dead]:
+            sender.overlay.link_lost(to)
+        send(sender, to, wire)
+
+    world.send = refuse  # type: ignore[method-assign]
+    joiner.overlay.join([*(peer.contact for peer in dead), alive.contact])
+    world.run(18)
+    assert joiner.overlay.active, "the patience of four attempts takes 22 s or more"
+
+
 class Told(Village):
     """Each new peer knows all others, as on one machine."""
 

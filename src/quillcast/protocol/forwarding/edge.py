@@ -135,8 +135,13 @@ class Edge(Sink):
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
     def end(self, term: Term, end: int) -> None:
-        """A source's stream is over, as far as is known. Nothing of it is owed, unless its source comes back."""
+        """A source's stream is over, as far as is known. Nothing of it is owed, unless its source comes back.
+
+        Where gaps delay nothing, no later event tells any more what was missed before the end.
+        """
         term_cursor = self.term_cursor(term)
+        if term_cursor is not None and not self.ordered:
+            self._drop(term, term_cursor, end)
         if term_cursor is not None and term_cursor.start > end:
             self.over = {**self.over, term: term_cursor.start}
         if self.older.pop(term, None) is None and self.latest is not None and self.latest.term == term:

@@ -201,6 +201,11 @@ class OverlayJoin:
         self._enters = True
         yield from self._begin_asking(near, self._longest_s)
 
+    def link_lost(self, contact: Contact) -> None:
+        """If the link to A broke, A may be dead: after this time-out, do not ask it again in this attempt."""
+        if self._near is not None and contact.node_id == self._near.node_id:
+            self._asked_until = self.host.now()
+
     def _begin_asking(self, near: Contact, patience_s: float) -> Effects:
         self._asked_until = self.host.now() + self._drawn_s(patience_s)
         yield from self._ask(near)

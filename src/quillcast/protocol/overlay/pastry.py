@@ -314,6 +314,10 @@ class Pastry:
         self._carry_out(self.agreement.lost(contact))
         self.router.lost(contact.node_id)
 
+    def link_lost(self, contact: Contact) -> None:
+        """A link broke or could not be opened."""
+        self.joining.link_lost(contact)
+
     def recovered(self, contact: Contact) -> None:
         """A lost peer spoke (NeighbourListener): a partition may have healed, so probe all peers beyond it."""
         if self.lifecycle.stands_apart or not self.lost_peers.forget(contact.node_id):
