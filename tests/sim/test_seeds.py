@@ -174,6 +174,7 @@ WILD_SEEDS = {
     (956292, "departures,visitors"): "a parent answered the Join of a former process, which had known newer settings",
     (964293, ""): "an event that came before a start counted as owed by a former term that nobody else knew",
     (966025, ""): "as 964293",
+    (870041, ""): "a root that alone knew its topic was restarted, and took it for a new one",
     (872174, ""): "an idle publisher was the last to know settings, and did not notice that its root came back without",
     (32115, "sessions"): "as 872174",
     (31451, "sessions"): "a subscriber of a best-effort session forgot what it was owed of the reliable one before",

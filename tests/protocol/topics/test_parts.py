@@ -56,6 +56,7 @@ from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOv
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
 from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.reports import ReportDue
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
@@ -851,3 +852,11 @@ def test_an_expired_lease_is_ended_and_reported(world: Parts) -> None:
     housekeeping.housekeep()
     assert tree.orphaned_leases == {}
     assert tree.topic in world.reports.dirty
+
+
+def test_a_root_that_alone_keeps_its_state_takes_no_topic_for_new_before_a_lease_has_passed() -> None:
+    parts = Parts()
+    began_at = parts.host.now()
+    alone = ReplicaSet(parts.host, msgspec.structs.replace(CONFIG, replicas=1), parts.overlay, parts.neighbours)
+    assert alone.doubtful_until(WEATHER, parts.host.me) == began_at + CONFIG.lease_s
+    assert parts.replica_set.doubtful_until(WEATHER, parts.host.me) == 0.0

@@ -27,6 +27,7 @@ class ReplicaSet:
 
     def __init__(self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: FailureDetector) -> None:
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
+        self.began_at = host.now()
 
     @property
     def count(self) -> int:
@@ -57,8 +58,11 @@ class ReplicaSet:
     def doubtful_until(self, topic: bytes, asker: bytes) -> float:
         """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
 
-        The peer that asks would not know, nor those that are joining.
+        The peer that asks would not know, nor those that are joining. If a root alone keeps its state, only the asker's
+        process before this one would know.
         """
+        if self.count == 1 and asker == self.host.me:
+            return self.began_at + self.config.lease_s
         since = self.host.now() - self.config.lease_s
         closest = self.overlay.closest_lately(topic, 1 + len(self.overlay.leaf_set) + self.count, since)
         there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
