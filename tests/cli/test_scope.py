@@ -173,10 +173,29 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
 
 
 def test_what_a_manager_does_not_keep_yet_is_refused_with_its_line(quillcast: Commands) -> None:
-    Path("wide.toml").write_text('name = "wide"\nsuperscopes = ["campus"]\n[admission]\njoin_line = true\n')
+    Path("wide.toml").write_text('name = "wide"\n[admission]\njoin_line = true\n')
     code, _, err = quillcast.run("scope", "serve", "wide.toml", "--data", "manager")
     assert code == 2
-    assert "wide.toml:2: the scope would be a member of campus: managers do not keep that yet; remove it" in err
+    assert "wide.toml:2: members are admitted by nodeId only: list them under members, and remove the rest" in err
+
+
+def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> None:
+    Path("campus.toml").write_text('name = "campus"\n[admission]\nmembers = ["site"]\n')
+    Path("site.toml").write_text(f'name = "site"\nsuperscopes = ["campus"]\n[admission]\nmembers = ["{"0" * 32}"]\n')
+    code, _, err = quillcast.run("scope", "serve", "site.toml", "--data", "manager")
+    assert code == 2
+    assert "site.toml:2: this peer does not run the manager of superscope campus: write campus@HOST:PORT" in err
+    Path("other.toml").write_text('name = "campus"\nsuperscopes = ["site"]\n[admission]\nmembers = ["site"]\n')
+    code, _, err = quillcast.run("scope", "serve", "site.toml", "other.toml", "--data", "manager")
+    assert code == 2
+    assert "scope site would be a member of itself (site in campus in site); remove one" in err
+    serving = quillcast.start("scope", "serve", "site.toml", "campus.toml", "--data", "manager", "--json")
+    assert [json.loads(serving.line())["scope"] for _ in range(2)] == ["campus", "site"]
+    code, out, _ = quillcast.run("scope", "show", "site")
+    assert code == 0
+    assert "  member of campus, whose manager is at 127.0.0.1:" in out
+    code, out, _ = quillcast.run("scope", "members", "campus")
+    assert "  scope site " in out
 
 
 def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(quillcast: Commands) -> None:

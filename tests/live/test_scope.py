@@ -1,6 +1,7 @@
 """A site of live peers: its manager runs in a node, and the members take part as it orders."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node
 from quillcast.live.storage.store import Store
 from quillcast.live.transport.hello import Identity
+from quillcast.protocol.topics.descriptor import described
 
 FILE = """
 name = "site"
@@ -28,6 +30,13 @@ def scope_file(folder: Path, members: list[Identity], policy: str = "chain") -> 
     file = folder / "site.toml"
     listed = ", ".join(f'"{member.node_id.hex()}"' for member in members)
     file.write_text(FILE.format(members=listed).replace('"chain"', f'"{policy}"'))
+    return file
+
+
+def named_file(folder: Path, name: str, above: str, members: Iterable[str]) -> Path:
+    file = folder / f"{name}.toml"
+    listed = ", ".join(f'"{member}"' for member in members)
+    file.write_text(f'name = "{name}"\n{above}\n[admission]\nmembers = [{listed}]\n')
     return file
 
 
@@ -128,7 +137,11 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('superscopes = ["campus"]', "site.toml:2: the scope would be a member of campus"),
+        (
+            'superscopes = ["campus"]',
+            "site.toml:2: this peer does not run the manager of superscope campus: write campus@",
+        ),
+        ('superscopes = ["campus@127.0.0.1:1"]', "site.toml:2: nobody answers for superscope campus"),
         ("[limits]\nbytes_per_s = 3", "the scope has limits of bytes or bundles a second"),
     ],
 )
@@ -137,11 +150,54 @@ def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why
         file = scope_file(tmp_path, [Identity.new()])
         text = file.read_text().strip()
         file.write_text(text.replace('name = "site"\n', f'name = "site"\n{line}\n'))
-        async with Node(runtime_dir=tmp_path / "run") as node:
+        async with Node(runtime_dir=tmp_path / "run", data=tmp_path / "data") as node:
             with pytest.raises(LocalError, match=why):
                 await node.manage_scope(file)
 
     asyncio.run(main())
+
+
+def test_scopes_are_members_of_a_scope_whose_manager_runs_elsewhere(tmp_path: Path) -> None:
+    async def main() -> None:
+        run, sites = tmp_path / "run", {name: [Identity.new() for _ in range(3)] for name in ("north", "south")}
+        campus_file = named_file(tmp_path, "campus", "", sites)
+        async with AsyncExitStack() as stack:
+            campus = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data"))
+            await campus.manage_scope(campus_file)
+            above = f'superscopes = ["campus@{campus.address}"]'
+            members = []
+            for name, identities in sites.items():
+                manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / name))
+                listed = [identity.node_id.hex() for identity in identities]
+                await manager.manage_scope(named_file(tmp_path, name, above, listed))
+                for each in identities:
+                    node = Node(runtime_dir=run, identity=each, scope=f"{name}@{manager.address}")
+                    members.append(await stack.enter_async_context(node))
+            subscriptions = [member.subscribe("news/today") for member in members]
+            for subscription in subscriptions:
+                await subscription.started()
+            async with asyncio.timeout(20.0):
+                await campus._pump.until(lambda: sum(parent_in(member, members) for member in members) == 5)
+            for number in range(3):
+                await members[4].publish("news/today", b"%d" % number, wait="stable")
+            for subscription in subscriptions:
+                assert [(await anext(subscription)).payload for _ in range(3)] == [b"0", b"1", b"2"]
+            (status,) = campus.scopes()
+            assert [member.scope for member in status.members] == ["north", "south"]
+            (status,) = manager.scopes()
+            assert [(above.name, above.epoch, above.silent, above.obstacle) for above in status.superscopes] == [
+                ("campus", 1, False, "")
+            ]
+
+    asyncio.run(main())
+
+
+def parent_in(node: Node, others: list[Node]) -> bool:
+    """Is one of the others the parent of this one?"""
+    tree = node._peer.scribe.trees.get(described("news/today").topic)
+    return (
+        tree is not None and tree.parent is not None and tree.parent.node_id in {each._peer.host.me for each in others}
+    )
 
 
 def test_a_manager_without_a_data_folder_is_refused(tmp_path: Path) -> None:

@@ -154,6 +154,12 @@ def test_where_channels_go_beside_the_tree_the_same_is_promised(seed: int, polic
     Simulation(hard(seed).with_scopes(policy), seed).run()
 
 
+@pytest.mark.parametrize(("policy", "within"), [("ring", "k_ary"), ("mesh,chain,stripes", "ring,star")])
+@pytest.mark.parametrize("seed", [700_001, 720_007])
+def test_in_scopes_within_a_scope_the_same_is_promised(seed: int, policy: str, within: str) -> None:
+    Simulation(hard(seed).with_scopes(policy, 2, within), seed).run()
+
+
 @pytest.mark.parametrize("seed", SCOPE_AND_SOURCE_SEEDS)
 def test_what_failed_once_in_a_scope_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(hard(seed).by_sources().with_scopes("k_ary"), seed).run()

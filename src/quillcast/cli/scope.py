@@ -82,11 +82,12 @@ def serve(files: tuple[Path, ...], data: Path, as_json: bool, peering: Peering) 
     Prints what members need to enter, and runs until Ctrl-C. While it does not run, the members go on with the channels
     that they have.
     """
+    from quillcast.live.scopes.serving import in_order
 
     async def stay() -> None:
         node = peering.node(data=data, make_credential=peering.listen is not None, on_problem=_log)
         async with node:
-            for file in dict.fromkeys(files):
+            for file in in_order(files):
                 name = await node.manage_scope(file)
                 scope = f"{name}@{node.address}"
                 told = f"scope {name}: members enter with --scope {scope}"

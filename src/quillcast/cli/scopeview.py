@@ -6,7 +6,7 @@ from typing import Any
 from quillcast.cli.asking import ask_each, ask_peer, peers_here
 from quillcast.cli.tables import counted, table
 from quillcast.core.errors import LocalError, UnknownTopic, Unreachable
-from quillcast.core.status import NodeStatus, PolicyChange, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic
+from quillcast.core.status import NodeStatus, PolicyChange, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic, Superscope
 
 
 def manager_of(name: str, network: str) -> str:
@@ -53,7 +53,17 @@ def show(status: ScopeStatus) -> Iterator[str]:
         f"  {counted(len(status.members), 'member')}{most}; {counted(len(status.topics), 'topic')}"
         + (f", of which {waiting} wait" if waiting else "")
     )
+    for scope in status.superscopes:
+        yield f"  member of {scope.name}, whose manager is at {scope.address}{_state_of(scope)}"
     yield from rules(status.rules)
+
+
+def _state_of(scope: Superscope) -> str:
+    if scope.obstacle:
+        return f": {scope.obstacle}"
+    if scope.silent:
+        return ": it is silent, and channels stay as they are"
+    return f", epoch {scope.epoch}" if scope.epoch else ": it has not answered yet"
 
 
 def rules(shown: tuple[ScopeRule, ...]) -> Iterator[str]:
@@ -69,7 +79,7 @@ def members(status: ScopeStatus) -> Iterator[str]:
 
 def _member(member: ScopeMember) -> list[str]:
     return [
-        member.node_id[:8] + (" (client)" if member.relation == "client" else ""),
+        _called(member) + (" (client)" if member.relation == "client" else ""),
         member.address,
         str(member.label),
         "yes" if member.in_ring else "-",
@@ -78,16 +88,21 @@ def _member(member: ScopeMember) -> list[str]:
     ]
 
 
+def _called(member: ScopeMember) -> str:
+    return f"scope {member.scope}" if member.scope else member.node_id[:8]
+
+
 def topics(status: ScopeStatus) -> Iterator[str]:
     """What a scope carries, and how."""
     columns = ["topic", "policy", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
-    yield from table("topics", columns, map(_topic, status.topics))
+    names = {member.node_id: _called(member) for member in status.members}
+    yield from table("topics", columns, (_topic(topic, names) for topic in status.topics))
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
     yield from (f"  {topic.name} changes: {topic.change}" for topic in status.topics if topic.change)
 
 
-def _topic(topic: ScopeTopic) -> list[str]:
-    first, *others = [node[:8] for node in topic.entries] or ["-"]
+def _topic(topic: ScopeTopic, names: Mapping[str, str]) -> list[str]:
+    first, *others = [names.get(node, node[:8]) for node in topic.entries] or ["-"]
     return [
         topic.name,
         "-" if topic.rule is None else policy(topic.rule),
@@ -102,6 +117,7 @@ def _topic(topic: ScopeTopic) -> list[str]:
 def tree(status: ScopeStatus, topic: ScopeTopic) -> Iterator[str]:
     """The channels of a topic that the manager ordered, from the entry point on."""
     addresses = {member.node_id: member.address for member in status.members}
+    names = {member.node_id: _called(member) for member in status.members}
     ranks = dict(zip(topic.entries, ["entry point", *["stand-by"] * len(topic.entries)], strict=False))
     below: dict[str, list[str]] = {}
     for channel in topic.channels:
@@ -114,7 +130,7 @@ def tree(status: ScopeStatus, topic: ScopeTopic) -> Iterator[str]:
         drawn[node] = None
         parts = [ranks[node]] if node in ranks else []
         parts += ["drawn above"] if repeated else []
-        yield f"{first}{node[:8]} {addresses.get(node, '')}  {', '.join(parts)}".rstrip()
+        yield f"{first}{names.get(node, node[:8])} {addresses.get(node, '')}  {', '.join(parts)}".rstrip()
         children = [] if repeated else below.get(node, [])
         for child in children:
             last = child == children[-1]

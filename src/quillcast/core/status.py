@@ -449,6 +449,21 @@ class ScopeMember(PeerContact, frozen=True):
     """Seconds since its last sign of life."""
     topics: tuple[str, ...]
     """The topics that it takes part in."""
+    scope: str = ""
+    """The name of a member that is a scope."""
+
+
+class Superscope(PeerContact, frozen=True):
+    """A scope that another one is a member of. `node_id` and `address` are those of the peer that runs its manager."""
+
+    name: str
+    """Its name."""
+    epoch: int
+    """The epoch of its orders; 0 before the first."""
+    silent: bool
+    """Whether its manager gives no sign of life."""
+    obstacle: str
+    """Why it does not admit the scope; empty if it does."""
 
 
 class ScopeRule(Status, frozen=True):
@@ -517,6 +532,8 @@ class ScopeStatus(PeerContact, frozen=True):
     """The topics that members take part in, by name."""
     members_max: int | None = None
     """The most members. None: no limit."""
+    superscopes: tuple[Superscope, ...] = ()
+    """The scopes that it is a member of, the preferred one first."""
 
 
 class PolicyChange(Status, frozen=True):

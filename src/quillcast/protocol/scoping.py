@@ -42,6 +42,7 @@ from quillcast.protocol.scopes.messages import (
     Registration,
     RegistrationRefused,
     Role,
+    Standing,
 )
 from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
@@ -59,6 +60,9 @@ Move = Callable[[Iterable[bytes], Contact], None]
 
 INVITED_EVERY_MAX = 32
 """Beats between two invitations of one peer at most; a guess: trees change by then."""
+
+
+FIRST_DEPTH = 2  # of the members of a scope that is itself a member of the overlay
 
 
 class Invited(NamedTuple):
@@ -166,7 +170,7 @@ class Scoping:
             return
         if control.to in self.managers:
             (manager, _), message = self.managers[control.to], control.message
-            if not isinstance(message, Deregistration) or manager.members.runs_at(message.member, sender):
+            if _manager_heeds(manager, sender, message):
                 self._carry_out(control.to, manager.received(message, now))
         elif control.to == self.host.me and (member := self.controller) and _heeds(member, sender, control.message):
             self._carry_out(control.to, member.received(control.message, now))
@@ -276,7 +280,12 @@ class Scoping:
 
         It asks once per path from the root, so nothing is said while trees stay as they are.
         """
-        hanging = {} if self.overlay.outside else {t: tree for t, tree in self.trees.items() if len(tree.path) > 1}
+        trees = {} if self.overlay.outside else self.trees
+        hanging = {
+            topic: tree
+            for topic, tree in trees.items()
+            if len(tree.path) > 1 and _hangs_below_overlay(controller.standing(topic))
+        }
         inside = {contact.node_id for contact in controller.membership.ring()}
         for topic, tree in hanging.items():
             above = next((each for each in tree.fallbacks if each.node_id == tree.path[-2]), None)
@@ -308,6 +317,11 @@ class Scoping:
                     del self.managers[party]
 
 
+def _hangs_below_overlay(standing: Standing) -> bool:
+    """Is the member's place in a topic's tree below the overlay's peers, rather than below those of a superscope?"""
+    return standing.ring is not None and (standing.ring == 0 or standing.depth == FIRST_DEPTH)
+
+
 def speaks_for(sender: Contact, message: ControlMessage) -> bool:
     """Is a message from the party that it speaks of: that peer, or the one that runs that scope's manager?
 
@@ -322,16 +336,27 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
             return True
 
 
-def _heeds(controller: LocalController, sender: Contact, message: ControlMessage) -> bool:
+def _manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
+    """Is it for a manager to heed this? Who it speaks of has been shown already; owners and receivers have not."""
+    match message:
+        case Registration() | Alive() | ChannelRequest() | Measured():
+            return True
+        case Deregistration(member=member):
+            return manager.members.runs_at(member, sender)
+        case _:
+            return _heeds(manager, sender, message)
+
+
+def _heeds(party: LocalController | ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Does a message of an owner or receiver come from the peer that runs its manager?"""
     known: Owner | Asked | None
     match message:
-        case Orders(owner=party):
-            known = controller.membership.owners.get(party.id)
+        case Orders(owner=owner):
+            known = party.membership.owners.get(owner.id)
         case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
-            known = controller.membership.owners.get(id_)
+            known = party.membership.owners.get(id_)
         case ChannelAnswer(receiver=id_):
-            known = controller.requests.asked.get(id_)
+            known = party.requests.asked.get(id_)
         case _:
             return False
     return known is not None and known.party.contact.node_id == sender.node_id

@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
     add("--scope", default="", metavar="POLICY,...", help="most peers are in a scope with these policies")
     add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
+    add("--within", default="", metavar="POLICY,...", help="with --scope: the scopes are members of one with these")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -68,8 +69,11 @@ def _check(options: argparse.Namespace) -> None:
             raise LocalError(f"--{name} {number}: use a number of at least {least}")
     if options.seed is None and (options.story or options.messages):
         raise LocalError("--story and --messages tell of one run; name it with --seed S")
-    if unknown := [each for each in options.scope.split(",") if each and each not in BUILT_IN]:
-        raise LocalError(f"--scope {unknown[0]}: policies are {', '.join(BUILT_IN)}")
+    for option, policies in (("--scope", options.scope), ("--within", options.within)):
+        if unknown := [each for each in policies.split(",") if each and each not in BUILT_IN]:
+            raise LocalError(f"{option} {unknown[0]}: policies are {', '.join(BUILT_IN)}")
+    if options.within and not options.scope:
+        raise LocalError("--within goes with --scope POLICY")
     if options.messages and not options.story:
         raise LocalError("--messages goes with --story SUBJECT")
 
@@ -135,7 +139,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     twists = None if options.wild is None else tuple(filter(None, options.wild.split(",")))
     return Plan(
         options.scenario, options.peers, options.hard, twists, options.sources, options.outside, options.scope,
-        options.scopes,
+        options.scopes, options.within,
     )  # fmt: skip
 
 
@@ -153,6 +157,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts += ["--outside"] if plan.outside else []
     parts += ["--scope", plan.scope] if plan.scope else []
     parts += ["--scopes", str(plan.scopes)] if plan.scopes > 1 else []
+    parts += ["--within", plan.within] if plan.within else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 

@@ -153,6 +153,8 @@ class ScopePlan(Part, frozen=True):
     """The policies that follow one another, each after `change_s` seconds."""
     change_s: float = 10.0
     lease_s: float = 4.0
+    within: list[str] = []
+    """The scopes that it is a member of, the preferred one first."""
 
 
 AnyTopology = Constant | Uniform | Regions | TransitStub
@@ -194,10 +196,11 @@ class Scenario(Part, frozen=True):
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
-    def with_scopes(self, policies: str, count: int = 1) -> "Scenario":
+    def with_scopes(self, policies: str, count: int = 1, within: str = "") -> "Scenario":
         """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks.
 
-        `policies`: one, or several that follow one another, with commas between them.
+        `policies`: one, or several that follow one another, with commas between them. `within`: the same for one more
+        scope, of which the others are members, and one machine of each.
         """
         (policy, *then), members = (
             policies.split(","),
@@ -207,8 +210,12 @@ class Scenario(Part, frozen=True):
             {"name": f"site {number}", "members": part, "manager": 1, "policy": policy, "then": then}
             for number, part in enumerate(members)
         ]
+        if within:
+            (policy, *then), own = within.split(","), [part.pop(0) for part in members if part]
+            parts = [part | {"within": ["campus"]} for part in parts]
+            parts.insert(0, {"name": "campus", "members": own, "manager": 1, "policy": policy, "then": then})
         plans = msgspec.convert([part for part in parts if part["members"]], list[ScopePlan])
-        name = f"{self.name}, in scopes, {policies}"
+        name = f"{self.name}, in scopes, {policies}" + (f", within {within}" if within else "")
         return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
     def validate(self) -> None:
@@ -220,6 +227,8 @@ class Scenario(Part, frozen=True):
         for scope in self.scopes:
             if wrong := [each for each in (scope.manager, *scope.members) if not 0 <= each < self.peers]:
                 raise LocalError(f"scope {scope.name!r} names peer {wrong[0]}; there are 0 to {self.peers - 1}")
+            if unknown := [name for name in scope.within if name not in {each.name for each in self.scopes}]:
+                raise LocalError(f"scope {scope.name!r} is within {unknown[0]!r}, which is no scope here; add it")
         for fault in self.faults:
             validate(fault, {plan.name: None for plan in self.topics})
         for plan in self.topics:

@@ -254,7 +254,8 @@ class Simulation(Observed):
         """The manager of a scope starts, or comes back as the same one."""
         config = ScopeConfig(lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s)
         saved = self._managers.get(plan.name)
-        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), (), config)
+        owners = [self._party(each) for name in plan.within for each in self.scenario.scopes if each.name == name]
+        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), owners, config)
         peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
 
     def _change_policy(self, change: tuple[ScopePlan, Policy]) -> None:

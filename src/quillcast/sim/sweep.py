@@ -48,13 +48,15 @@ class Plan(NamedTuple):
     """The policies of a scope that most peers are members of, with commas; without one, there is no scope."""
     scopes: int = 1
     """Into how many scopes with those policies they are divided."""
+    within: str = ""
+    """The policies of a scope that those are members of; without one, there is none."""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
         scenario = self._drawn(seed)
         scenario = scenario.by_sources() if self.sources else scenario
         scenario = scenario.with_outsiders() if self.outside else scenario
-        return scenario.with_scopes(self.scope, self.scopes) if self.scope else scenario
+        return scenario.with_scopes(self.scope, self.scopes, self.within) if self.scope else scenario
 
     def _drawn(self, seed: int) -> Scenario:
         if self.file is not None:

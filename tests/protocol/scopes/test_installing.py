@@ -100,6 +100,18 @@ def test_a_repair_moves_on_and_whole_to_children() -> None:
     assert decode(way.enters_link(given(record(1, 2))).envelope.record) == Record(2, (Pair(1, 3),))
 
 
+def test_a_repair_moves_on_under_the_last_record_of_its_stream() -> None:
+    network = site(Ring())
+    installing, controller = installed(network, "B")
+    way = installing.topics[T].ways[peer("C").id]
+    assert installing.arrived(controller, given(record(4, 2))) is not None
+    for enters in (way.enters, way.enters_link):
+        assert decode(enters(given()).envelope.record) == Record(2, (Pair(4, 3),))
+    assert installing.arrived(controller, given(encode(Record(1, (Pair(9, 8), Pair(1, 2)))))) is not None
+    assert installing.arrived(controller, given(record(4, 2))) is not None, "it lacks a level"
+    assert decode(way.enters(given()).envelope.record) == Record(1, (Pair(9, 8), Pair(1, 3)))
+
+
 def test_a_repair_has_no_record() -> None:
     table = ForwardingTable(RecordingHost(), 1 << 20)
     flow = table.open(Flow(T, table.budget))

@@ -1,16 +1,17 @@
 """The scopes whose managers a peer runs: started from their files, shown, and changed by the operator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status import PolicyChange, ScopeStatus, TopicPolicy
 from quillcast.live.node.scopestatus import scope_status, shown_rule, shown_rules
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.scopes.rules import OpenRule, Rules
-from quillcast.live.scopes.serving import Served
+from quillcast.live.scopes.serving import Served, Superscope
 from quillcast.live.storage.store import Store
+from quillcast.live.transport.links import Links
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
@@ -25,21 +26,46 @@ class Managing:
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._served: dict[str, Served] = {}
 
-    def manage(self, scope: Served, contact: Contact) -> None:
+    async def manage(self, scope: Served, contact: Contact, links: Links) -> None:
         """Run the manager of a scope: the one that it was before, if the data folder knows it.
 
-        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them.
+        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them. Raises it,
+        too, for a superscope whose manager is not there.
         """
         name, config = scope.name, scope.config
         if (store := self._store) is None:
             raise LocalError(f"the manager of scope {name} needs a folder for its state: data=, or --data")
         saved = store.scope(name)
         party = Party(scope_id(name.encode()), contact, managed=True, name=name)
-        manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(party, (), config)
-        manager.state.scope = party  # its address may be another one now
+        known = ScopeManager.known_owners(saved) if saved else {}
+        owners = [await self._superscope(each, contact, links, known) for each in scope.superscopes]
+        if saved:
+            manager = ScopeManager.restored(saved, config, scope=party, owners=owners)
+        else:
+            manager = ScopeManager.new(party, owners, config)
         scope.rules.restore(manager.state.settings)
         self._served[name] = scope
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))
+
+    async def _superscope(
+        self, scope: Superscope, contact: Contact, links: Links, known: Mapping[bytes, Party]
+    ) -> Party:
+        """The party of a superscope; one that is `known` may be silent. Raises `LocalError` if it cannot be found."""
+        id_ = scope_id(scope.name.encode())
+        if not scope.address and id_ not in self._scoping.managers:
+            raise LocalError(
+                f"{scope.place}: this peer does not run the manager of superscope {scope.name}: write "
+                f"{scope.name}@HOST:PORT with the address of the peer that does, or serve the file of {scope.name} too"
+            )
+        try:
+            manager = await links.greet(scope.address) if scope.address else contact
+        except Unreachable as problem:
+            if id_ in known:
+                return known[id_]
+            raise LocalError(
+                f"{scope.place}: nobody answers for superscope {scope.name}: {problem}; start its manager first"
+            ) from problem
+        return Party(id_, manager, managed=True, name=scope.name)
 
     def statuses(self) -> tuple[ScopeStatus, ...]:
         """The scopes that are managed here."""

@@ -206,7 +206,7 @@ class Node(Endpoint):
         path = arguments.path("file", file) or Path(file)
         scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of others start processes
         try:
-            self._presence.managing.manage(scope, self.contact)
+            await self._presence.managing.manage(scope, self.contact, self._presence.links)
         except QuillcastError:
             scope.rules.close()
             raise

@@ -1,10 +1,11 @@
 """Scopes as structs of `core.status`, from what their managers and their members know."""
 
 from quillcast.core.ids import topic_id
-from quillcast.core.status import Membership, ScopeChannel, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic
+from quillcast.core.status import Membership, ScopeChannel, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic, Superscope
 from quillcast.live.scopes.rules import Rules
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.state import Member
 from quillcast.protocol.scoping import Scoping
 
@@ -41,8 +42,20 @@ def scope_status(manager: ScopeManager, rules: Rules, file: str, now: float) -> 
         lease_s=manager.config.lease_s,
         members=tuple(_member(manager, each, now) for each in state.members.values()),
         members_max=manager.config.members_max or None,
+        superscopes=tuple(_superscope(manager, owner) for owner in manager.membership.owners.values()),
         rules=shown_rules(rules),
         topics=tuple(sorted((_topic(manager, rules, topic) for topic in state.topics), key=lambda each: each.name)),
+    )
+
+
+def _superscope(manager: ScopeManager, owner: Owner) -> Superscope:
+    return Superscope(
+        node_id=owner.party.contact.node_id.hex(),
+        address=owner.party.contact.address,
+        name=owner.party.name,
+        epoch=owner.stamp[0],
+        silent=owner.party.id in manager.membership.silent,
+        obstacle=owner.refused,
     )
 
 
@@ -66,6 +79,7 @@ def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
         in_ring=member.label in manager.state.ring,
         heard_s=round(now - manager.members.heard_at.get(member.party.id, now), 3),
         topics=tuple(sorted(_name(manager, topic) for topic in member.roles)),
+        scope=member.party.name if member.party.managed else "",
     )
 
 

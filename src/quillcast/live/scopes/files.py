@@ -114,16 +114,11 @@ def _not_yet(scope: config.ScopeFile) -> Iterator[tuple[tuple[str | int, ...], s
     """What a file may say and managers do not keep yet."""
     later = "managers do not keep that yet; remove it"
     admission = scope.admission
-    if scope.superscopes:
-        yield ("superscopes",), f"the scope would be a member of {', '.join(scope.superscopes)}: {later}"
     if admission.join_line or admission.certificate:
         yield (
             ("admission",),
             f"members are admitted by nodeId only: list them under members, and remove the rest; {later}",
         )
-    for member in admission.members:
-        if len(member) != 32:
-            yield ("admission", "members"), f"member {member} is a scope: {later}"
     if any(_rates(scope.limits)):
         yield ("limits",), f"the scope has limits of bytes or bundles a second: {later}"
     for at, rule in enumerate(scope.topics):
@@ -138,12 +133,15 @@ def _not_yet(scope: config.ScopeFile) -> Iterator[tuple[tuple[str | int, ...], s
 def explained(described: Described, policies: Sequence[Known | None]) -> Iterator[str]:
     """What the scope will do. `policies` are those of the rules."""
     scope = described.scope
-    above = _listed(scope.superscopes, "and")
+    above = _listed(scope.above, "and")
     where = f"is a member of {above}" if above else "has no superscope: its members reach others through the overlay"
     yield f"Scope {scope.name} {where}."
-    if len(scope.superscopes) > 1:
-        first = f"with {scope.superscopes[0]} if that leads to the topic's root scope"
+    if len(scope.above) > 1:
+        first = f"with {scope.above[0]} if that leads to the topic's root scope"
         yield f"For each topic it registers with one of them, {first}."
+    for name, address in (each.split("@") for each in scope.superscopes if "@" in each):
+        yield f"The manager of {name} is asked at {address}."
+    yield from _border(scope.channels)
     yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."
     if scope.limits.members_max is not None:
         yield f"The scope has at most {_count(scope.limits.members_max, 'member')}."
@@ -153,6 +151,15 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
         yield " ".join(_rule_sentences(scope.name, rule, policy))
     if not any(rule.pattern == "#" for rule in scope.topics):
         yield "Registrations for other topics are refused."
+
+
+def _border(channels: config.Channels) -> Iterator[str]:
+    if channels.entry_points > 1:
+        yield f"Bundles from other members of a superscope enter through {channels.entry_points} members, a share each."
+    if channels.replicas > 1:
+        yield f"{channels.replicas} members pass bundles on to other members of a superscope, a share each."
+    if channels.split:
+        yield "Where another scope has several entry points, a different member leads to each of them."
 
 
 def _refused(described: Described) -> Iterator[str]:

@@ -1,14 +1,25 @@
 """What a scope file says to the manager that a node runs. What managers cannot keep yet is refused, not ignored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.live.scopes.files import not_kept, read
 from quillcast.live.scopes.rules import Rules
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.config import ScopeFile, ScopeFileWrong
+from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, check_together
+from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.state import ScopeConfig
+
+
+class Superscope(NamedTuple):
+    """A scope that another one is to be a member of."""
+
+    name: str
+    address: str
+    """Where the peer listens that runs its manager. Empty: in the same peer."""
+    place: str
+    """The file and line that say so."""
 
 
 class Served(NamedTuple):
@@ -19,6 +30,7 @@ class Served(NamedTuple):
     config: ScopeConfig
     rules: Rules
     """To be closed at the end."""
+    superscopes: tuple[Superscope, ...] = ()
 
 
 def served(file: Path, tell: Callable[[str], object]) -> Served:
@@ -31,14 +43,42 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
         raise ScopeFileWrong(faults)
     scope, rules = described.scope, Rules(described, tell)
     most = scope.limits.members_max or 0
-    config = ScopeConfig(rules.policy, refusal=lambda party: _refusal(scope, party), members_max=most)
-    return Served(scope.name, described.file, config, rules)
+    channels = scope.channels
+    config = ScopeConfig(
+        rules.policy, refusal=lambda party: _refusal(scope, party), members_max=most,
+        entry_points=channels.entry_points, replicas=channels.replicas, split=channels.split,
+    )  # fmt: skip
+    return Served(scope.name, described.file, config, rules, tuple(_superscopes(described)))
+
+
+def _superscopes(described: Described) -> Iterator[Superscope]:
+    place = str(described.fault(("superscopes",), "")).removesuffix(": ")
+    for each in described.scope.superscopes:
+        name, _, address = each.partition("@")
+        yield Superscope(name, address, place)
 
 
 def _refusal(scope: ScopeFile, party: Party) -> str:
-    """Why a peer cannot be a member; empty if the file lists it."""
+    """Why a party cannot be a member; empty if the file lists it."""
+    if party.managed:
+        if party.name in scope.admission.members and party.id == scope_id(party.name.encode()):
+            return ""
+        return f"scope {scope.name} does not admit scope {party.name}: add its name to members in the scope's file"
     if party.id.hex() in scope.admission.members:
         return ""
     return (
         f"scope {scope.name} does not admit this peer: add its nodeId {party.id.hex()} to members in the scope's file"
     )
+
+
+def in_order(files: Iterable[Path]) -> list[Path]:
+    """Scope files with those of superscopes first. Raises `ScopeFileWrong`, also for what does not fit together."""
+    described = {file: read(file) for file in dict.fromkeys(files)}
+    if faults := check_together([*described.values()]):
+        raise ScopeFileWrong(faults)
+    waiting, ordered = {each.scope.name: file for file, each in described.items()}, list[Path]()
+    while waiting:  # there is no cycle, so one of them has no superscope that waits
+        for name, file in list(waiting.items()):
+            if waiting.keys().isdisjoint(described[file].scope.above):
+                ordered.append(waiting.pop(name))
+    return ordered

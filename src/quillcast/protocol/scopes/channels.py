@@ -159,11 +159,20 @@ def delegated(order: ChannelOrder, member: int) -> ChannelOrder:
 
 
 def replicated(order: ChannelOrder, members: Sequence[int]) -> Iterator[tuple[int, ChannelOrder]]:
-    """The channel at each of n members, with filters that let each n-th bundle pass; at a single one, without."""
+    """The channel at each of n members, with filters that let each n-th bundle pass; at a single one, without.
+
+    That of the first one is a link of the topic's tree, if the channel is; the others are beside it.
+    """
     n = len(members)
     for k, member in enumerate(members):
         share = Modulo(n, (k,)) if n > 1 else None
-        yield member, msgspec.structs.replace(delegated(order, member), filter=both(order.filter, share))
+        part = aside(delegated(order, member)) if k else delegated(order, member)
+        yield member, msgspec.structs.replace(part, filter=both(order.filter, share))
+
+
+def aside(order: ChannelOrder) -> ChannelOrder:
+    """The channel beside the topic's tree."""
+    return msgspec.structs.replace(order, constraints=tuple(each._replace(beside=True) for each in order.constraints))
 
 
 def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
@@ -179,13 +188,14 @@ def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
             else:
                 yield from leaves(msgspec.structs.replace(order, spec=spec), answers)
         case Subchannels(parts):
-            for part in parts:
-                yield from leaves(entered(order, part), answers)
+            for at, part in enumerate(parts):
+                yield from leaves(entered(order, part, beside=at > 0), answers)
         case Address() | Multicast():
             yield order
 
 
-def entered(order: ChannelOrder, part: Subchannel) -> ChannelOrder:
-    """One of the subchannels of a channel."""
+def entered(order: ChannelOrder, part: Subchannel, *, beside: bool = False) -> ChannelOrder:
+    """One of the subchannels of a channel; `beside`: it is no link of the topic's tree."""
     label = ChannelLabel(order.label.source, (*order.label.target, part.label))
-    return ChannelOrder(label, part.spec, order.constraints, both(order.filter, part.filter))
+    entering = ChannelOrder(label, part.spec, order.constraints, both(order.filter, part.filter))
+    return aside(entering) if beside else entering

@@ -25,6 +25,7 @@ from quillcast.protocol.scopes.channels import (
     to_party,
 )
 from quillcast.protocol.scopes.filters import Modulo, Sample
+from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.policies.links import Pair, grown
@@ -197,16 +198,14 @@ class Composition:
         """Choose the links of the topic's tree: the channels of a plain tree, or else a tree that stays as it is.
 
         Who moves in a tree holds up what is stable there for a while. So a change of the policy moves nobody: from then
-        on, bundles take channels with records, even those of a plain tree.
+        on, bundles take channels with records, even those of a plain tree. In a scope within others they do as above.
         """
         channels = {each[:2]: None for each in self.kept.channels if each.origin in (None, *self.kept.entries[:1])}
-        if any(self._does(each, "tree_only") for each in self.members.values()):
+        if self._is_tree_only():
             self.kept.records, self.kept.links = False, tuple(_shortest(channels, self.kept.entries[:1]))
             return
-        plain = self.policy is not None and self.policy.delivery == "tree" and self.swap is None
-        plain = plain and all(each.filter is None for each in self.kept.channels)
-        self.kept.records = self.kept.records or not plain
-        if self.kept.records and self.around.is_top:
+        self.kept.records = self.kept.records or self.around.standing.records or not self._is_plain()
+        if self.kept.records and self._has_tree:
             nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers])
             standing = self.kept.links or _shortest(channels, self.kept.entries[:1])
             parents = grown([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
@@ -214,11 +213,28 @@ class Composition:
         else:
             self.kept.links = tuple(channels)
 
+    @property
+    def _has_tree(self) -> bool:
+        """Do members have places in the topic's tree? The overlay makes one."""
+        return self.kept.root == OVERLAY
+
+    def _is_tree_only(self) -> bool:
+        if self._has_tree and not self.around.is_top:
+            return not self.around.standing.records
+        return any(self._does(each, "tree_only") for each in self.members.values())
+
+    def _is_plain(self) -> bool:
+        """Are the links of the topic's tree all that is needed? Bundles that go through scopes in scopes need more."""
+        if self.policy is None or self.policy.delivery != "tree" or self.swap is not None:
+            return False
+        composed = self._has_tree and any(each.party.managed for each in self.members.values())
+        return not composed and all(each.filter is None for each in self.kept.channels)
+
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """The policy's channels, and links that are none of them: what is missing over those can be asked for."""
         links = dict.fromkeys(self.kept.links)
         for each in self.kept.channels:
-            beside = self.around.is_top and each[:2] not in links
+            beside = self._has_tree and each[:2] not in links
             links.pop(each[:2], None)
             yield self._order(each, Constraint(self.topic, depth, each.origin, beside, self.kept.version))
         for source, target in links:
@@ -242,7 +258,7 @@ class Composition:
                 yield from replicated(concerned, delegates)
             for at, part in enumerate(parts or ()):
                 member = delegates[at % len(delegates)]
-                yield member, delegated(entered(concerned, part), member)
+                yield member, delegated(entered(concerned, part, beside=at > 0), member)
 
     def _subchannels(self, order: ChannelOrder) -> tuple[Subchannel, ...] | None:
         """The subchannels to be delegated one by one; None: the channel is delegated whole."""

@@ -23,6 +23,8 @@ Place = tuple[str | int, ...]
 """Where something is in a file: the keys and indexes that lead there."""
 
 ScopeName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
+Superscope = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}(@[^@\s]+)?$", max_length=320)]
+"""A scope's name, and after an @ the address of the peer that runs its manager."""
 Limit = Annotated[int, Meta(ge=1)]
 ATTRIBUTES = ("common_name", "organization", "organizational_unit", "locality", "country")
 """The attributes of a certificate's subject that admission may ask for."""
@@ -45,6 +47,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     members_max: Limit | None = None
     bytes_per_s: Limit | None = None
     bundles_per_s: Limit | None = None
+
+
+class Channels(msgspec.Struct, frozen=True, kw_only=True):
+    """How bundles cross the border of a scope that is a member of others."""
+
+    entry_points: Annotated[int, Meta(ge=1, le=16)] = 1
+    """Members through which bundles enter, each a share of them."""
+    replicas: Annotated[int, Meta(ge=1, le=16)] = 1
+    """Members that pass bundles on to other members of the superscope, each a share of them."""
+    split: bool = False
+    """Does another member lead to each entry point of a receiving scope?"""
 
 
 class ModuloTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,11 +150,17 @@ class ScopeFile(msgspec.Struct, frozen=True, kw_only=True):
     """A scope, as its file describes it."""
 
     name: ScopeName
-    superscopes: tuple[ScopeName, ...] = ()
+    superscopes: tuple[Superscope, ...] = ()
     """The scopes that it is a member of, the preferred one first. None: it is a member of the overlay only."""
     admission: Admission
     limits: Limits = Limits()
+    channels: Channels = Channels()
     topics: tuple[TopicRule, ...] = (TopicRule(pattern="#"),)
+
+    @property
+    def above(self) -> tuple[str, ...]:
+        """The names of its superscopes."""
+        return tuple(name.partition("@")[0] for name in self.superscopes)
 
     def rule(self, topic: str) -> TopicRule | None:
         """The rule for a topic. None: the scope refuses it."""
@@ -207,7 +226,7 @@ def check_together(described: Sequence[Described]) -> list[Fault]:
 # What is wrong within one file
 
 _TABLES: Mapping[type, Mapping[str, type]] = {
-    ScopeFile: {"admission": Admission, "limits": Limits, "topics": TopicRule},
+    ScopeFile: {"admission": Admission, "limits": Limits, "channels": Channels, "topics": TopicRule},
     TopicRule: {"filter": FilterTable},
     FilterTable: {
         "modulo": ModuloTable,
@@ -236,8 +255,8 @@ def _unknown_keys(told: Any, kind: type[msgspec.Struct], place: Place) -> Iterat
 
 def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
     yield from _admission_faults(scope.admission)
-    for at, name in enumerate(scope.superscopes):
-        if name in scope.superscopes[:at]:
+    for at, name in enumerate(scope.above):
+        if name in scope.above[:at]:
             yield ("superscopes",), f"superscope {name} is named twice; remove one"
     for at, rule in enumerate(scope.topics):
         place = ("topics", at)
@@ -310,7 +329,7 @@ def _way_back(start: str, by_name: Mapping[str, Described]) -> list[str]:
     """The shortest way from a scope through superscopes back to it; empty if there is none."""
     ways, seen = [[start]], set[str]()
     for way in ways:
-        above = by_name[way[-1]].scope.superscopes if way[-1] in by_name else ()
+        above = by_name[way[-1]].scope.above if way[-1] in by_name else ()
         for name in above:
             if name == start:
                 return way

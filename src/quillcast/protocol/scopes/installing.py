@@ -4,9 +4,9 @@ A topic's tree stays what a member reports to, recovers from and is counted by. 
 beside it, the bundles take those channels, with records and filters, and so does the link to a child to which one of
 them leads: what the child does not get over it comes over others, or else it asks its parent for it.
 
-A bundle without a record comes from outside the scope, or as a repair. The entry point has it begin its way through the
-scope. Anybody else passes it on as if it were on its way from there, and whole to its children in the tree, who may
-have no other way to it.
+A bundle without a record comes from outside the scope, or as a repair. It goes on under the last record with which a
+bundle of its stream came. Where none came yet, as at the entry point, it begins its way through the scope. To children
+in the tree a repair goes in any case, for they may have no other way to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import Customs, compiled, worded
 from quillcast.protocol.scopes.messages import Standing
-from quillcast.protocol.scopes.records import Pair, Record, decode, encode
+from quillcast.protocol.scopes.records import Pair, Record, decode, encode, top
 
 RECORDS_MAX = 1024  # records that were found right; a guess
 
@@ -39,6 +39,7 @@ class Installing:
         self.standings: Mapping[bytes, Standing] = {}
         self.topics: dict[bytes, Ordered] = {}
         self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
+        self.last: dict[bytes, bytes] = {}  # by topic: the record with which a bundle of its stream came last
         self.changing: dict[bytes, None] = {}  # topics whose policy changes
 
     def follow(self, controller: LocalController | None) -> list[bytes]:
@@ -53,7 +54,7 @@ class Installing:
             topic: Ordered(self._ways(topic, standing, crossed), without_record)
             for topic, standing in standings.items()
         }
-        self.right = {}
+        self.right, self.last = {}, {}
         constraints = (each for channel in channels for each in channel.constraints)
         self.changing = {each.topic: None for each in constraints if not each.begins}
         return list(former | self.topics)
@@ -62,7 +63,7 @@ class Installing:
         for order in self.channels:
             if isinstance(order.spec, Address) and any(each.topic in self.standings for each in order.constraints):
                 try:
-                    yield order.spec.peer, order, crossing(order, beginning(order), self.customs)
+                    yield order.spec.peer, order, crossing(order, self._beginning(order), self.customs)
                 except LocalError:  # there is no such filter here, or it takes other arguments
                     self.host.trace(Mark("filter_unusable"))
 
@@ -77,9 +78,17 @@ class Installing:
         ways = dict[bytes, Way]()
         for contact, filters in found.items():
             enters = filters[0] if len(filters) == 1 else _first_of(filters)
-            to_child = enters if standing.rank == 0 else _whole_without_record(enters)
+            to_child = enters if standing.rank == 0 else self._whole_without_record(enters)
             ways[contact.node_id] = Way(PeerSink(self.host, contact), enters, to_child)
         return ways
+
+    def _whole_without_record(self, filter_: Filter) -> Filter:
+        def enters(bundle: Bundle) -> Bundle | None:
+            if bundle.envelope.record:
+                return filter_(bundle)
+            return (filter_(bundle) if bundle.topic in self.last else None) or bundle
+
+        return enters
 
     def arrived(self, controller: LocalController, bundle: Bundle) -> Bundle | None:
         """A bundle arrived with a record: it stops here if it should be elsewhere. Others' records mean nothing."""
@@ -92,7 +101,20 @@ class Installing:
             if len(self.right) >= RECORDS_MAX:
                 self.right = {}
             self.right[topic, record] = None
+        former = self.last.get(topic)
+        if former is None or top(record) <= top(former):  # some peer may have begun one that lacks levels above
+            self.last[topic] = record
         return bundle
+
+    def _beginning(self, order: ChannelOrder) -> Callable[[bytes], bytes]:
+        """The record of a topic's bundles that come without one: a repair goes on under the last one of its stream."""
+        begun, depths = beginning(order), {each.topic: each.depth for each in order.constraints}
+
+        def record(topic: bytes) -> bytes:
+            last = self.last.get(topic)
+            return last if last is not None and top(last) <= depths.get(topic, 0) else begun(topic)
+
+        return record
 
     def explain(self, node: bytes, bundle: Bundle) -> Decision:
         """Which of the channels to a peer takes a bundle, or what stopped it at the last one, for people to see."""
@@ -100,7 +122,7 @@ class Installing:
         for order in self.channels:
             concerned = [each for each in order.constraints if each.topic == bundle.topic]
             if concerned and isinstance(order.spec, Address) and order.spec.peer.node_id == node:
-                record = decode(bundle.envelope.record or beginning(order)(bundle.topic))
+                record = decode(bundle.envelope.record or self._beginning(order)(bundle.topic))
                 filter_ = worded(order.filter) if order.filter is not None else ""
                 why = refusal(order, concerned, record) or self._stopped(order, bundle)
                 decision = Decision(str(order.label), filter_, why)
@@ -152,10 +174,6 @@ def without_record(bundle: Bundle) -> Bundle:
     if not bundle.envelope.record:
         return bundle
     return bundle.under(msgspec.structs.replace(bundle.envelope, record=b""))
-
-
-def _whole_without_record(filter_: Filter) -> Filter:
-    return lambda bundle: filter_(bundle) if bundle.envelope.record else bundle
 
 
 def _first_of(filters: list[Filter]) -> Filter:

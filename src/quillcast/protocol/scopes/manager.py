@@ -8,7 +8,7 @@ Each input changes the state and marks topics. `_settle` then composes the marke
 is ordered with what it was told, and says what is new upwards, downwards and to senders.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -41,7 +41,7 @@ from quillcast.protocol.scopes.orders import OrderBook
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import Requests
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
-from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState, Topic
+from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.swaps import Swaps
 
 _decoder = msgspec.msgpack.Decoder(ScopeState)
@@ -70,11 +70,21 @@ class ScopeManager:
         return cls(ScopeState(scope, owners_of(owners)), config)
 
     @classmethod
-    def restored(cls, saved: bytes, config: ScopeConfig) -> "ScopeManager":
-        """The same manager after a crash."""
+    def restored(
+        cls, saved: bytes, config: ScopeConfig, *, scope: Party | None = None, owners: Sequence[Party] | None = None
+    ) -> "ScopeManager":
+        """The same manager after a crash; with another address or owners, if these are given."""
         state = _decoder.decode(saved)
         state.begin_epoch()
+        state.scope = scope or state.scope
+        if owners is not None:
+            state.set_owners(owners)
         return cls(state, config)
+
+    @staticmethod
+    def known_owners(saved: bytes) -> dict[bytes, Party]:
+        """The owners that a manager had, by their ids."""
+        return {id_: owner.party for id_, owner in _decoder.decode(saved).owners.items()}
 
     def saved(self) -> bytes:
         """The state for `restored`."""
@@ -125,8 +135,14 @@ class ScopeManager:
         return {standing.topic: standing.why for standing in standings if standing.depth is None}
 
     def ring(self) -> tuple[Contact, ...]:
-        """Those with a place in the overlay's ring: those of the scopes above, or else members of this one."""
-        return self.membership.ring() or tuple(self.state.members[label].party.contact for label in self.state.ring)
+        """Those with a place in the overlay's ring: those of the scopes above, and members of this one if they are few.
+
+        None as long as no superscope answers.
+        """
+        if self.membership.is_waiting:
+            return ()
+        own = (self.state.members[label].party.contact for label in self.state.ring)
+        return tuple(dict.fromkeys((*self.membership.ring(), *own)))[:RING_MAX]
 
     # ---- messages
 
@@ -178,7 +194,8 @@ class ScopeManager:
             return
         roles = [role for role in self.members.roles(topic) if role.root == kept.root]
         publishes, subscribes = any(role.publishes for role in roles), any(role.subscribes for role in roles)
-        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes, kept.name))
+        tree_only = any(role.tree_only for role in roles)
+        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes, kept.name, tree_only))
 
     # ---- with members and clients
 

@@ -131,6 +131,11 @@ class Membership:
         """Did every owner refuse this party?"""
         return bool(self.owners) and all(owner.refused for owner in self.owners.values())
 
+    @property
+    def is_waiting(self) -> bool:
+        """Has it owners, of which none has answered yet?"""
+        return bool(self.owners) and all(owner.orders is None and not owner.refused for owner in self.owners.values())
+
     def obstacle(self) -> str:
         """Why no owner has this party as a member, in a sentence; empty if one has."""
         if any(owner.orders is not None and not owner.refused for owner in self.owners.values()):

@@ -115,6 +115,11 @@ def encode(record: Record) -> bytes:
     return bytes(out)
 
 
+def top(data: bytes) -> int:
+    """The depth of the first pair of a record that is well formed and not empty."""
+    return data[1]
+
+
 def decode(data: bytes) -> Record:
     """The record of an envelope. Raises `MalformedRecord`."""
     if not data:

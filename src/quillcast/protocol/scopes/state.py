@@ -1,6 +1,6 @@
 """What a manager keeps on disk: after a crash it is the same manager, with a higher epoch and the same labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -96,6 +96,13 @@ class ScopeState(msgspec.Struct):
     asked: dict[bytes, Asked] = {}
     settings: tuple[TopicRule, ...] = ()
     """The policies that were set while the scope was in use, the latest first."""
+
+    def set_owners(self, parties: Sequence[Party]) -> None:
+        """Be a member of these scopes, the preferred one first, and of no others. What is known of them stays."""
+        known = self.owners
+        self.owners = {party.id: known.get(party.id, Owner(party)) for party in parties}
+        for party in parties:
+            self.owners[party.id].party = party
 
     def assign_label(self) -> int:
         """A label that nobody had in this epoch."""
