@@ -141,7 +141,16 @@ def test_a_parameter_is_written_as_in_toml_or_is_a_text(capsys: pytest.CaptureFi
 
 def test_policies_are_completed(quillcast: Commands) -> None:
     assert completed(quillcast, "quillcast scope policy check k") == ["k_ary"]
-    assert completed(quillcast, "quillcast scope ") == ["check", "members", "policy", "serve", "show", "topics", "tree"]
+    assert completed(quillcast, "quillcast scope ") == [
+        "check",
+        "invite",
+        "members",
+        "policy",
+        "serve",
+        "show",
+        "topics",
+        "tree",
+    ]
 
 
 def test_an_unknown_policy_and_a_wrong_parameter_are_told_with_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,10 +182,10 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
 
 
 def test_what_a_manager_does_not_keep_yet_is_refused_with_its_line(quillcast: Commands) -> None:
-    Path("wide.toml").write_text('name = "wide"\n[admission]\njoin_line = true\n')
+    Path("wide.toml").write_text('name = "wide"\n[admission]\njoin_line = true\n[limits]\nbytes_per_s = 1\n')
     code, _, err = quillcast.run("scope", "serve", "wide.toml", "--data", "manager")
     assert code == 2
-    assert "wide.toml:2: members are admitted by nodeId only: list them under members, and remove the rest" in err
+    assert "wide.toml:4: the scope has limits of bytes or bundles a second: managers do not keep that yet" in err
 
 
 def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> None:
@@ -196,6 +205,9 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     assert "  member of campus, whose manager is at 127.0.0.1:" in out
     code, out, _ = quillcast.run("scope", "members", "campus")
     assert "  scope site " in out
+    code, _, err = quillcast.run("scope", "invite", "campus")
+    assert code == 2
+    assert "scope campus admits nobody by a join line: write join_line = true" in err
 
 
 def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(quillcast: Commands) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quillcast.core.errors import Unreachable
+from quillcast.core.errors import LocalError, Unreachable
 from quillcast.live.admission.applications import Admissions, apply
+from quillcast.live.admission.authority import check_attributes
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
+from quillcast.live.transport import certificates
 from quillcast.live.transport.certificates import read_member
 from quillcast.live.transport.hello import Identity
 from tests.live.machines import Machine, MachineCommand, Machines, machines
@@ -60,7 +62,8 @@ def test_a_token_gives_certificates_that_links_take(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with holder(tmp_path) as (alice, keyring):
             bobs = [Identity.new() for _ in range(MEMBERS_MAX)]
-            line = line_to(alice, keyring, keyring.issue_token(900, time.time_ns()))
+            attributes = {"organization": "North", "country": "SE"}
+            line = line_to(alice, keyring, keyring.issue_token(900, time.time_ns(), attributes))
             admitted = await apply(line, bobs, wall_ns=time.time_ns, timeout_s=10)
             key = alice.links.handshake.tls.authority_key
             places = {read_member(certificate, key).node_id for certificate in admitted.certificates}
@@ -73,9 +76,19 @@ def test_a_token_gives_certificates_that_links_take(tmp_path: Path) -> None:
             async with toy(membership=membership) as bob:
                 bob.say(alice, "let in")
                 await alice.until(lambda: alice.texts == ["let in"])
+                certificate = alice.links.certificate(bob.contact.node_id)
+                told = certificates.attributes(certificate)
+                assert told == attributes | {"common_name": bob.contact.node_id.hex()}
             membership.close()
 
     run(scenario())
+
+
+def test_attributes_that_a_certificate_cannot_have_are_refused() -> None:
+    check_attributes({"organization": "North", "country": "SE"})
+    for name, value, why in (("organisation", "North", "no attribute"), ("country", "Sweden", "two letters")):
+        with pytest.raises(LocalError, match=why):
+            check_attributes({name: value})
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,21 @@ def test_whom_the_file_does_not_list_is_not_admitted_and_hears_why(tmp_path: Pat
     asyncio.run(main())
 
 
+def test_a_join_line_lets_one_more_peer_in(tmp_path: Path) -> None:
+    async def main() -> None:
+        file, run, config = scope_file(tmp_path, []), tmp_path / "run", LiveConfig(join_timeout_s=2.0)
+        file.write_text(file.read_text().replace("members = []", "join_line = true"))
+        async with Node(runtime_dir=run, data=tmp_path / "data") as manager:
+            await manager.manage_scope(file)
+            line = manager.invite_to_scope("site")
+            async with Node(runtime_dir=run, scope=line):
+                assert len(manager.scopes()[0].members) == 1
+            with pytest.raises(NotJoined, match="each token works only once; print a new line: quillcast scope invite"):
+                await Node(runtime_dir=run, scope=line, live=config).start()
+
+    asyncio.run(main())
+
+
 def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(LocalError, match="'site' names no scope: write NAME@HOST:PORT"):

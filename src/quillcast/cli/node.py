@@ -27,18 +27,28 @@ from quillcast.live.transport import addresses
     help="Write a journal of what the peer does to this folder.",
 )
 @click.option("--invite", is_flag=True, help="Print a new join line from the peer that runs here, and exit.")
+@click.option(
+    "--certify",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="With --invite: an attribute of the certificate, for scopes that ask for it: organization=... Repeatable.",
+)
 @JSON
 @peering
-def command(data: Path | None, journal: Path | None, invite: bool, as_json: bool, peering: Peering) -> None:
+def command(
+    data: Path | None, journal: Path | None, invite: bool, certify: tuple[str, ...], as_json: bool, peering: Peering
+) -> None:
     """Run a peer that has no topics of its own and forwards for others.
 
     Prints its id and address, and runs until Ctrl-C. The first peer that listens at an address that other machines can
     reach creates the network's credential and prints a line that lets another machine join.
     """
     if invite:
-        line = _invitation(peering.network)
+        line = _invitation(peering.network, dict(map(_attribute, certify)))
         click.echo(msgspec.json.encode({"join": line}).decode() if as_json else line)
         return
+    if certify:
+        raise click.UsageError("--certify goes with --invite")
 
     async def stay() -> None:
         node = peering.node(data=data, journal=journal, make_credential=peering.listen is not None, on_problem=_log)
@@ -89,13 +99,20 @@ def _log(problem: str) -> None:
     print(f"quillcast: {problem}", file=sys.stderr, flush=True)
 
 
-def _invitation(network: str) -> str:
+def _attribute(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--certify {text}: write NAME=VALUE, such as organization=North")
+    return name.strip(), value.strip()
+
+
+def _invitation(network: str, attributes: dict[str, str]) -> str:
     """A new join line from a peer of this machine that can admit others."""
     place = Rendezvous(network)
     problem = None
     for entry in peers_here(network):
         try:
-            return control.ask(place.control_path(entry.contact), "invite", str)
+            return control.ask(place.control_path(entry.contact), "invite", str, attributes=attributes)
         except LocalError as refused:
             problem = problem or refused
     assert problem is not None

@@ -157,6 +157,19 @@ def tree(name: str, topic: str, network: str, as_json: bool) -> None:
         click.echo(line)
 
 
+@command.command(short_help="Print a join line of a running scope.")
+@SCOPE
+@JSON
+@NETWORK
+def invite(name: str, network: str, as_json: bool) -> None:
+    """Print a line with which one more peer or scope enters the scope NAME: --scope LINE, or in superscopes of a file.
+
+    It works once, within 15 minutes. Who entered with it stays admitted. The scope's file must have join_line = true.
+    """
+    line = ask_peer(network, scopeview.manager_of(name, network), "invite_to_scope", str, scope=name)
+    click.echo(msgspec.json.encode({"scope": name, "enter": line}).decode() if as_json else line)
+
+
 def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 

@@ -10,6 +10,7 @@ What the managers order becomes of a peer:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
@@ -106,14 +107,18 @@ class Scoping:
 
     # ---- calls
 
-    def join(self, owners: Iterable[Party], lease_s: float, *, had_place: bool = False) -> None:
+    def join(
+        self, owners: Iterable[Party], lease_s: float, *, had_place: bool = False,
+        tokens: Mapping[bytes, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         """Become a member of these scopes, the preferred one first, and take part in the network as they order.
 
-        `had_place`: this peer may have had a place in the ring before it was restarted.
+        `had_place`: this peer may have had a place in the ring before it was restarted. `tokens` of join lines are by
+        the ids of the scopes.
         """
         self.had_place = had_place
         self.overlay.stay_outside()
-        self.controller = LocalController(Party(self.host.me, self.host.contact), owners, lease_s)
+        self.controller = LocalController(Party(self.host.me, self.host.contact), owners, lease_s, tokens=tokens)
         self._carry_out(self.host.me, self.controller.begin(self.host.now()))
         self._set_beat(lease_s)
 

@@ -63,8 +63,8 @@ class Admissions:
             _verify(key, signature, mine)
         if len(application.signatures) != len(application.keys):
             raise Malformed("an application has one signature for each key")
-        self.keyring.use_token(application.token, now_ns)
-        certificates = [self.authority.admit(key, now_ns) for key in application.keys]
+        attributes = self.keyring.use_token(application.token, now_ns)
+        certificates = [self.authority.admit(key, now_ns, attributes=attributes) for key in application.keys]
         return msgspec.msgpack.encode(Admitted(self.authority.certificate, certificates))
 
 

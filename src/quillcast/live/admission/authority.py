@@ -1,7 +1,9 @@
 """The network credential, and the certificates with which it admits peers (`live.transport.certificates`)."""
 
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -9,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import NameOID
 
 from quillcast.core.errors import LocalError
-from quillcast.live.transport.certificates import NONCE_OID, pem, secret_pem
+from quillcast.live.transport.certificates import ATTRIBUTES, NONCE_OID, pem, secret_pem
 from quillcast.protocol.security.members import NONCE_BYTES, fingerprint, member_id
 
 MEMBER_DAYS = 3650  # a guess: revocation, not expiry, ends a membership
@@ -58,11 +60,17 @@ class Authority:
         """The bytes to store, which must be kept secret."""
         return secret_pem(self._key) + pem(self.certificate)
 
-    def admit(self, public_key: bytes, now_ns: int, nonce: bytes | None = None) -> bytes:
-        """A member's certificate for a peer's key. The nonce, and so its place on the ring, is drawn here."""
+    def admit(
+        self, public_key: bytes, now_ns: int, nonce: bytes | None = None,
+        attributes: Mapping[str, str] = MappingProxyType({}),
+    ) -> bytes:  # fmt: skip
+        """A member's certificate for a peer's key. The nonce, and so its place on the ring, is drawn here.
+
+        `attributes` are what it says of its subject besides the common name (`certificates.ATTRIBUTES`).
+        """
         nonce = secrets.token_bytes(NONCE_BYTES) if nonce is None else nonce
         now, key = _datetime(now_ns), Ed25519PublicKey.from_public_bytes(public_key)
-        subject = _name(member_id(public_key, nonce).hex())
+        subject = _name(member_id(public_key, nonce).hex(), attributes)
         issuer = x509.load_der_x509_certificate(self.certificate).subject
         builder = _builder(subject, issuer, key, now, now + timedelta(days=MEMBER_DAYS))
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -85,8 +93,22 @@ def _builder(
     )
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+def check_attributes(attributes: Mapping[str, str]) -> None:
+    """Raise `LocalError` for what a certificate cannot say of its subject."""
+    known = ATTRIBUTES.keys() - {"common_name"}
+    for name, value in attributes.items():
+        if name not in known:
+            raise LocalError(f"a certificate has no attribute {name!r} to choose; use {', '.join(sorted(known))}")
+        try:
+            _name("", {name: value})
+        except ValueError:
+            what = "a country's two letters" if name == "country" else "text of 1 to 64 characters"
+            raise LocalError(f"{name} = {value!r} does not fit into a certificate; use {what}") from None
+
+
+def _name(text: str, attributes: Mapping[str, str] = MappingProxyType({})) -> x509.Name:
+    others = [x509.NameAttribute(ATTRIBUTES[name], value) for name, value in sorted(attributes.items())]
+    return x509.Name([*([x509.NameAttribute(NameOID.COMMON_NAME, text)] if text else []), *others])
 
 
 def _der(certificate: x509.Certificate) -> bytes:

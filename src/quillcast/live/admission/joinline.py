@@ -4,6 +4,8 @@
 token is optional on a machine that was admitted before.
 """
 
+import secrets
+from base64 import b32encode
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
@@ -15,6 +17,14 @@ from quillcast.protocol.security.members import FINGERPRINT_LETTERS
 SCHEME = "quillcast"
 DEFAULT_NETWORK = "default"
 _EXAMPLE = "quillcast://HOST:PORT/FINGERPRINT?token=TOKEN"
+
+
+_TOKEN_BYTES = 15  # 24 letters and digits
+
+
+def new_token() -> str:
+    """A one-time token, from the system's random source."""
+    return b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
 
 
 class JoinLine(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ authority  certificate                     whom to trust
 members    number, secret, certificate     peers that may run with this folder, each at most once at a time
 contacts   address, seen_ns                finding the network again
 tokens     hash, until_ns, used_ns         with the credential: the tokens that were issued
+certified  hash, name, value               attributes of certificates that a token gives
 ========== =============================== ============================================================
 
 They are in the data folder, for one peer. Without a data folder they are in the user's configuration folder, where each
@@ -18,16 +19,16 @@ running command of the user takes one of `MEMBERS_MAX` identities.
 
 import fcntl
 import os
-import secrets
 import sqlite3
 import tempfile
-from base64 import b32encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.live.admission.authority import Authority
+from quillcast.live.admission.joinline import new_token
 from quillcast.live.transport.certificates import authority_key, read_member
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.members import fingerprint
@@ -38,7 +39,6 @@ DATABASE = "members.sqlite"
 MEMBERS_MAX = 16  # peers of one user on one machine at a time; a guess
 CONTACTS_MAX = 16
 TOKENS_KEPT_NS = 30 * 86400 * 10**9  # how long expired and used tokens are remembered
-_TOKEN_BYTES = 15  # 24 letters and digits
 _ROOM_BYTES = 64 << 10  # the disk space that an admission needs
 _WAIT_S = 10.0  # for another process to finish writing
 
@@ -47,6 +47,7 @@ create table if not exists authority (one integer primary key check (one = 1), c
 create table if not exists members (number integer primary key, secret blob not null, certificate blob not null);
 create table if not exists contacts (address text primary key, seen_ns integer not null);
 create table if not exists tokens (hash blob primary key, until_ns integer not null, used_ns integer not null);
+create table if not exists certified (hash blob not null, name text not null, value text not null);
 """
 
 
@@ -212,22 +213,27 @@ class Keyring:
 
     # --- tokens
 
-    def issue_token(self, life_s: float, now_ns: int) -> str:
-        """A new one-time token."""
-        token = b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
+    def issue_token(self, life_s: float, now_ns: int, attributes: Mapping[str, str] = MappingProxyType({})) -> str:
+        """A new one-time token, for certificates with these attributes."""
+        token = new_token()
+        hash_ = token_hash(token)
         with self._database() as database:
             database.execute("delete from tokens where until_ns < ?", [now_ns - TOKENS_KEPT_NS])
-            database.execute("insert into tokens values (?, ?, 0)", [token_hash(token), now_ns + round(life_s * 10**9)])
+            database.execute("delete from certified where hash not in (select hash from tokens)")
+            database.execute("insert into tokens values (?, ?, 0)", [hash_, now_ns + round(life_s * 10**9)])
+            database.executemany(
+                "insert into certified values (?, ?, ?)", [(hash_, *each) for each in attributes.items()]
+            )
         return token
 
-    def use_token(self, token: str, now_ns: int) -> None:
-        """Use a token. Raises `Unadmitted` unless it is valid."""
+    def use_token(self, token: str, now_ns: int) -> dict[str, str]:
+        """Use a token: the attributes of the certificates. Raises `Unadmitted` unless it is valid."""
+        hash_ = token_hash(token)
         with self._database() as database:
-            row = database.execute(
-                "select until_ns, used_ns from tokens where hash = ?", [token_hash(token)]
-            ).fetchone()
+            row = database.execute("select until_ns, used_ns from tokens where hash = ?", [hash_]).fetchone()
             check_token(None if row is None else Token(*row), now_ns)
-            database.execute("update tokens set used_ns = ? where hash = ?", [now_ns, token_hash(token)])
+            database.execute("update tokens set used_ns = ? where hash = ?", [now_ns, hash_])
+            return dict(database.execute("select name, value from certified where hash = ?", [hash_]).fetchall())
 
     # --- within
 

@@ -6,11 +6,14 @@ from functools import partial
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status import PolicyChange, ScopeStatus, TopicPolicy
+from quillcast.live.node.scopeaddress import ScopeAddress
+from quillcast.live.node.scopeadmission import ScopeAdmission
 from quillcast.live.node.scopestatus import scope_status, shown_rule, shown_rules
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.scopes.rules import OpenRule, Rules
 from quillcast.live.scopes.serving import Served, Superscope
 from quillcast.live.storage.store import Store
+from quillcast.live.transport import certificates
 from quillcast.live.transport.links import Links
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
@@ -25,6 +28,7 @@ class Managing:
         """`store` keeps the managers' states; `tell` is given a line for each problem."""
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._served: dict[str, Served] = {}
+        self._admissions: dict[str, ScopeAdmission] = {}
 
     async def manage(self, scope: Served, contact: Contact, links: Links) -> None:
         """Run the manager of a scope: the one that it was before, if the data folder knows it.
@@ -32,17 +36,19 @@ class Managing:
         Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them. Raises it,
         too, for a superscope whose manager is not there.
         """
-        name, config = scope.name, scope.config
+        name = scope.scope.name
         if (store := self._store) is None:
             raise LocalError(f"the manager of scope {name} needs a folder for its state: data=, or --data")
-        saved = store.scope(name)
+        admission = self._admissions[name] = ScopeAdmission(scope.scope, store, partial(_attributes, links))
+        config, saved = scope.config._replace(refusal=admission.refusal), store.scope(name)
         party = Party(scope_id(name.encode()), contact, managed=True, name=name)
         known = ScopeManager.known_owners(saved) if saved else {}
         owners = [await self._superscope(each, contact, links, known) for each in scope.superscopes]
+        tokens: dict[bytes, str] = {scope_id(each.name.encode()): each.token for each in scope.superscopes}
         if saved:
-            manager = ScopeManager.restored(saved, config, scope=party, owners=owners)
+            manager = ScopeManager.restored(saved, config, scope=party, owners=owners, tokens=tokens)
         else:
-            manager = ScopeManager.new(party, owners, config)
+            manager = ScopeManager.new(party, owners, config, tokens)
         scope.rules.restore(manager.state.settings)
         self._served[name] = scope
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))
@@ -82,6 +88,11 @@ class Managing:
             raise LocalError(f"this peer does not run the manager of a scope {name!r}; it runs those of: {known}")
         return self._served[name].rules
 
+    def invite(self, name: str, address: str, life_s: float) -> ScopeAddress:
+        """A join line of a scope that is managed here. Raises `LocalError` if there is no such scope or no line."""
+        self.rules(name)
+        return self._admissions[name].invite(address, life_s)
+
     def set_policy(self, name: str, opened: OpenRule) -> PolicyChange:
         """Let this rule decide in a scope from now on, also after a restart. Raises `LocalError` and `DiskFailed`."""
         return self._changed(name, opened.rule.pattern, lambda rules: rules.set(opened))
@@ -117,3 +128,8 @@ class Managing:
             self._tell(f"the manager of scope {name} ends, and its members go on without it: {problem}")
             return False
         return True
+
+
+def _attributes(links: Links, node: bytes) -> Mapping[str, str]:
+    certificate = links.certificate(node)
+    return {} if certificate is None else certificates.attributes(certificate)

@@ -210,7 +210,16 @@ class Node(Endpoint):
         except QuillcastError:
             scope.rules.close()
             raise
-        return scope.name
+        return scope.scope.name
+
+    def invite_to_scope(self, scope: str) -> str:
+        """A join line of a scope whose manager runs in this node: `Node(scope=...)` takes it.
+
+        It works once, within `LiveConfig.token_life_s`. Who entered with it stays admitted. Raises `LocalError` if the
+        scope's file does not say `join_line = true`, and `DiskFailed`.
+        """
+        self._check_open()
+        return str(self._presence.managing.invite(scope, self.address, self.live.token_life_s))
 
     def scopes(self) -> tuple[ScopeStatus, ...]:
         """The scopes whose managers run in this node: members, rules, topics with their channels."""
@@ -307,13 +316,16 @@ class Node(Endpoint):
         """Whether this node holds the network's credential, and so admits others."""
         return self._presence.admits
 
-    def invite(self) -> JoinLine:
+    def invite(self, attributes: Mapping[str, str] | None = None) -> JoinLine:
         """A join line for another machine. It works once, within `LiveConfig.token_life_s`.
 
-        Raises `LocalError` unless this node holds the network's credential.
+        `attributes` are written into the machine's certificates, for scopes that ask for them: `organization`,
+        `organizational_unit`, `locality`, `country`.
+
+        Raises `LocalError` unless this node holds the network's credential, and for other attributes.
         """
         self._check_open()
-        return self._presence.invite()
+        return self._presence.invite(attributes or {})
 
     # --- drills ---------------------------------------------------------------------------------------------------
 
@@ -333,14 +345,11 @@ class Node(Endpoint):
     def _answerers(self) -> dict[str, Answerer]:
         """What the control socket answers."""
 
-        async def status() -> NodeStatus:
-            return self.status()
-
         async def topics() -> tuple[TopicStatus, ...]:
             return self._inspector.topics()
 
-        async def invite() -> str:
-            return str(self.invite())
+        async def invite(attributes: dict[str, str]) -> str:
+            return str(self.invite(attributes))
 
         async def take_credential(step: str, credential: str, pid: int) -> None:
             if not self._stopped:  # else it leaves anyway
@@ -358,16 +367,11 @@ class Node(Endpoint):
 
             return answer
 
-        async def scopes() -> tuple[ScopeStatus, ...]:
-            return self.scopes()
-
-        async def unset_policy(scope: str, pattern: str) -> PolicyChange:
-            return self.unset_policy(scope, pattern)
-
         asked: dict[str, Answerer] = {
-            "status": status, "topics": topics, "tree": self.tree, "trace": self._trace,
-            "invite": invite,
-            "scopes": scopes, "set_policy": self.set_policy, "unset_policy": unset_policy,
+            "status": _at_once(self.status), "topics": topics,
+            "tree": self.tree, "trace": self._trace, "invite": invite,
+            "scopes": _at_once(self.scopes), "invite_to_scope": _at_once(self.invite_to_scope),
+            "set_policy": self.set_policy, "unset_policy": _at_once(self.unset_policy),
         }  # fmt: skip
         return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
 
@@ -433,3 +437,12 @@ class Node(Endpoint):
             await presence.memory.keep()
         present = [each for each in (presence, former) if each is not None]
         await asyncio.gather(*(each.leave(self._leave_within_s) for each in present))
+
+
+def _at_once(answerer: Callable[..., Any]) -> Answerer:
+    """An answer that nothing has to be awaited for."""
+
+    async def answer(**arguments: Any) -> Any:
+        return answerer(**arguments)
+
+    return answer

@@ -18,6 +18,7 @@ from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastEr
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
 from quillcast.live.admission.applications import Admissions
+from quillcast.live.admission.authority import check_attributes
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.membership import Membership
@@ -221,8 +222,12 @@ class Presence:
             raise answer
         return answer
 
-    def invite(self) -> JoinLine:
-        """A line for one more machine to join with. Raises `LocalError` unless this peer holds the credential."""
+    def invite(self, attributes: Mapping[str, str]) -> JoinLine:
+        """A line for one more machine to join with, whose certificates will have these attributes.
+
+        Raises `LocalError` unless this peer holds the credential, and for attributes that a certificate cannot have.
+        """
+        check_attributes(attributes)
         membership = self.membership
         if membership is None:
             raise LocalError(
@@ -231,7 +236,7 @@ class Presence:
             )
         if membership.authority is None:
             raise LocalError("this peer cannot admit others; ask the one that holds the network's credential")
-        token = membership.keyring.issue_token(self.setting.live.token_life_s, time.time_ns())
+        token = membership.keyring.issue_token(self.setting.live.token_life_s, time.time_ns(), attributes)
         return JoinLine(self.contact.address, membership.authority.fingerprint, token, self.setting.network)
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
@@ -263,7 +268,8 @@ class Presence:
         manager = await self.links.greet(scope.address)
         party = Party(scope_id(scope.name.encode()), manager, managed=True, name=scope.name)
         had_place = self.memory is not None and bool(self.memory.contacts())
-        self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place))
+        tokens = {party.id: scope.token}
+        self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place, tokens=tokens))
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""

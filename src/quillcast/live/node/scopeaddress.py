@@ -14,14 +14,20 @@ class ScopeAddress(NamedTuple):
 
     name: str
     address: str
+    token: str = ""
+    """Makes it a join line: it admits one more member, once."""
 
     @classmethod
     def parse(cls, text: str) -> "ScopeAddress":
-        """Read `NAME@HOST:PORT`. Raises `LocalError`."""
-        name, at, address = text.partition("@")
+        """Read `NAME@HOST:PORT`, or a join line, which ends in `?token=TOKEN`. Raises `LocalError`."""
+        name, at, rest = text.strip().partition("@")
+        address, _, token = rest.partition("?token=")
         if not at or not _NAME.fullmatch(name):
             raise LocalError(
                 f"{quoted(text)} names no scope: write NAME@HOST:PORT with the scope's name and the address of the "
                 "peer that runs its manager (quillcast scope serve prints it)"
             )
-        return cls(name, addresses.written(*addresses.parse(address)))
+        return cls(name, addresses.written(*addresses.parse(address)), token)
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.address}" + (f"?token={self.token}" if self.token else "")

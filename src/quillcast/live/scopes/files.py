@@ -113,12 +113,6 @@ def not_kept(described: Described) -> list[Fault]:
 def _not_yet(scope: config.ScopeFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """What a file may say and managers do not keep yet."""
     later = "managers do not keep that yet; remove it"
-    admission = scope.admission
-    if admission.join_line or admission.certificate:
-        yield (
-            ("admission",),
-            f"members are admitted by nodeId only: list them under members, and remove the rest; {later}",
-        )
     if any(_rates(scope.limits)):
         yield ("limits",), f"the scope has limits of bytes or bundles a second: {later}"
     for at, rule in enumerate(scope.topics):
@@ -139,7 +133,7 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
     if len(scope.above) > 1:
         first = f"with {scope.above[0]} if that leads to the topic's root scope"
         yield f"For each topic it registers with one of them, {first}."
-    for name, address in (each.split("@") for each in scope.superscopes if "@" in each):
+    for name, _, address in (each.partition("?")[0].partition("@") for each in scope.superscopes if "@" in each):
         yield f"The manager of {name} is asked at {address}."
     yield from _border(scope.channels)
     yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."

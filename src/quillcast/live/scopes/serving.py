@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 from quillcast.live.scopes.files import not_kept, read
 from quillcast.live.scopes.rules import Rules
-from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, check_together
-from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.state import ScopeConfig
 
 
@@ -18,6 +16,8 @@ class Superscope(NamedTuple):
     name: str
     address: str
     """Where the peer listens that runs its manager. Empty: in the same peer."""
+    token: str
+    """Of a join line of the scope."""
     place: str
     """The file and line that say so."""
 
@@ -25,9 +25,10 @@ class Superscope(NamedTuple):
 class Served(NamedTuple):
     """A scope to be managed."""
 
-    name: str
+    scope: ScopeFile
     file: str
     config: ScopeConfig
+    """All but who is admitted."""
     rules: Rules
     """To be closed at the end."""
     superscopes: tuple[Superscope, ...] = ()
@@ -45,30 +46,18 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
     most = scope.limits.members_max or 0
     channels = scope.channels
     config = ScopeConfig(
-        rules.policy, refusal=lambda party: _refusal(scope, party), members_max=most,
-        entry_points=channels.entry_points, replicas=channels.replicas, split=channels.split,
+        rules.policy, members_max=most, entry_points=channels.entry_points, replicas=channels.replicas,
+        split=channels.split,
     )  # fmt: skip
-    return Served(scope.name, described.file, config, rules, tuple(_superscopes(described)))
+    return Served(scope, described.file, config, rules, tuple(_superscopes(described)))
 
 
 def _superscopes(described: Described) -> Iterator[Superscope]:
     place = str(described.fault(("superscopes",), "")).removesuffix(": ")
     for each in described.scope.superscopes:
-        name, _, address = each.partition("@")
-        yield Superscope(name, address, place)
-
-
-def _refusal(scope: ScopeFile, party: Party) -> str:
-    """Why a party cannot be a member; empty if the file lists it."""
-    if party.managed:
-        if party.name in scope.admission.members and party.id == scope_id(party.name.encode()):
-            return ""
-        return f"scope {scope.name} does not admit scope {party.name}: add its name to members in the scope's file"
-    if party.id.hex() in scope.admission.members:
-        return ""
-    return (
-        f"scope {scope.name} does not admit this peer: add its nodeId {party.id.hex()} to members in the scope's file"
-    )
+        name, _, rest = each.partition("@")
+        address, _, token = rest.partition("?token=")
+        yield Superscope(name, address, token, place)
 
 
 def in_order(files: Iterable[Path]) -> list[Path]:

@@ -7,6 +7,7 @@ identity   secret                                                    being the s
 contacts   node_id, address, seen_ns                                 finding the network again
 topics     name, descriptor                                          topics known here, as they were sealed
 scopes     name, state                                               coming back as the same manager of a scope
+tokens     hash, scope, until_ns, used_ns, used_by                   join lines of scopes, and who entered by them
 ========== ========================================================= =====================================
 """
 
@@ -22,6 +23,7 @@ from threading import Lock
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.core.messages import Contact
 from quillcast.live.transport.hello import Identity
+from quillcast.protocol.security.tokens import Token
 
 DATABASE = "peer.sqlite"
 LOCK = "lock"
@@ -32,6 +34,9 @@ create table if not exists identity (one integer primary key check (one = 1), se
 create table if not exists contacts (node_id blob primary key, address text not null, seen_ns integer not null);
 create table if not exists topics (name text primary key, descriptor blob not null);
 create table if not exists scopes (name text primary key, state blob not null);
+create table if not exists tokens (
+    hash blob primary key, scope text not null, until_ns integer not null, used_ns integer not null, used_by blob
+);
 """
 
 
@@ -87,6 +92,30 @@ class Store:
         """Store the state of a scope's manager, before anything follows from it."""
         with self._asking():
             self._database.execute("replace into scopes values (?, ?)", [name, state])
+
+    def add_token(self, scope: str, hash_: bytes, until_ns: int) -> None:
+        """Store the token of a join line of a scope."""
+        with self._asking():
+            self._database.execute("insert into tokens values (?, ?, ?, 0, null)", [hash_, scope, until_ns])
+
+    def token(self, scope: str, hash_: bytes) -> Token | None:
+        """A token of a scope's join line; None: there is no such token."""
+        with self._asking():
+            ask = "select until_ns, used_ns from tokens where scope = ? and hash = ?"
+            row = self._database.execute(ask, [scope, hash_]).fetchone()
+            return None if row is None else Token(*row)
+
+    def use_token(self, hash_: bytes, party: bytes, now_ns: int) -> None:
+        """A party enters a scope with a token."""
+        with self._asking():
+            change = "update tokens set used_ns = ?, used_by = ? where hash = ?"
+            self._database.execute(change, [now_ns, party, hash_])
+
+    def entered(self, scope: str, party: bytes) -> bool:
+        """Did a party enter a scope with a join line?"""
+        with self._asking():
+            ask = "select 1 from tokens where scope = ? and used_by = ?"
+            return self._database.execute(ask, [scope, party]).fetchone() is not None
 
     def note(self, contacts: Iterable[Contact], topics: Mapping[str, bytes]) -> None:
         """Store these peers' addresses, up to `CONTACTS_MAX` in all, and these topics' descriptors, by name."""

@@ -10,10 +10,20 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.x509.oid import NameOID
 
 from quillcast.protocol.security.members import NONCE_BYTES, Member, Unadmitted, fingerprint
 
 NONCE_OID = x509.ObjectIdentifier("2.25.197262913640372291158034166573107164483")  # a UUID of ours: X.667, clause 6.3
+
+ATTRIBUTES = {
+    "common_name": NameOID.COMMON_NAME,
+    "organization": NameOID.ORGANIZATION_NAME,
+    "organizational_unit": NameOID.ORGANIZATIONAL_UNIT_NAME,
+    "locality": NameOID.LOCALITY_NAME,
+    "country": NameOID.COUNTRY_NAME,
+}
+"""The attributes of a certificate's subject that scopes may ask for. The common name is the nodeId."""
 
 _UNREADABLE = (
     ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.ExtensionNotFound,
@@ -48,6 +58,13 @@ def read_member(certificate: bytes, by: bytes) -> Member:
         raise Unadmitted("certificate", "its certificate is none of a peer")
     from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
     return Member(key.public_bytes_raw(), nonce, from_ns, until_ns)
+
+
+def attributes(certificate: bytes) -> dict[str, str]:
+    """What a certificate that was checked before says of its subject, by the names in `ATTRIBUTES`."""
+    subject = x509.load_der_x509_certificate(certificate).subject
+    names = {oid: name for name, oid in ATTRIBUTES.items()}
+    return {names[each.oid]: str(each.value) for each in subject if each.oid in names}
 
 
 def secret_pem(key: Ed25519PrivateKey) -> bytes:

@@ -62,6 +62,7 @@ class Connection(Framed):
         loop = self._loop
         self._owner, self._handshake = context.owner, context.handshake
         self.theirs: Hello | None = None
+        self.certificate: bytes | None = None  # with which the other side proved who it is
         self.greeted: asyncio.Future[Hello] = loop.create_future()
         self.proven: asyncio.Future[None] = loop.create_future()
         self.proven_at = 0.0
@@ -169,7 +170,8 @@ class Connection(Framed):
     def _greeted(self, theirs: Hello) -> None:
         """Their hello arrived. If it is acceptable, prove who this peer is."""
         hello.check(self.mine, theirs, self.wanted)
-        self._handshake.check_admitted(theirs, self.transport.certificate)
+        self.certificate = self.transport.certificate
+        self._handshake.check_admitted(theirs, self.certificate)
         self.theirs = theirs
         resolve(self.greeted, theirs)
         if self.curious:

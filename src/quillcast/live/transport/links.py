@@ -134,6 +134,11 @@ class Links:
             raise _unreachable(address, problem) from problem
         return connection.peer.contact
 
+    def certificate(self, node: bytes) -> bytes | None:
+        """The certificate with which a linked peer proved who it is; None without a link, or a network's credential."""
+        link = self.links.get(node)
+        return link.connection.certificate if link is not None and link.connection is not None else None
+
     def link(self, to: Contact) -> PeerLink:
         """The link to a peer. It is opened if there is none."""
         link = self.links.get(to.node_id)

@@ -5,8 +5,9 @@ answers with the channels that its host is to install. Then `arrived` says, from
 takes; no manager stands on its way.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Party, Spec, leaves, superimposed
@@ -41,9 +42,13 @@ class Departure(NamedTuple):
 class LocalController:
     """The channels of one peer, as the managers of its scopes order them."""
 
-    def __init__(self, me: Party, owners: Iterable[Party], lease_s: float, relation: Relation = "member") -> None:
+    def __init__(
+        self, me: Party, owners: Iterable[Party], lease_s: float, relation: Relation = "member",
+        tokens: Mapping[bytes, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`tokens` are those of owners' join lines, by the ids of the owners."""
         self.me = me
-        self.membership = Membership(me, owners_of(owners), lease_s, relation)
+        self.membership = Membership(me, owners_of(owners, tokens), lease_s, relation)
         self.requests = Requests(me, {})
         self.channels: tuple[ChannelOrder, ...] = ()
         self.measuring: dict[bytes, dict[bytes, Party]] = {}  # by party: the owners who want to know

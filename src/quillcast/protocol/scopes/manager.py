@@ -8,7 +8,8 @@ Each input changes the state and marks topics. `_settle` then composes the marke
 is ordered with what it was told, and says what is new upwards, downwards and to senders.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -65,20 +66,27 @@ class ScopeManager:
         self.superseded = False
 
     @classmethod
-    def new(cls, scope: Party, owners: Iterable[Party], config: ScopeConfig) -> "ScopeManager":
-        """The manager of a new scope, which is to be a member of these, the preferred one first."""
-        return cls(ScopeState(scope, owners_of(owners)), config)
+    def new(
+        cls, scope: Party, owners: Iterable[Party], config: ScopeConfig,
+        tokens: Mapping[bytes, str] = MappingProxyType({}),
+    ) -> "ScopeManager":  # fmt: skip
+        """The manager of a new scope, which is to be a member of these, the preferred one first.
+
+        `tokens` of the owners' join lines are by the owners' ids.
+        """
+        return cls(ScopeState(scope, owners_of(owners, tokens)), config)
 
     @classmethod
     def restored(
-        cls, saved: bytes, config: ScopeConfig, *, scope: Party | None = None, owners: Sequence[Party] | None = None
-    ) -> "ScopeManager":
+        cls, saved: bytes, config: ScopeConfig, *, scope: Party | None = None, owners: Iterable[Party] | None = None,
+        tokens: Mapping[bytes, str] = MappingProxyType({}),
+    ) -> "ScopeManager":  # fmt: skip
         """The same manager after a crash; with another address or owners, if these are given."""
         state = _decoder.decode(saved)
         state.begin_epoch()
         state.scope = scope or state.scope
         if owners is not None:
-            state.set_owners(owners)
+            state.set_owners(owners_of(owners, tokens))
         return cls(state, config)
 
     @staticmethod

@@ -1,21 +1,19 @@
 """A scope as the owner of members and the host of clients: who they are, their roles, and whether they live."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ScopeCycle, TwoManagers
 from quillcast.protocol.scopes.messages import Registration, Role
-from quillcast.protocol.scopes.state import Member, ScopeState
+from quillcast.protocol.scopes.state import Member, Refusal, ScopeState
 
 
 class Members:
     """The members and clients of one scope."""
 
-    def __init__(
-        self, state: ScopeState, refusal: Callable[[Party], str] = lambda party: "", members_max: int = 0
-    ) -> None:
+    def __init__(self, state: ScopeState, refusal: Refusal = lambda party, token: "", members_max: int = 0) -> None:
         """`refusal` says why a party cannot be a member; empty if it can. `members_max` is 0 without a limit."""
         self.state, self.refusal, self.members_max = state, refusal, members_max
         self.labels = {member.party.id: member.label for member in state.members.values()}
@@ -43,7 +41,7 @@ class Members:
         party = message.member
         if party.managed:
             self._check_scope(party, above)
-        if why := self.refusal(party):
+        if why := self.refusal(party, message.token):
             raise LocalError(why)
         member = self.find(party.id)
         if message.relation == "member" and (member is None or member.relation != "member"):

@@ -5,7 +5,8 @@ scope or lies below it. An owner that is silent changes nothing about the channe
 waits, and says for whom.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -34,6 +35,8 @@ class Owner(msgspec.Struct):
     roles: dict[bytes, Role] = {}
     orders: Orders | None = None
     refused: str = ""
+    token: str = ""
+    """Of a join line of the scope, to be shown."""
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -209,8 +212,8 @@ class Membership:
         told, self.unregistered = self.unregistered, {}
         for id_ in told:
             owner = self.owners[id_]
-            roles = tuple(owner.roles.values())
-            yield Send(owner.party, Registration(id_, self.me, owner.serial, roles, self.relation))
+            roles, token = tuple(owner.roles.values()), owner.token if owner.orders is None else ""
+            yield Send(owner.party, Registration(id_, self.me, owner.serial, roles, self.relation, token))
 
     def passed(self, now: float) -> tuple[bytes, ...]:
         """Time passed: the topics that wait for an owner who has just become silent."""
@@ -256,6 +259,6 @@ def _by_topic(orders: Orders) -> dict[bytes, list[Standing | ChannelOrder]]:
     return found
 
 
-def owners_of(parties: Iterable[Party]) -> dict[bytes, Owner]:
-    """Owners that nothing is known of yet."""
-    return {party.id: Owner(party) for party in parties}
+def owners_of(parties: Iterable[Party], tokens: Mapping[bytes, str] = MappingProxyType({})) -> dict[bytes, Owner]:
+    """Owners that nothing is known of yet; `tokens` of their join lines by their ids."""
+    return {party.id: Owner(party, token=tokens.get(party.id, "")) for party in parties}

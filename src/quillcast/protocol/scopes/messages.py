@@ -47,6 +47,8 @@ class Registration(Message, frozen=True, tag=90):
     serial: Number
     roles: tuple[Role, ...] = ()
     relation: Relation = "member"
+    token: Annotated[str, Meta(max_length=64)] = ""
+    """The one-time token of a join line of the scope."""
 
 
 class Alive(Message, frozen=True, tag=91):

@@ -1,6 +1,6 @@
 """What a manager keeps on disk: after a crash it is the same manager, with a higher epoch and the same labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +16,10 @@ from quillcast.protocol.scopes.requests import Asked
 
 SCOPE_LEASE_S = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
 RING_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
+
+
+Refusal = Callable[[Party, str], str]
+"""Why a party that shows this token of a join line cannot be a member, in a sentence; empty if it can."""
 
 
 class LabelsExhausted(LocalError):
@@ -39,8 +43,8 @@ class ScopeConfig(NamedTuple):
     """An external multicast mechanism that reaches all members, instead of entry points."""
     rate: int = 0
     """Bytes per second that may enter through one sender; 0: no limit."""
-    refusal: Callable[[Party], str] = lambda party: ""
-    """Why a party cannot be a member, in a sentence; empty if it can."""
+    refusal: Refusal = lambda party, token: ""
+    """Why a party cannot be a member."""
     members_max: int = 0
     """The most members; 0: no limit. Those that it has already stay, even if they are more."""
 
@@ -97,12 +101,13 @@ class ScopeState(msgspec.Struct):
     settings: tuple[TopicRule, ...] = ()
     """The policies that were set while the scope was in use, the latest first."""
 
-    def set_owners(self, parties: Sequence[Party]) -> None:
+    def set_owners(self, owners: Mapping[bytes, Owner]) -> None:
         """Be a member of these scopes, the preferred one first, and of no others. What is known of them stays."""
-        known = self.owners
-        self.owners = {party.id: known.get(party.id, Owner(party)) for party in parties}
-        for party in parties:
-            self.owners[party.id].party = party
+        known, self.owners = self.owners, dict(owners)
+        for id_, owner in owners.items():
+            if id_ in known:
+                self.owners[id_] = known[id_]
+                known[id_].party, known[id_].token = owner.party, owner.token
 
     def assign_label(self) -> int:
         """A label that nobody had in this epoch."""

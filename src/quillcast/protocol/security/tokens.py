@@ -22,16 +22,15 @@ def token_hash(token: str) -> bytes:
     return hashlib.sha256(b"quillcast token 1\0" + token.encode()).digest()
 
 
-def check_token(token: Token | None, now_ns: int) -> None:
-    """Raise `Unadmitted` unless a token is known, unused and not expired."""
+def check_token(token: Token | None, now_ns: int, command: str = "quillcast node --invite") -> None:
+    """Raise `Unadmitted` unless a token is known, unused and not expired. `command` prints a line with another one."""
     if token is None:
-        raise Unadmitted("token", "this peer did not issue its token; print a new line: quillcast node --invite")
+        raise Unadmitted("token", f"this peer did not issue its token; print a new line: {command}")
     if token.used_ns:
         ago = spoken((now_ns - token.used_ns) / _S)
         raise Unadmitted(
-            "token",
-            f"its token was used {ago} ago; each token works only once; print a new line: quillcast node --invite",
+            "token", f"its token was used {ago} ago; each token works only once; print a new line: {command}"
         )
     if now_ns >= token.until_ns:
         ago = spoken((now_ns - token.until_ns) / _S)
-        raise Unadmitted("token", f"its token expired {ago} ago; print a new line: quillcast node --invite")
+        raise Unadmitted("token", f"its token expired {ago} ago; print a new line: {command}")
