@@ -320,6 +320,11 @@ def gap(point: int, interval: tuple[int, int]) -> int:
     )
 
 
+def squared(point: list[int], zone: Zone) -> float:
+    """The square of the distance from the zone to the point."""
+    return sum(float(gap(here, interval)) ** 2 for here, interval in zip(point, zone, strict=True))
+
+
 def abuts(a: Zone, b: Zone, way: Way) -> bool:
     """Is b next to a on this side?"""
     along, sign = way
@@ -365,8 +370,8 @@ def can_zones(points: list[list[int]], *, uniform: bool = True) -> tuple[list[Zo
     handled: Counter[int] = Counter()
     for point in points[1:]:
 
-        def left(zone: int, point: list[int] = point) -> int:
-            return sum(gap(here, interval) for here, interval in zip(point, zones[zone], strict=True))
+        def left(zone: int, point: list[int] = point) -> float:
+            return squared(point, zones[zone])
 
         def volume(zone: int) -> int:
             return prod(size for _, size in zones[zone])
@@ -390,17 +395,32 @@ def can_zones(points: list[list[int]], *, uniform: bool = True) -> tuple[list[Zo
 
 
 def can(
-    tables: Tables, group: Group, dimensions: int, marks: int, source: int
+    tables: Tables, group: Group, dimensions: int, marks: int, source: int, realities: int = 1
 ) -> tuple[Parents, list[tuple[int, int]], Counter[int], Counter[int]]:
     """The tree of first copies, the later copies, how many neighbours each has, and messages handled."""
     order = in_random_order(group, creator(group))
     chosen = landmarks(tables, marks)
-    zones, handled = can_zones(
-        [entrance(tables, peer, number, group.seed, dimensions, chosen) for number, peer in enumerate(order)]
-    )
-    start = order.index(source)
+    degree: Counter[int] = Counter()
+    handled: Counter[int] = Counter()
+    floods: list[tuple[float, Parents, list[tuple[int, int]]]] = []
+    for reality in range(realities):
+        numbered = enumerate(order, reality * len(order))
+        points = [entrance(tables, peer, number, group.seed, dimensions, chosen) for number, peer in numbered]
+        zones, messages = can_zones(points)
+        degree.update({order[node]: len(neighbours(zones, node)) for node in range(len(order))})
+        handled.update({order[node]: count for node, count in messages.items()})
+        floods.append(flooded(tables, order, zones, order.index(source)))
+    _, parents, later = min(floods, key=lambda flood: flood[0])
+    return parents, later, degree, handled
+
+
+def flooded(
+    tables: Tables, order: list[int], zones: list[Zone], start: int
+) -> tuple[float, Parents, list[tuple[int, int]]]:
+    """The sum of the delays of first copies, their tree, and the later copies."""
     point = [low + size // 2 for low, size in zones[start]]
-    all_ways = ways(dimensions)
+    all_ways = ways(len(point))
+    total_ms = 0.0
     parents: Parents = {}
     later: list[tuple[int, int]] = []
     served: set[tuple[int, Way]] = set()
@@ -412,6 +432,7 @@ def can(
             later.append((order[sender], order[at]))
         else:
             parents[at] = sender
+            total_ms += now
         for number, way in enumerate(all_ways):
             if sender is not None and number != came and way[0] >= all_ways[came][0]:
                 continue
@@ -427,8 +448,7 @@ def can(
                 and (way[0] > 0 or holds_corner(zones[at], zones[other]))
             ]
     peers = {order[node]: None if above is None else order[above] for node, above in parents.items()}
-    degree = Counter({order[node]: len(neighbours(zones, node)) for node in range(len(order))})
-    return peers, later, degree, Counter({order[node]: messages for node, messages in handled.items()})
+    return total_ms, peers, later
 
 
 def holds_corner(zone: Zone, other: Zone) -> bool:

@@ -10,12 +10,14 @@ import pytest
 from rich.console import Console
 
 from quillcast.evaluation import experiment, stages
+from quillcast.evaluation import policies as known
+from quillcast.evaluation.plugins import split
 from quillcast.evaluation.progress import Lines
 from quillcast.evaluation.report.figures import figure, names
 from quillcast.evaluation.run import evaluate
 from tests.evaluation.oracle import Network, Oracle, Row, read
 
-POLICIES = experiment.load("policies").policies
+POLICIES = (*experiment.load("policies").policies, "can(6, 4, 4)", "narada(256, 1)")
 GROUPS, PEERS, MEMBERS_MAX = 50, 3_000, 256
 EXPERIMENT = f"""
 topology = "transit-stub(5,4,5,4)"
@@ -77,6 +79,11 @@ def run(folder: Path, policy: str) -> Run:
     """One policy after another, in one folder, because compiling the kernels of all takes minutes."""
     asked = experiment.parse(EXPERIMENT, "oracle.toml").with_(policies=tuple(dict.fromkeys(["scribe", policy])))
     return Run(folder, evaluate(asked, folder, Lines(Console(file=io.StringIO())), master="local[2]"))
+
+
+def test_every_policy_and_modifier_is_in_the_run() -> None:
+    parts = {part.partition("(")[0] for policy in POLICIES for part in split(policy, "+")}
+    assert parts == {*known.POLICIES.built_in, *known.MODIFIERS.built_in}
 
 
 def test_all_policies_serve_the_same_members_from_the_same_publishers(run: Run, policy: str) -> None:

@@ -39,6 +39,7 @@ POLICIES = [
     "narada(256, 1)",
     "can",
     "can(2, 0)",
+    "can(2, 4, 3)",
     "unicast",
 ]
 
@@ -190,6 +191,7 @@ def test_the_same_group_gives_the_same_trees(policy: str) -> None:
         "stripes(4, 0)",
         "can(0)",
         "can(2, 9)",
+        "can(2, 4, 0)",
     ],
 )
 def test_invalid_arguments_of_a_policy_are_rejected_with_the_valid_ones(policy: str) -> None:
@@ -399,16 +401,18 @@ def test_a_publisher_that_is_no_member_sends_to_the_creator(policy: str) -> None
 # --- CAN multicast (Ratnasamy et al. 2001), section 3
 
 
-@pytest.mark.parametrize(("dimensions", "marks"), [(2, 0), (1, 2), (2, 4), (6, 4)])
+@pytest.mark.parametrize(("dimensions", "marks", "realities"), [(2, 0, 1), (1, 2, 2), (2, 4, 3), (6, 4, 1)])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9, 40])
 @pytest.mark.parametrize("kind", KINDS)
-def test_flooding_a_can_agrees_with_its_twin(kind: Kind, size: int, dimensions: int, marks: int) -> None:
+def test_flooding_a_can_agrees_with_its_twin(
+    kind: Kind, size: int, dimensions: int, marks: int, realities: int
+) -> None:
     made, seed = kind(60), size
     asked = group(made, size, seed)
     asked = asked._replace(publishers=asked.members[[0, -1]])
-    made_trees = trees(f"can({dimensions}, {marks})", made, asked)
+    made_trees = trees(f"can({dimensions}, {marks}, {realities})", made, asked)
     for tree, source in zip(made_trees, asked.publishers.tolist(), strict=True):
-        parents, later, degree, handled = naive.can(made, asked, dimensions, marks, source)
+        parents, later, degree, handled = naive.can(made, asked, dimensions, marks, source, realities)
         assert tree.source == source
         assert naive.parents_of(tree) == parents
         assert Counter(map(tuple, tree.extra.tolist())) == Counter(later)
@@ -442,7 +446,7 @@ def test_members_with_the_same_order_of_landmarks_enter_the_same_portion() -> No
     nodes = np.arange(150, dtype=np.int32)
     marks = can._landmarks(made, 3)
     portions: dict[tuple[int, ...], set[tuple[int, int]]] = {}
-    for node, (x, y) in zip(nodes, can._points(made, nodes, np.uint64(1), 2, marks).tolist(), strict=True):
+    for node, (x, y) in zip(nodes, can._points(made, nodes, np.uint64(1), 2, marks, 0).tolist(), strict=True):
         order = sorted(range(3), key=lambda mark, node=node: (delay(made, node, marks[mark]), mark))  # type: ignore[misc]
         portions.setdefault(tuple(order), set()).add((x * 3 // can.SPAN, y * 2 // can.SPAN))
     assert len(portions) > 1

@@ -130,7 +130,7 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     show_default=True,
     help="Who publishes in a group: up to four members, its creator, or the root of its key.",
 )
-@click.option("--children-max", type=click.IntRange(min=1), help="Most children of a peer in a group.")
+@click.option("--children-max", type=click.IntRange(min=2), help="Most children of a peer in a group.")
 @click.option(
     "--link-stress-max",
     type=click.FloatRange(min=0, min_open=True),

@@ -2,8 +2,9 @@
 
 S. Ratnasamy, M. Handley, R. Karp and S. Shenker, "Application-level multicast using content-addressable networks", NGC
 2001: section 3.1 (a group's members form their own CAN) and 3.2 (the rules of directed flooding). The CAN itself is
-that of Ratnasamy, Francis, Handley, Karp and Shenker, SIGCOMM 2001: sections 2.1 to 2.3, 3.1 (more dimensions), 3.6
-(landmarks) and 3.7 (more uniform partitioning). What is left out, and a published figure: docs/compared/can.md.
+that of Ratnasamy, Francis, Handley, Karp and Shenker, SIGCOMM 2001: sections 2.1 to 2.3, 3.1 (more dimensions), 3.2
+(realities), 3.6 (landmarks) and 3.7 (more uniform partitioning). What is left out, and published figures:
+docs/compared/can.md.
 
 Different: taken literally, a node sends on the first copy only. So a node that hears along dimension 1 before dimension
 2 sends nothing along dimension 2, and the members behind it depend on other paths. Here a later copy, though it
@@ -44,22 +45,31 @@ class Can(PolicyKernel):
     """Directed flooding from each publisher in a CAN of the members. Later copies are the tree's `extra`.
 
     Members enter the part of the space that belongs to their order of landmarks by delay; without landmarks anywhere.
+    With several realities each member has a zone in each of as many independent spaces, and a publisher floods the one
+    in which its events arrive soonest on average.
     """
 
-    def __init__(self, dimensions: int = DIMENSIONS, landmarks: int = LANDMARKS) -> None:
+    def __init__(self, dimensions: int = DIMENSIONS, landmarks: int = LANDMARKS, realities: int = 1) -> None:
         super().__init__()
         self.dimensions = check_argument("dimensions of can", dimensions, 1, 16)
         self.landmarks = check_argument("landmarks of can", landmarks, 0, 8)
+        self.realities = check_argument("realities of can", realities, 1, 16)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """A tree for each publisher: the paths of the first copy that each member receives."""
         nodes = in_random_order(group, creator(group))
-        points = _points(tables, nodes, np.uint64(group.seed), self.dimensions, _landmarks(tables, self.landmarks))
-        zones = _settle(points, True)
+        marks = _landmarks(tables, self.landmarks)
+        realities = [
+            _settle(_points(tables, nodes, np.uint64(group.seed), self.dimensions, marks, reality), True)
+            for reality in range(self.realities)
+        ]
+        neighbours: Ints = np.stack([zones.neighbours for zones in realities]).sum(axis=0, dtype=np.int32)
+        handled: Ints = np.stack([zones.handled for zones in realities]).sum(axis=0, dtype=np.int32)
         trees = []
         for start, source in sources(group, nodes):
-            order, parent, extra = _flood(tables, nodes, zones, start)
-            tree = tree_of_members(nodes[order], parent, state=zones.neighbours[order], joins=zones.handled[order])
+            floods = [_flood(tables, nodes, zones, start) for zones in realities]
+            order, parent, extra, _ = min(floods, key=lambda flood: flood.total_ms)
+            tree = tree_of_members(nodes[order], parent, state=neighbours[order], joins=handled[order])
             trees.append(tree._replace(extra=nodes[extra].reshape(-1, 2), source=source))
         return without_membership(trees)
 
@@ -85,8 +95,8 @@ def _landmarks(tables: Tables, count: Whole) -> Ints:
 
 
 @njit(cache=True)
-def _points(tables: Tables, nodes: Ints, seed: Word, dimensions: Whole, landmarks: Ints) -> Longs:
-    """The random point at which each member enters the space, int64 [members, dimensions].
+def _points(tables: Tables, nodes: Ints, seed: Word, dimensions: Whole, landmarks: Ints, reality: Whole) -> Longs:
+    """The random point at which each member enters the space of a reality, int64 [members, dimensions].
 
     With m landmarks there are m! orders, and as many equal portions of the space: it is divided into m parts along the
     first dimension, each into m - 1 parts along the second, and so on (SIGCOMM 2001, section 3.6).
@@ -107,7 +117,8 @@ def _points(tables: Tables, nodes: Ints, seed: Word, dimensions: Whole, landmark
             low[along] += nearest * size[along]
             left[nearest : parts - 1] = left[nearest + 1 : parts].copy()
         for along in range(dimensions):
-            draw = mix(seed, np.uint64(_POINT), np.uint64(dimensions * node + along))
+            number = dimensions * (reality * len(nodes) + node) + along
+            draw = mix(seed, np.uint64(_POINT), np.uint64(number))
             points[node, along] = low[along] + np.int64(below(draw, np.uint64(size[along])))
     return points
 
@@ -253,11 +264,11 @@ def _volume(zones: Zones, zone: Whole) -> float:
 
 
 @inner
-def _distance(zones: Zones, zone: Whole, point: Longs) -> Whole:
-    """The distance from the zone to the point, along all dimensions of the torus."""
-    total: Whole = 0
+def _distance(zones: Zones, zone: Whole, point: Longs) -> float:
+    """The square of the Euclidean distance from the zone to the point of the torus."""
+    total = 0.0
     for along in range(len(point)):
-        total += _gap(point[along], zones.low[zone, along], zones.size[zone, along])
+        total += np.float64(_gap(point[along], zones.low[zone, along], zones.size[zone, along])) ** 2
     return total
 
 
@@ -345,9 +356,25 @@ def _unlink(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
 # --- flooding
 
 
+class Flood(NamedTuple):
+    """How an event spreads through the zones.
+
+    Args:
+        order: the members in order of arrival, int32 [members].
+        parent: the place of each one's sender in that order, int32 [members]; -1 for the publisher.
+        extra: sender and receiver of each later copy, one after the other, int32 [twice the copies].
+        total_ms: the sum of the delays of all first copies.
+    """
+
+    order: Ints
+    parent: Ints
+    extra: Ints
+    total_ms: float
+
+
 @njit(cache=True)
-def _flood(tables: Tables, nodes: Ints, zones: Zones, start: Whole) -> tuple[Ints, Ints, Ints]:
-    """Flood from one member. Returns members in order of arrival, each one's sender in that order, and later copies.
+def _flood(tables: Tables, nodes: Ints, zones: Zones, start: Whole) -> Flood:
+    """Flood from one member.
 
     A message along dimension i continues in the same direction and to both sides of every lower dimension (NGC 2001,
     section 3.2). The source sends to both sides of all. Of several zones that border on another one along the first
@@ -358,7 +385,7 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones, start: Whole) -> tuple[Int
     served = np.zeros((count, ways), np.bool_)
     order, parent = np.empty(count, np.int32), np.full(count, -1, np.int32)
     extra = np.empty(2 * zones.neighbours.sum(), np.int32)
-    extras = 0
+    extras, total_ms = 0, 0.0
     queue = [(0.0, np.int64(start), np.int64(-1), np.int64(0))]  # time, receiver, sender, direction
     received = 0
     while len(queue) > 0:
@@ -368,6 +395,7 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones, start: Whole) -> tuple[Int
             order[received] = at
             parent[received] = place[sender] if sender >= 0 else -1
             received += 1
+            total_ms += now
         else:
             extra[extras], extra[extras + 1] = sender, at
             extras += 2
@@ -386,7 +414,7 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones, start: Whole) -> tuple[Int
                 heapq.heappush(queue, (when, np.int64(other), at, np.int64(way)))
         for way in range(ways):
             served[at, way] |= sender < 0 or way == came or way // 2 < came // 2
-    return order[:received], parent[:received], extra[:extras]
+    return Flood(order[:received], parent[:received], extra[:extras], total_ms)
 
 
 @inner
