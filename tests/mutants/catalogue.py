@@ -190,7 +190,7 @@ MUTANTS = (
         "no-hold-after-a-pause",
         "After a pause, a root declares nothing stable for the length of a lease.",
         "protocol/topics/housekeeping.py",
-        "            self.rendezvous.hold(tree, now)\n",
+        "            self.dispatch.order(ProcessPaused(tree))\n",
         "",
         "protocol/topics/test_pauses.py::test_after_a_pause_a_root_declares_nothing_stable_for_a_lease",
     ),

@@ -1,4 +1,4 @@
-"""Routes inputs to layers: each layer registers the messages and timers that it declares."""
+"""Routes inputs to layers, and orders to parts of a layer: each registers the kinds that it handles."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import cache
@@ -27,19 +27,20 @@ class Dispatch:
     it calls `share`: the simulator has ten thousand peers.
     """
 
-    __slots__ = ("_direct", "_parts", "_routed", "_timers")
+    __slots__ = ("_direct", "_orders", "_parts", "_routed", "_timers")
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
         self._direct: Handlers = {}
         self._routed: Handlers = {}
         self._timers: Handlers = {}
+        self._orders: Handlers = {}
 
     def share(self) -> None:
         """Every handler is registered: keep the tables in common with all peers that have the same."""
-        self._direct, self._routed, self._timers = (
+        self._direct, self._routed, self._timers, self._orders = (
             _shared.setdefault(tuple(handlers.items()), handlers)
-            for handlers in (self._direct, self._routed, self._timers)
+            for handlers in (self._direct, self._routed, self._timers, self._orders)
         )
 
     def on_message(self, kind: type[M], handle: Callable[[Contact, M], None]) -> None:
@@ -71,6 +72,11 @@ class Dispatch:
         """Register one handler for several kinds of timers, if a layer tells them apart by itself."""
         for kind in kinds:
             self.on_timer(kind, handle)
+
+    def on_orders(self, kinds: Iterable[type], handle: Callable[[Any], None]) -> None:
+        """Call `handle(order)` for orders of these kinds. Raises `ValueError` if one of them has a handler."""
+        for kind in kinds:
+            self._orders = self._with(self._orders, kind, handle)
 
     def _with(
         self, handlers: Handlers, kind: type, handle: Callable[..., None],
@@ -107,6 +113,11 @@ class Dispatch:
         """Handle a timer that is due."""
         function, place = self._timers[type(timer)]
         function(self._parts[place], timer)
+
+    def order(self, order: object) -> None:
+        """Have done what one part of a layer orders of another, before that part goes on."""
+        function, place = self._orders[type(order)]
+        function(self._parts[place], order)
 
 
 @cache

@@ -26,7 +26,7 @@ from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.publishing.changes import CreateDone
+from quillcast.protocol.topics.publishing.creating import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.state.handlers import Handlers
@@ -115,11 +115,11 @@ class Peer:
         `own` adds an owner and an access list to the descriptor, and signs it.
         """
         descriptor = described(name, settings)
-        self.scribe.publishing.create(own(descriptor) if own is not None else descriptor, done)
+        self.scribe.creating.create(own(descriptor) if own is not None else descriptor, done)
 
     def holders(self, name: str) -> int:
         """The number of peers that held the state of a topic when this peer had created it; 0 if it did not."""
-        return self.scribe.publishing.holders.get(described(name).topic, 0)
+        return self.scribe.creating.holders.get(described(name).topic, 0)
 
     def change(
         self, name: str, wanted: Mapping[str, Any], done: CreateDone,
@@ -256,7 +256,7 @@ class Peer:
     def died(self, contact: Contact) -> None:
         """This peer has ended for certain."""
         self.scribe.housekeeping.notice()
-        self.scribe.repair.died(contact)
+        self.scribe.children.died(contact)
         self.neighbours.died(contact)
 
     def room(self, contact: Contact) -> None:

@@ -109,11 +109,11 @@ def test_unknown_events_are_awaited_while_the_root_holds_publishers_back() -> No
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
 
     def hold_back(peer: Peer, *, held_back: bool) -> None:
-        peer.scribe.reports.note_held_back(root, held_back=held_back)
+        peer.scribe.schedule.note_held_back(root, held_back=held_back)
 
     village.act(reading.root, lambda peer: hold_back(peer, held_back=True))
     village.run(5)
-    assert TOPIC in village.peers[reading.peer].scribe.reports.held_back
+    assert TOPIC in village.peers[reading.peer].scribe.schedule.held_back
     village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
     village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
     village.run(45)

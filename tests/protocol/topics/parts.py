@@ -1,7 +1,7 @@
 """Parts of the topics layer without `Scribe` and `Peer`: each is given those below it, and a list takes its orders."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.messages import Contact, Message
@@ -16,38 +16,38 @@ from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.joins import Joins
+from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.membership.reporting import Reporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
-from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.publishing import Publishing
-from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.root.settings import RootSettings
+from quillcast.protocol.topics.root.succession import Succession
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import Effect
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
-from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.source_streams import SourceStreams
-from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
@@ -94,19 +94,20 @@ class Parts:
     def __init__(self, *ring: Contact) -> None:
         self.host, self.ring, self.dispatch = RecordingHost(), Line(*(ring or (BOB, ALICE, CAROL))), Dispatch()
         self.ordered: list[Effect] = []
+        self.dispatch.on_orders(get_args(Effect), self._note)
         self.table, self.trees = ForwardingTable(self.host, 1 << 20), dict[bytes, Tree]()
-        self.budget = self.table.budget
-        self.handlers: dict[bytes, Handlers] = {}
-        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
-        self.records, self.successors = TopicRecords(), Successors()
+        self.budget, self.records = self.table.budget, TopicRecords()
         self.tracing = Tracing(self.host, self.table, self.trees, self.dispatch)
-        self.reports, self.due = Reports(self.host, CONFIG.report_s), DueTopics(self.host, CONFIG.housekeeping_s)
+        self.schedule = Schedule(self.host, CONFIG)
         self.forgetting = Forgetting(self.records.descriptors, CONFIG.idle_topics_max)
         self.streams = Streams(self.host, StreamConfig())
         self.neighbours = Neighbours(self.host, NeighbourConfig(), self.streams)
         self.overlay = Pastry(self.host, OverlayConfig(), self.neighbours, CODEC)
         self.answers = Answers(self.host, self.ring, self.dispatch)
         self.placement = Placement(self.host.me, self.ring, ScribeTree(CONFIG.children_per_topic_max, CONFIG.fallbacks))
+
+    def _note(self, order: Effect) -> None:
+        self.ordered.append(order)
 
     # ---- what a test puts there and looks at
 
@@ -152,13 +153,11 @@ class Parts:
 
     @cached_property
     def terms(self) -> Terms:
-        return Terms(self.host, CONFIG.past_terms_s, self.reports, self.due, self.ordered.append)
+        return Terms(self.host, CONFIG.past_terms_s, self.schedule, self.dispatch)
 
     @cached_property
     def flow_control(self) -> FlowControl:
-        return FlowControl(
-            self.host, CONFIG, self.trees, self.budget, self.reports, self.dispatch, self.ordered.append
-        )  # fmt: skip
+        return FlowControl(self.host, CONFIG, self.trees, self.budget, self.schedule, self.dispatch)
 
     @cached_property
     def replica_set(self) -> ReplicaSet:
@@ -172,68 +171,71 @@ class Parts:
 
     @cached_property
     def known(self) -> KnownTopics:
-        return KnownTopics(self.host, self.records, self.trees, self.comparing, self.forgetting, self.ordered.append)
+        return KnownTopics(self.host, self.records, self.trees, self.comparing, self.forgetting, self.dispatch)
 
     @cached_property
     def open_trees(self) -> Trees:
-        return Trees(
-            self.trees, self.table, self.known, self.due, self.reports, self.flow_control,
-            self.forgetting, self.handlers,
-        )  # fmt: skip
+        return Trees(self.trees, self.table, self.streams, self.known, self.schedule, self.flow_control)
 
     @cached_property
     def source_streams(self) -> SourceStreams:
-        return SourceStreams(self.host, CONFIG, self.streams, self.replica_set, self.reports, self.due)
+        return SourceStreams(self.host, CONFIG, self.streams, self.replica_set, self.schedule)
 
     @cached_property
     def progress(self) -> Progress:
         return Progress(
-            self.host, CONFIG, self.trees, self.streams, self.placement, self.replica_set, self.flow_control,
-            self.reports, self.due, self.source_streams, self.dispatch, self.ordered.append,
+            self.host, self.trees, self.streams, self.placement, self.replica_set, self.flow_control, self.schedule,
+            self.source_streams, self.dispatch,
         )  # fmt: skip
 
     @cached_property
     def arrivals(self) -> Arrivals:
         return Arrivals(
-            self.host, self.trees, self.terms, self.source_streams, self.progress, self.flow_control,
-            self.ordered.append,
+            self.host, self.trees, self.terms, self.source_streams, self.progress, self.flow_control, self.dispatch
         )  # fmt: skip
 
     @cached_property
     def subscribing(self) -> Subscribing:
         return Subscribing(
-            self.host, self.known, self.open_trees, self.reports, self.source_streams, self.progress, self.dispatch,
-            self.ordered.append,
+            self.host, self.known, self.open_trees, self.schedule, self.source_streams, self.progress, self.dispatch
         )  # fmt: skip
 
     @cached_property
     def children(self) -> ChildrenTables:
         return ChildrenTables(
-            self.host, CONFIG, self.neighbours, self.streams, self.known, self.open_trees, self.terms, self.placement,
-            self.reports, self.source_streams, self.progress, self.answers, self.handlers, self.successors,
-            self.dispatch, self.ordered.append,
+            self.host, CONFIG, self._links("child"), self.open_trees, self.placement, self.schedule,
+            self.source_streams, self.progress, self.dispatch,
+        )  # fmt: skip
+
+    def _links(self, user: str) -> TreeLinks:
+        return TreeLinks(self.neighbours, self.streams, user, CONFIG.tree_heartbeat_s)
+
+    @cached_property
+    def joins(self) -> Joins:
+        return Joins(
+            self.host, self.open_trees, self.terms, self.placement, self.source_streams, self.progress, self.children,
+            self.answers, self.dispatch,
         )  # fmt: skip
 
     @cached_property
     def membership(self) -> TreeMembership:
         return TreeMembership(
-            self.host, CONFIG, self.ring, self.neighbours, self.streams, self.known, self.open_trees, self.terms,
-            self.children, self.subscribing, self.reports, self.source_streams, self.progress, self.due,
-            self.handlers, self.dispatch, self.ordered.append,
+            self.host, CONFIG, self.ring, self._links("parent"), self.open_trees, self.terms, self.schedule,
+            self.source_streams, self.progress, self.dispatch,
         )  # fmt: skip
 
     @cached_property
     def reporting(self) -> Reporting:
         return Reporting(
-            self.host, self.streams, self.trees, self.terms, self.children, self.membership, self.progress,
-            self.reports, self.due, self.ordered.append,
+            self.host, self.trees, self.terms, self.children, self.membership, self.progress, self.schedule,
+            self.dispatch,
         )  # fmt: skip
 
     @cached_property
     def repair(self) -> TreeRepair:
         return TreeRepair(
-            self.host, CONFIG, self.ring, self.neighbours, self.streams, self.open_trees, self.children,
-            self.membership, self.reports, self.dispatch, self.ordered.append,
+            self.host, self.ring, self.neighbours, self.streams, self.open_trees, self.joins, self.membership,
+            self.dispatch,
         )  # fmt: skip
 
     @cached_property
@@ -246,56 +248,65 @@ class Parts:
     @cached_property
     def intake(self) -> Intake:
         return Intake(
-            self.host, CONFIG, self.ring, self.open_trees, self.terms, self.table, self.progress,
-            self.flow_control, self.due, self.successors, self.tracing, self.dispatch,
+            self.host, CONFIG, self.ring, self.open_trees, self.terms, self.progress, self.flow_control,
+            self.schedule, self.tracing, self.dispatch,
         )  # fmt: skip
 
     @cached_property
     def transfer(self) -> LeadershipTransfer:
         return LeadershipTransfer(
-            self.host, CONFIG, self.overlay, self.known, self.open_trees, self.terms, self.membership, self.repair,
-            self.progress, self.intake, self.successors, self.forgetting, self.dispatch, self.ordered.append,
+            self.host, CONFIG, self.overlay, self.known, self.open_trees, self.terms, self.membership, self.intake,
+            self.dispatch,
         )  # fmt: skip
 
     @cached_property
-    def changes(self) -> SettingsChanges:
-        return SettingsChanges(
-            self.host, CONFIG.receipt_timeout_s, self.ring, self.trees, self.publishers, self.due, self.forgetting
+    def succession(self) -> Succession:
+        return Succession(
+            self.host, CONFIG, self.ring, self.known, self.terms, self.replication, self.membership, self.intake,
+            self.transfer, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def root_settings(self) -> RootSettings:
+        return RootSettings(
+            self.ring, self.known, self.trees, self.terms, self.replication, self.answers, self.dispatch
         )  # fmt: skip
 
     @cached_property
     def rendezvous(self) -> Rendezvous:
         return Rendezvous(
-            self.host, CONFIG, self.ring, self.known, self.trees, self.terms, self.replica_set, self.replication,
-            self.membership, self.children, self.progress, self.intake, self.transfer, self.answers,
-            self.dispatch, self.ordered.append,
-        )  # fmt: skip
-
-    @cached_property
-    def publishing(self) -> Publishing:
-        return Publishing(
-            self.host, CONFIG, self.ring, self.neighbours, self.known, self.open_trees, self.publishers, self.intake,
-            self.flow_control, self.source_streams, self.changes, self.due, self.forgetting, self.dispatch,
-            self.ordered.append,
+            self.host, CONFIG, self.known, self.trees, self.terms, self.joins, self.intake, self.answers, self.dispatch
         )  # fmt: skip
 
     @cached_property
     def candidacies(self) -> Candidacies:
         return Candidacies(
-            self.host, CONFIG, self.overlay, self.replica_set, self.known, self.open_trees, self.replication,
-            self.rendezvous, self.transfer, self.intake, self.membership, self.forgetting, self.dispatch,
+            self.host, CONFIG, self.overlay, self.known, self.open_trees, self.replication, self.membership,
+            self.intake, self.succession, self.dispatch,
         )  # fmt: skip
 
     @cached_property
-    def admissions(self) -> Admissions:
-        return Admissions(self.host, CONFIG, self.trees, self.publishing, self.neighbours, self.dispatch)
+    def creating(self) -> Creating:
+        return Creating(self.host, CONFIG.receipt_timeout_s, self.ring, self.known, self.schedule, self.dispatch)
+
+    @cached_property
+    def changes(self) -> SettingsChanges:
+        return SettingsChanges(
+            self.host, CONFIG.receipt_timeout_s, self.ring, self.known, self.creating, self.schedule
+        )  # fmt: skip
+
+    @cached_property
+    def publishing(self) -> Publishing:
+        return Publishing(
+            self.host, CONFIG, self.ring, self.neighbours, self.known, self.open_trees, self.intake,
+            self.source_streams, self.changes, self.schedule, self.dispatch,
+        )  # fmt: skip
 
     @cached_property
     def housekeeping(self) -> Housekeeping:
         return Housekeeping(
-            self.host, CONFIG, self.open_trees, self.due, self.membership, self.children, self.rendezvous,
-            self.admissions, self.publishing, self.changes, self.flow_control, self.source_streams, self.reports,
-            self.dispatch, self.ordered.append,
+            self.host, CONFIG, self.open_trees, self.schedule, self.source_streams, (self.membership, self.children),
+            (self.changes, self.publishing, self.flow_control), self.dispatch,
         )  # fmt: skip
 
     @cached_property

@@ -127,7 +127,7 @@ def test_a_candidate_that_is_alone_asks_no_replica() -> None:
     answers = create(village, 0)
     assert len(answers) == 1
     assert village.tree(0, NAME).root is not None  # type: ignore[union-attr]
-    assert village.peers[0].scribe.publishing.holders[TOPIC] == 1
+    assert village.peers[0].scribe.creating.holders[TOPIC] == 1
 
 
 def test_requests_for_a_root_before_its_term_begins_wait_and_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,7 +487,7 @@ def test_a_create_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
     resting[0].resume()
     village.run(2)
     assert len(answers) == 1
-    assert village.peers[by_distance(village)[-1]].scribe.publishing.holders[TOPIC] == 3
+    assert village.peers[by_distance(village)[-1]].scribe.creating.holders[TOPIC] == 3
     kept = [peer for peer in village.alive() if village.peers[peer].scribe.known.terms.get(TOPIC)]
     assert len(kept) >= 3
 
@@ -766,7 +766,7 @@ def test_the_latest_transferred_topics_are_remembered(monkeypatch: pytest.Monkey
     for _ in range(6):
         village.add()
     village.run(3)
-    moved = [len(village.peers[peer].scribe.successors.by_topic) for peer in village.alive()]
+    moved = [len(village.peers[peer].scribe.intake.successors.by_topic) for peer in village.alive()]
     assert max(moved) == 3
 
 

@@ -111,7 +111,7 @@ def test_word_of_an_earlier_change_is_no_answer_to_a_later_one() -> None:
         msgspec.structs.replace(answers[0], version=version, settings=Settings(event_bytes_max=size))  # type: ignore[type-var]
         for version, size in ((2, 10), (3, 20))
     )
-    village.act(1, lambda peer: peer.scribe.publishing.create(mine, answers.append))
+    village.act(1, lambda peer: peer.scribe.creating.create(mine, answers.append))
     village.act(1, lambda peer: peer.message(village.world.machines[3].contact, Created(theirs)))
     village.run(3)
     assert answers[1:] == [mine]

@@ -44,7 +44,7 @@ def test_topics_that_a_subscriber_has_left_are_forgotten_beyond_a_bound_and_thei
         kept = {described(name).topic for name in NAMES if number in replicas(village, name)}
         assert kept <= known(peer), "what it is to keep for others it does not forget"
         assert len(known(peer) - kept) <= idle_room(peer)
-        assert peer.scribe.publishing.holders.keys() <= known(peer)
+        assert peer.scribe.creating.holders.keys() <= known(peer)
         peer.check()
     for name in NAMES[:3]:
         village.subscribe(4, name, Reader())
@@ -103,10 +103,10 @@ def test_a_topic_that_is_known_and_not_kept_track_of_is_found() -> None:
     village = Village(2, config=CONFIG)
     village.run(2)
     scribe = village.peers[0].scribe
-    scribe.publishing.holders[described("nobody/knows").topic] = 1
+    scribe.creating.holders[described("nobody/knows").topic] = 1
     with pytest.raises(AssertionError):
         scribe.forgetting.check()
-    scribe.publishing.holders.clear()
+    scribe.creating.holders.clear()
     for name in NAMES:
         scribe.descriptors[described(name).topic] = described(name)
     with pytest.raises(AssertionError, match="40 topics are known that nobody here needs"):

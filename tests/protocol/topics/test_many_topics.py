@@ -64,7 +64,7 @@ def test_links_at_rest_carry_the_same_for_one_topic_as_for_a_thousand() -> None:
 def test_housekeeping_skips_idle_topics() -> None:
     village = village_with(20)
     assert [len(village.peers[peer].scribe.trees) for peer in village.alive()] == [20] * PEERS
-    assert not any(village.peers[peer].scribe.due.topics for peer in village.alive())
+    assert not any(village.peers[peer].scribe.schedule.due for peer in village.alive())
     assert not any(village.peers[peer].recovery.suspects for peer in village.alive())
 
 
@@ -105,7 +105,7 @@ def test_housekeeping_skips_publishers_that_wait_for_nothing() -> None:
     village.run(60)
     assert all(publisher.stable == 1 for publisher in publishers)
     assert not village.peers[1].scribe.publishing.due
-    assert not any(village.peers[peer].scribe.due.topics for peer in village.alive())
+    assert not any(village.peers[peer].scribe.schedule.due for peer in village.alive())
 
 
 def test_equal_link_reports_are_one_object() -> None:

@@ -11,11 +11,11 @@ from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.membership import repair
 from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
     Closed,
+    Create,
     CutLeases,
     FindRoot,
     Join,
@@ -34,10 +34,8 @@ from quillcast.protocol.topics.messages import (
 )
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.intake import Acknowledge, Seal
-from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.admitter import Admission
 from quillcast.protocol.topics.state.cut import Cut
-from quillcast.protocol.topics.state.due import HousekeepingDue
 from quillcast.protocol.topics.state.effects import (
     AllStable,
     AwaitRoot,
@@ -49,16 +47,18 @@ from quillcast.protocol.topics.state.effects import (
     NeighbourLost,
     Outdone,
     ParentAccepted,
+    RefuseRequest,
     Resign,
     RootHere,
+    Settled,
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.reports import ReportDue
 from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
@@ -77,29 +77,29 @@ def world() -> Parts:
 
 def test_a_touched_topic_is_reported_at_once_and_then_at_its_rate(world: Parts) -> None:
     tree = world.tree()
-    world.reports.touch(tree)
-    world.reports.touch(tree)
+    world.schedule.touch(tree)
+    world.schedule.touch(tree)
     assert world.host.timers == [(ReportDue(), 0.0)]
-    assert world.reports.take() == [tree.topic]
-    assert world.reports.take() == []
-    world.reports.touch(tree)
+    assert world.schedule.take() == [tree.topic]
+    assert world.schedule.take() == []
+    world.schedule.touch(tree)
     assert world.host.timers[1:] == [(ReportDue(), CONFIG.report_s)]
 
 
 def test_a_topic_that_is_forgotten_is_not_reported(world: Parts) -> None:
     tree = world.tree()
-    world.reports.touch(tree)
-    world.reports.forget(tree)
-    assert world.reports.take() == []
+    world.schedule.touch(tree)
+    world.schedule.forget(tree)
+    assert world.schedule.take() == []
 
 
 def test_one_timer_serves_all_topics_that_are_due(world: Parts) -> None:
-    world.due.wake(world.tree())
-    world.due.begin()
-    world.due.begin()
+    world.schedule.wake(world.tree())
+    world.schedule.begin()
+    world.schedule.begin()
     assert world.host.timers == [(HousekeepingDue(), CONFIG.housekeeping_s)]
-    world.due.stop()
-    world.due.begin()
+    world.schedule.stop()
+    world.schedule.begin()
     assert world.timers == [HousekeepingDue()] * 2
 
 
@@ -178,7 +178,7 @@ def test_a_peer_stays_in_the_tree_for_a_term_that_is_over(world: Parts, terms: T
     assert not tree.needed
     terms.keep(tree)
     assert tree.needed
-    assert list(world.due.topics) == [tree.topic]
+    assert list(world.schedule.due) == [tree.topic]
 
 
 # ---- flow control
@@ -288,15 +288,15 @@ def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back
     tree = world.root(Descriptor("weather", Settings(slow="wait")))
     fill(world, tree)
     flow_control.sealed(tree, BOB.node_id, 10)
-    assert tree.topic in world.reports.held_back
-    assert tree.topic in world.reports.dirty
+    assert tree.topic in world.schedule.held_back
+    assert tree.topic in world.schedule.dirty
     world.budget.limit_bytes *= 4
     flow_control.relieved()
-    assert tree.topic not in world.reports.held_back
+    assert tree.topic not in world.schedule.held_back
     world.host.time += 9
-    assert world.reports.held_back.lately(tree.topic, 10.0)
+    assert world.schedule.held_back.lately(tree.topic, 10.0)
     world.host.time += 1
-    assert not world.reports.held_back.lately(tree.topic, 10.0)
+    assert not world.schedule.held_back.lately(tree.topic, 10.0)
 
 
 def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
@@ -394,10 +394,10 @@ def test_the_next_version_is_offered_to_the_root_that_answers(world: Parts) -> N
     changes = world.changes
     answers: list[Any] = []
     changes.ask("weather", {"slow": "wait"}, answers.append)
-    offer = changes.root_found(DESCRIPTOR)
-    assert offer is not None
-    assert (offer[0].settings.slow, offer[0].version) == ("wait", 2)
-    assert changes.root_found(DESCRIPTOR) is None
+    changes.root_found(DESCRIPTOR)
+    changes.root_found(DESCRIPTOR)
+    offers = [message.descriptor for message, _ in world.ring.routed if isinstance(message, Create)]
+    assert [(offer.settings.slow, offer.version) for offer in offers] == [("wait", 2)]
     assert answers == []
 
 
@@ -405,8 +405,9 @@ def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Pa
     changes = world.changes
     answers: list[Any] = []
     changes.ask("weather", {"admission": "source"}, answers.append)
-    assert changes.root_found(DESCRIPTOR) is None
+    changes.root_found(DESCRIPTOR)
     assert [type(answer) for answer in answers] == [LocalError]
+    assert [type(message) for message, _ in world.ring.routed] == [FindRoot]
 
 
 def test_a_root_tells_publishers_of_a_change_and_reports_it_to_children(world: Parts) -> None:
@@ -462,7 +463,7 @@ def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> N
     world.open_trees.leave_behind(tree.topic, leases)
     tree.flow.close(child.channel)
     world.open_trees.forget(tree)
-    assert (world.trees, world.reports.dirty, world.due.topics) == ({}, {}, {})
+    assert (world.trees, world.schedule.dirty, world.schedule.due) == ({}, {}, {})
     assert world.open_trees.open(DESCRIPTOR).orphaned_leases == leases
 
 
@@ -499,7 +500,7 @@ def test_a_peer_that_was_accepted_by_the_settings_of_a_former_start_asks_for_the
 
 
 def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:
-    world.children.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
+    world.joins.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
     tree = world.trees[DESCRIPTOR.topic]
     assert (world.ordered, list(tree.waiting)) == ([FindParent(tree)], [BOB.node_id])
     assert world.host.sent == []
@@ -507,7 +508,7 @@ def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Part
 
 def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
     tree = world.root()
-    world.children.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
+    world.joins.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
     assert list(tree.children) == [BOB.node_id]
     assert (BOB, "Accepted") in world.sent
 
@@ -526,7 +527,7 @@ def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     tree = world.root(Descriptor("weather", Settings(admission="source")))
     over = Term(OF_SOURCES, bytes(16))
     tree.flow.note_over(over, 5)
-    world.children.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
     (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
     assert accepted.ended == ((over, 5),)
 
@@ -554,7 +555,7 @@ def test_an_accepted_child_tells_its_parent_and_looks_at_what_that_reported(worl
     world.terms.keep(tree)
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
     assert (tree.parent, tree.term) == (BOB, FIRST)
-    assert world.ordered == [ParentAccepted(tree, BOB)]
+    assert world.ordered == [Settled(tree), ParentAccepted(tree, BOB)]
 
 
 def test_a_supposed_child_that_needs_nothing_says_so(world: Parts) -> None:
@@ -593,7 +594,7 @@ def test_a_peer_stays_that_holds_events_of_a_later_term_than_its_parent_knows(
     world.membership.accepted(BOB, Accepted(tree.topic, SECOND, 0, (BOB.node_id,), ()))
     tree.flow.move(down(SECOND, 0, block(PAUL, 0)), tree.flow.current)
     report = ParentReport(parents_term, 0, 0, (BOB.node_id,), ())
-    monkeypatch.setattr(link_reports, "told", lambda streams, node, topic: report)
+    monkeypatch.setattr(world.membership.parents, "told", lambda node, topic: report)
     world.subscribing.unsubscribe(subscription)
     world.membership.leave_if_idle(tree)
     assert (tree.keeping_until is not None) == stays
@@ -633,7 +634,7 @@ def test_an_idle_peer_that_loses_its_parent_stays_if_it_holds_events_that_are_no
     tree.keeping_until = 1.0
     world.subscribing.unsubscribe(subscription)
     tree.keeping_until = None
-    monkeypatch.setattr(repair, "linked", lambda *_: [tree])
+    monkeypatch.setattr(world.open_trees, "linked", lambda node: [tree])
     world.repair.lost(BOB)
     assert (tree.topic in world.trees, tree.joining) == (unstable, unstable)
 
@@ -667,7 +668,6 @@ def test_a_bundle_of_a_later_term_that_ends_a_peers_part_in_the_topic_is_dropped
     tree = world.root()
     bundle = Bundle(Envelope(tree.topic, DOWN, SECOND, 0), (block(PAUL, 0),))
     world.ordered = Forgetful(world, tree)
-    world.arrivals.carry_out = world.terms.carry_out = world.ordered.append
     world.table.arrive(BOB, bundle)
     assert (world.table.flows, world.budget.used_bytes) == ({}, 0)
     assert world.host.released == [(BOB.node_id, bundle.size)]
@@ -697,7 +697,7 @@ def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -
 
 
 def test_a_peer_that_is_not_root_returns_credit_and_names_the_likely_root(world: Parts) -> None:
-    world.successors.note(WEATHER, CAROL)
+    world.intake.successors.note(WEATHER, CAROL)
     bundle = up(0, block(PAUL, 0))
     world.intake.up(BOB, bundle)
     assert world.host.released == [(BOB.node_id, bundle.size)]
@@ -717,7 +717,7 @@ def test_a_root_with_an_outdated_term_begins_a_later_one_or_transfers_leadership
     for ring, ordered in ((ALICE, BecomeRoot), (BOB, Resign)):
         world = Parts(ring, CAROL)
         tree = world.root()
-        world.rendezvous.outdone(tree)
+        world.succession.outdone(tree)
         assert [type(effect) for effect in world.ordered] == [ordered]
         assert (tree.root is None) == (ordered is BecomeRoot)
 
@@ -773,16 +773,20 @@ def test_a_candidate_that_is_alone_becomes_root_and_answers_waiting_requests(wor
     world.alone()
     tree = world.tree()
     world.terms.keep(tree)
+    assert world.rendezvous.trees is world.trees
     world.candidacies.wait(tree.topic, FindRoot(tree.topic, BOB, DESCRIPTOR, NO_TERM))
     assert tree.root is not None
-    assert world.ordered == [RootHere(tree)]
+    assert world.ordered == [Settled(tree), RootHere(tree)]
     assert (BOB, "RootIs") in world.sent
     assert world.candidacies.by_topic == {}
 
 
 def test_a_topic_that_was_never_created_gets_no_root(world: Parts) -> None:
     world.alone()
-    world.candidacies.wait(DESCRIPTOR.topic, FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM))
+    message = FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM)
+    world.candidacies.wait(DESCRIPTOR.topic, message)
+    assert world.ordered == [RefuseRequest(message)]
+    world.rendezvous.refuse(message)
     assert world.host.sent == [(BOB, NotRoot(DESCRIPTOR.topic, None, unknown=True))]
     assert world.trees == {}
 
@@ -830,16 +834,16 @@ def test_a_round_of_housekeeping_looks_at_topics_that_are_due_and_comes_again(wo
     tree = world.root()
     world.housekeeping.housekeep()
     assert world.ordered == []
-    world.due.wake(tree)
+    world.schedule.wake(tree)
     world.housekeeping.housekeep()
-    assert world.ordered == [GapNoticed(tree.topic)]
+    assert world.ordered == [GapNoticed(tree.topic), LeaveIfIdle(tree, anyway=True)]
     assert world.timers == [HousekeepingDue()] * 2
 
 
 def test_no_round_of_housekeeping_follows_if_nothing_is_due(world: Parts) -> None:
-    world.due.begin()
+    world.schedule.begin()
     world.housekeeping.housekeep()
-    assert not world.due.timer_set
+    assert not world.schedule.round_set
 
 
 def test_an_expired_lease_is_ended_and_reported(world: Parts) -> None:
@@ -847,11 +851,11 @@ def test_an_expired_lease_is_ended_and_reported(world: Parts) -> None:
     housekeeping = world.housekeeping
     child = world.child(tree, BOB)
     tree.orphan_lease(child, 1.0, [BOB.node_id])
-    world.due.wake(tree)
+    world.schedule.wake(tree)
     world.host.time = 2.0
     housekeeping.housekeep()
     assert tree.orphaned_leases == {}
-    assert tree.topic in world.reports.dirty
+    assert tree.topic in world.schedule.dirty
 
 
 def test_a_root_that_alone_keeps_its_state_takes_no_topic_for_new_before_a_lease_has_passed() -> None:

@@ -8,10 +8,9 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Timer
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.membership.membership import JoinTimeout
-from quillcast.protocol.topics.state.due import HousekeepingDue
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
-from quillcast.protocol.topics.state.reports import ReportDue
+from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -66,7 +65,7 @@ def test_the_time_of_a_pause_does_not_count_as_patience() -> None:
     village.act(root, lambda it: it.scribe.flow_control.hold_back())
     assert peer.scribe.flow_control.over_since is not None
     peer.scribe.flow_control.over_since -= 40
-    peer.scribe.due.last_round_at -= 40
+    peer.scribe.schedule.last_round_at -= 40
     village.act(root, timer(ReportDue()))
     assert "lease_cut" not in village.marks
     village.run(peer.config.topics.patience_s + 0.1)
@@ -82,7 +81,7 @@ def test_after_a_pause_a_root_declares_nothing_stable_for_a_lease() -> None:
     village.run(3)
     peer, contact = village.peers[root], village.world.machines[other].contact
     village.kill(dead, silently=True)
-    peer.scribe.due.last_round_at -= 40
+    peer.scribe.schedule.last_round_at -= 40
     village.publish(root, publisher, b"event")
     village.act(root, timer(ReportDue()))
     tree = village.tree(root, NAME)
@@ -103,6 +102,6 @@ def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     host = scribe.host
     lease = OrphanedLease(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
     scribe.open_trees.left_behind[TOPIC] = {bytes(16): lease}
-    scribe.due.last_round_at = now - 40
+    scribe.schedule.last_round_at = now - 40
     village.act(0, timer(ReportDue()))
     assert lease.until == now + 30

@@ -416,7 +416,7 @@ def test_an_old_join_of_a_source_that_subscribes_by_now_costs_nothing() -> None:
     parent = next(number for number in range(8) if village.world.machines[number].node_id == above)
     tree = village.tree(parent, "news")
     assert tree is not None
-    village.act(parent, lambda peer: peer.scribe.children.adopt(Join(TOPIC, me, sends_only=True)))
+    village.act(parent, lambda peer: peer.scribe.joins.adopt(Join(TOPIC, me, sends_only=True)))
     assert me.node_id in tree.orphaned_leases, "its lease goes on"
     village.publish(source, publisher, b"an event")
     village.run(0.005)

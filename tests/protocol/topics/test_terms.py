@@ -205,7 +205,7 @@ def test_a_transfer_from_before_another_term_is_ignored(another_term: bool) -> N
     assert tree is not None
     if another_term:
         village.act(peer, lambda p: p.scribe.terms.heard_of(tree, Term(4, bytes(16))))
-    village.act(peer, lambda p: p.scribe.rendezvous.become(tree, "took_over", p.scribe.rendezvous.next_term(tree)))
+    village.act(peer, lambda p: p.scribe.succession.become(tree, "took_over", p.scribe.succession.next_term(tree)))
     assert tree.root is not None
     assert tree.root.frontiers == ({} if another_term else {bytes(16): 7})
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_term
@@ -340,7 +340,7 @@ def test_a_root_that_is_about_to_seal_is_due_although_nothing_new_waits_yet() ->
         peer.scribe.housekeeping.housekeep()
         publisher.offer([b"b"])
         tree = peer.scribe.trees[TOPIC]
-        assert TOPIC in peer.scribe.due.topics or not tree.is_due
+        assert TOPIC in peer.scribe.schedule.due or not tree.is_due
         peer.check()
 
     village.act(root, repeat_sweep_and_publish)
@@ -357,7 +357,7 @@ def test_a_subscription_begins_now_even_if_its_peer_joins_for_a_child_that_lags_
     tree, reader = village.tree(root, NAME), Reader()
     assert tree is not None
     join = Join(TOPIC, village.world.machines[below].contact, Have(tree.term, 5), b"", described(NAME))
-    village.act(peer, lambda p: p.scribe.children.adopt(join))
+    village.act(peer, lambda p: p.scribe.joins.adopt(join))
     village.subscribe(peer, NAME, reader)
     village.run(3)
     village.publish(root, publisher, b"after")
@@ -595,7 +595,7 @@ def test_a_forwarder_that_leaves_and_comes_back_still_speaks_for_the_child_that_
     village.kill(lost, silently=True)  # as if it had just joined
     for child in (lost, other):  # the other wants nothing, and says so
         join = Join(TOPIC, village.world.machines[child].contact, Have(NO_TERM, 0), b"", described(NAME))
-        village.act(forwarder, lambda peer, j=join: peer.scribe.children.adopt(j))
+        village.act(forwarder, lambda peer, j=join: peer.scribe.joins.adopt(j))
         village.run(8)
         assert village.tree(forwarder, NAME) is None
         above = village.tree(root, NAME)
@@ -649,7 +649,7 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     tree, contact = village.tree(above, NAME), village.world.machines[newcomer].contact
     assert tree is not None
     join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
-    village.act(above, lambda peer: peer.scribe.children.adopt(join))
+    village.act(above, lambda peer: peer.scribe.joins.adopt(join))
     assert tree.child_report(village.world.now).newcomers == (), "what it has itself may be more than they have"
     report = ChildReport(tree.term, 2, tree.term)
     village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(report)))
@@ -808,9 +808,9 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     tree, node = village.tree(root, NAME), village.world.machines[gone].node_id
     assert tree is not None
     assert tree.root is not None
-    rendezvous, now = village.peers[root].scribe.rendezvous, village.peers[root].host.now()
+    succession, now = village.peers[root].scribe.succession, village.peers[root].host.now()
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: None}, now - 1, now + 10
-    rendezvous.hold(tree, now)
+    succession.hold(tree, now)
     tree.root.heard_from([node])
     assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s
 
@@ -827,7 +827,7 @@ def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reache
         village.run(9)
     tree = village.tree(root, NAME)
     assert tree is not None
-    village.act(root, lambda peer: peer.scribe.rendezvous.hold(tree, peer.host.now()))
+    village.act(root, lambda peer: peer.scribe.succession.hold(tree, peer.host.now()))
     village.publish(root, publisher, b"event")
     village.run(1)
     assert publisher.stable == (1 if reaches_all else 0)
@@ -845,7 +845,7 @@ def test_a_paused_root_learns_of_the_next_term_from_its_replicas() -> None:
     assert tree.root is not None
     later = Term(tree.term.counter + 1, bytes(16))
     village.act(by_distance(village)[3], lambda peer: peer.scribe.known.enter(TOPIC, later))
-    village.act(root, lambda peer: peer.scribe.rendezvous.hold(tree, peer.host.now()))
+    village.act(root, lambda peer: peer.scribe.succession.hold(tree, peer.host.now()))
     village.run(2)
     assert tree.root.term > later
 
@@ -863,7 +863,7 @@ def test_a_restarted_forwarder_reports_for_no_peer_that_was_below_it() -> None:
     village.act(forwarder, lambda peer: peer.scribe.children.enter(there, contacts[below], 0))
     village.run(2)
     anew = Join(TOPIC, contacts[forwarder], None, b"", described(NAME))
-    village.act(root, lambda peer: peer.scribe.children.adopt(anew))
+    village.act(root, lambda peer: peer.scribe.joins.adopt(anew))
     village.run(1)
     assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[UNKNOWN_PEER]]
 
@@ -907,7 +907,7 @@ def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_a
     root, child = by_distance(village)
     village.subscribe(child, NAME, Reader())
     village.run(5)
-    tree, reports = village.tree(root, NAME), village.peers[root].scribe.reports
+    tree, reports = village.tree(root, NAME), village.peers[root].scribe.schedule
     assert tree is not None
     node = village.world.machines[child].node_id
     entry = tree.children[node]

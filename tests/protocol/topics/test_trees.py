@@ -13,7 +13,6 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Join, Leave, Rejoin
-from quillcast.protocol.topics.state.link_reports import is_leaf
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -188,7 +187,7 @@ def test_peers_that_wait_for_one_that_leaves_ask_again() -> None:
     join = Join(descriptor.topic, village.world.machines[child].contact, None, descriptor.digest, descriptor)
 
     def take_in_and_leave(peer: Peer) -> None:
-        peer.scribe.children.adopt(join)
+        peer.scribe.joins.adopt(join)
         assert list(peer.scribe.trees[descriptor.topic].waiting) == [join.child.node_id]
         peer.scribe.leave()
         peer.overlay.leave()
@@ -383,7 +382,7 @@ def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() ->
     join = Join(tree.topic, contact, None, tree.descriptor.digest)
     scribe = village.peers[root].scribe
     village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
-    village.act(root, lambda _: scribe.children.adopt(join))
+    village.act(root, lambda _: scribe.joins.adopt(join))
     village.act(root, lambda _: scribe.changed(contact, tree.topic, None))
     assert contact.node_id in tree.children
     village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
@@ -430,12 +429,12 @@ def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
     village.run(5)
     tree, contact = village.tree(root, NAME), village.world.machines[forwarder].contact
     assert tree is not None
-    assert is_leaf(village.peers[root].streams, contact.node_id, tree.topic)
+    assert village.peers[root].scribe.children.links.is_leaf(contact.node_id, tree.topic)
     sent: list[str] = []
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(type(message).__name__), encode(message))[1]
     join = Join(tree.topic, village.world.machines[below].contact, None, tree.descriptor.digest)
-    village.act(forwarder, lambda peer: peer.scribe.children.adopt(join))
+    village.act(forwarder, lambda peer: peer.scribe.joins.adopt(join))
     assert sent[:2] == ["Changes", "Accepted"]
     village.run(0.05)
-    assert not is_leaf(village.peers[root].streams, contact.node_id, tree.topic)
+    assert not village.peers[root].scribe.children.links.is_leaf(contact.node_id, tree.topic)

@@ -11,8 +11,8 @@ from quillcast.protocol.security.access import Warrant, is_restricted
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
-from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams, known_end
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -81,29 +81,29 @@ class TreeGroups:
     """The groups of all topics at a peer (`reliability.group.Groups`)."""
 
     def __init__(
-        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Ring, terms: Terms, reports: Reports,
+        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Ring, terms: Terms, schedule: Schedule,
         flow_control: FlowControl, source_streams: SourceStreams, me: bytes,
     ) -> None:  # fmt: skip
         self.trees, self.neighbours, self.ring, self.me = trees, neighbours, ring, me
-        self.terms, self.reports, self.flow_control = terms, reports, flow_control
+        self.terms, self.schedule, self.flow_control = terms, schedule, flow_control
         self.source_streams = source_streams
 
     def find(self, topic: bytes) -> TreeGroup | None:
         tree = self.trees.get(topic)
         if tree is None:
             return None
-        return TreeGroup(tree, self.me, self.neighbours, self.reports.held_back, self.source_streams)
+        return TreeGroup(tree, self.me, self.neighbours, self.schedule.held_back, self.source_streams)
 
     def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
         tree = self.trees[group.flow.topic]
         self.terms.recall(tree, term, end)
         if tree.flow.settle(term, stable):
-            self.reports.touch(tree)
+            self.schedule.touch(tree)
 
     def gave_up(self, group: Group) -> None:
         tree = self.trees[group.flow.topic]
         self.source_streams.touch(tree)
-        self.reports.touch(tree)
+        self.schedule.touch(tree)
 
     def asked_for(self, group: Group, term: Term, ranges: list[Range], asker: bytes) -> bool:
         return self.trees[group.flow.topic].note_wanted(term, ranges, asker)

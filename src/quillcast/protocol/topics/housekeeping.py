@@ -1,21 +1,16 @@
 """What passes with time, looked over from time to time, and only in topics in which something may."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import RangeSet, difference
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.membership.children import ChildrenTables
-from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.publishing.changes import SettingsChanges
-from quillcast.protocol.topics.publishing.publishing import Publishing
-from quillcast.protocol.topics.root.admissions import Admissions
-from quillcast.protocol.topics.root.rendezvous import Rendezvous
-from quillcast.protocol.topics.state.due import DueTopics, HousekeepingDue
-from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
-from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.effects import FindParent, GapNoticed, LeaveIfIdle, ProcessPaused
+from quillcast.protocol.topics.state.schedule import HousekeepingDue, Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -23,88 +18,89 @@ from quillcast.protocol.topics.state.trees import Trees
 PAUSE_ROUNDS = 5  # after so many missed rounds this process was paused; a guess, far below a lease
 
 
+class Housekept(Protocol):
+    """A part that looks after what is its own."""
+
+    def housekeep(self, now: float, *, paused: bool) -> None:
+        """Look over what time has changed. `paused`: this process stood still, and nothing ran out meanwhile."""
+        ...
+
+
 class Housekeeping:
     """A peer's look at what time has changed."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, trees: Trees, due: DueTopics, membership: TreeMembership,
-        children: ChildrenTables, rendezvous: Rendezvous, admissions: Admissions, publishing: Publishing,
-        changes: SettingsChanges, flow_control: FlowControl, source_streams: SourceStreams, reports: Reports,
-        dispatch: Dispatch, carry_out: CarryOut,
+        self, host: Host, config: TopicConfig, trees: Trees, schedule: Schedule, source_streams: SourceStreams,
+        before: Sequence[Housekept], after: Sequence[Housekept], dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.trees, self.due = host, config, trees, due
-        self.membership, self.children, self.rendezvous = membership, children, rendezvous
-        self.admissions, self.publishing, self.changes = admissions, publishing, changes
-        self.flow_control, self.reports, self.carry_out = flow_control, reports, carry_out
-        self.source_streams = source_streams
+        """`before` and `after` are parts that look after their own before and after the trees are looked over."""
+        self.host, self.config, self.trees, self.schedule = host, config, trees, schedule
+        self.source_streams, self.before, self.after, self.dispatch = source_streams, before, after, dispatch
         self.publishers_at = host.now()
         dispatch.on_alarm(HousekeepingDue, self.housekeep)
 
     def housekeep(self) -> None:
         """Look over what may have changed, and come again while there is any topic or publisher."""
-        if not (self.trees.by_topic or self.publishing.busy or self.trees.left_behind):
-            self.due.stop()
+        if not self.schedule.has_work:
+            self.schedule.stop()
             return
-        self.due.again()
+        self.schedule.again()
         self._look_over(self.host.now())
 
     def notice(self) -> None:
         """An input comes. If this process was paused until now, all leases are prolonged before any is judged."""
         now = self.host.now()
-        if self.due.timer_set and self._stood_still(now):
+        if self.schedule.round_set and self._stood_still(now):
             self._look_over(now)
 
     def _stood_still(self, now: float) -> bool:
-        return now - self.due.last_round_at > PAUSE_ROUNDS * self.config.housekeeping_s
+        return now - self.schedule.last_round_at > PAUSE_ROUNDS * self.config.housekeeping_s
 
     def _look_over(self, now: float) -> None:
         paused = self._stood_still(now)
-        self.due.last_round_at = now
-        self.membership.housekeep(now, paused=paused)
-        self.children.housekeep(now, paused=paused)
-        topics = list(self.trees.by_topic if paused else self.due.topics)
+        self.schedule.last_round_at = now
+        for part in self.before:
+            part.housekeep(now, paused=paused)
+        topics = list(self.trees.by_topic if paused else self.schedule.due)
         for topic in topics:
-            self.carry_out(GapNoticed(topic))
+            self.dispatch.order(GapNoticed(topic))
         for topic in topics:
             tree = self.trees.by_topic.get(topic)
             if tree is None:
                 continue
             self._check_tree(tree, now, paused=paused)
             if not tree.is_due:
-                self.due.forget(topic)
+                self.schedule.rest(topic)
         self._forget_publishers(now)
-        self.publishing.create_again(now)
-        self.changes.housekeep(now)
-        self.admissions.housekeep(now)
-        self.publishing.housekeep(now)
-        self.flow_control.housekeep(now, paused=paused)
+        for part in self.after:
+            part.housekeep(now, paused=paused)
 
     def _check_tree(self, tree: Tree, now: float, *, paused: bool) -> None:
         self._end_leases(tree, now, paused=paused)
         self._discard_past_terms(tree, now)
         if tree.root is not None and tree.root.stable < tree.root.index:
-            self.reports.touch(tree)
+            self.schedule.touch(tree)
         self.source_streams.dismiss_denied(tree)
         self.source_streams.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
-            self.membership.join(tree)
+            self.dispatch.order(FindParent(tree))
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
         if not tree.flow.past:  # also a topic that was transferred here and that nobody uses
-            self.membership.leave_if_idle(tree, anyway=True)
+            self.dispatch.order(LeaveIfIdle(tree, anyway=True))
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
         if paused:  # no lease ran out meanwhile, and stability waits for the replicas
             for lease in tree.orphaned_leases.values():
                 lease.until = max(lease.until, now + self.config.lease_s)
-            self.rendezvous.hold(tree, now)
+            self.dispatch.order(ProcessPaused(tree))
         for node in [node for node, lease in tree.orphaned_leases.items() if lease.until <= now]:
             del tree.orphaned_leases[node]
-            self.reports.touch(tree)
+            self.schedule.touch(tree)
         for child in tree.children.values():
             if 0.0 < child.named_until <= now:
                 child.named_until = 0.0
-                self.reports.touch(tree)
+                self.schedule.touch(tree)
         if tree.ended:
             tree.ended = {node: until for node, until in tree.ended.items() if until > now} or EMPTY
 
@@ -118,13 +114,13 @@ class Housekeeping:
             flow.give_up_owed(term)
             if self._may_forget(tree, term):
                 flow.forget(term)
-            self.reports.touch(tree)  # what waited for it covers more now
+            self.schedule.touch(tree)  # what waited for it covers more now
         for edge in tree.subscriptions:
             edge.forget(flow.knows)
             waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
             before = now - self.config.lease_s - self._late_s(tree)
             if not waits and edge.give_up_holes(before, edge.channel.untaken(flow.log)):
-                self.reports.touch(tree)
+                self.schedule.touch(tree)
 
     def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
         """May publishers that were held back still resend what a subscriber here is missing? Waits for another lease.
@@ -145,7 +141,7 @@ class Housekeeping:
 
     def _late_s(self, tree: Tree) -> float:
         """For how much longer to wait for events, if publishers are held back or were until a lease ago."""
-        is_late = self.reports.held_back.lately(tree.topic, self.config.lease_s)
+        is_late = self.schedule.held_back.lately(tree.topic, self.config.lease_s)
         return self.config.lease_s if is_late else 0.0
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:

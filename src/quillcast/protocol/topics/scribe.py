@@ -1,23 +1,25 @@
 """Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2).
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. `Scribe` makes this layer's parts,
-passes each input to them, and carries out what they order of parts above them (`state/effects.py`). A part knows only
-those that are made before it, and a folder only those before it. From the bottom up:
+passes each input to them, and carries out what they order of each other (`state/effects.py`). A part knows only those
+that are made before it, and a folder only those before it. From the bottom up:
 
 - `state/`: what is known of topics (`known.py`), the trees here (`trees.py`), the terms of roots (`terms.py`), what to
-  report (`reports.py`, `progress.py`) and how much to keep (`flow_control.py`);
-- `membership/`: local subscriptions (`subscribing.py`), this peer as a parent (`children.py`) and as a child
-  (`membership.py`), what neighbours report (`reporting.py`), what follows a loss (`repair.py`);
-- `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), and how it
-  becomes, is and ceases to be root (`candidacy.py`, `rendezvous.py`, `leadership_transfer.py`);
-- `publishing/`: its own publishers (`publishing.py`), and changes of a topic's settings (`changes.py`);
+  report (`progress.py`) and when (`schedule.py`), and how much to keep (`flow_control.py`);
+- `membership/`: local subscriptions (`subscribing.py`), this peer as a parent (`joins.py`, `children.py`) and as a
+  child (`membership.py`), what neighbours report (`reporting.py`), what follows a loss (`repair.py`);
+- `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), what others
+  ask of it (`rendezvous.py`, `settings.py`), and how it becomes root and ceases to be it (`candidacy.py`,
+  `succession.py`, `leadership_transfer.py`);
+- `publishing/`: its own publishers (`publishing.py`), the topics that it creates and changes (`creating.py`,
+  `changes.py`);
 - what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
 
 What travels in the tree is the data path's matter (`protocol.forwarding`).
 """
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
@@ -34,6 +36,8 @@ from quillcast.protocol.topics.groups import TreeGroups
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.joins import Joins
+from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.membership.reporting import Reporting
@@ -41,7 +45,7 @@ from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
-from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
@@ -50,16 +54,18 @@ from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfe
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
 from quillcast.protocol.topics.root.sessions import Sessions
+from quillcast.protocol.topics.root.settings import RootSettings
+from quillcast.protocol.topics.root.succession import Succession
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import (
     AllStable,
+    ArrivalEffect,
     AwaitRoot,
     BecomeRoot,
     CameFromSource,
     ChildEntered,
-    Effect,
+    ChildIsParent,
     FindParent,
     FrontFilled,
     GapNoticed,
@@ -69,11 +75,17 @@ from quillcast.protocol.topics.state.effects import (
     OpenSession,
     Outdone,
     ParentAccepted,
+    PlaceEffect,
+    ProcessPaused,
+    RefuseRequest,
     Resign,
     RootEffect,
     RootHere,
+    SettingsEffect,
     SettingsEntered,
     SettingsLearned,
+    Settled,
+    TopicFailed,
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
@@ -84,14 +96,13 @@ from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
-from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees, linked
+from quillcast.protocol.topics.state.trees import Trees
 
 _ANSWERS = (Accepted, Created, RootIs)
 """What comes over the overlay where it did not come straight (`Answers.tell`)."""
@@ -108,16 +119,16 @@ class Scribe:
         "children",
         "comparing",
         "config",
+        "creating",
         "descriptors",
         "dispatch",
-        "due",
         "flow_control",
         "forgetting",
-        "handlers",
         "host",
         "housekeeping",
         "inspection",
         "intake",
+        "joins",
         "known",
         "leadership_transfer",
         "membership",
@@ -127,7 +138,6 @@ class Scribe:
         "placement",
         "policy",
         "progress",
-        "publishers",
         "publishing",
         "recovery",
         "rendezvous",
@@ -135,14 +145,15 @@ class Scribe:
         "replica_set",
         "replication",
         "reporting",
-        "reports",
         "rivals",
+        "root_settings",
+        "schedule",
         "sessions",
         "source_streams",
         "stream_reporting",
         "streams",
         "subscribing",
-        "successors",
+        "succession",
         "table",
         "terms",
         "tracing",
@@ -156,13 +167,15 @@ class Scribe:
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
         self.streams, self.table, self.policy, self.dispatch = streams, table, policy, dispatch
         self.trees: dict[bytes, Tree] = {}
-        self.handlers: dict[bytes, Handlers] = {}
         self.answers = Answers(host, overlay, dispatch)
-        self.successors = Successors()
         self._make_state()
         self._make_membership()
         self._make_roots()
         self._make_publishing()
+        dispatch.on_orders(get_args(PlaceEffect), self._at_place)
+        dispatch.on_orders(get_args(ArrivalEffect), self._at_arrival)
+        dispatch.on_orders(get_args(RootEffect), self._at_root)
+        dispatch.on_orders(get_args(SettingsEffect), self._at_settings)
 
     # ---- the parts, from the bottom up
 
@@ -172,169 +185,185 @@ class Scribe:
         self.forgetting = Forgetting(records.descriptors, config.idle_topics_max)
         self.replica_set = ReplicaSet(host, config, self.overlay, self.neighbours)
         self.comparing = Comparing(host, config, self.overlay, self.replica_set, records, self.forgetting, dispatch)
-        self.known = KnownTopics(host, records, trees, self.comparing, self.forgetting, self.carry_out)
+        self.known = KnownTopics(host, records, trees, self.comparing, self.forgetting, dispatch)
         self.descriptors, self.rivals = records.descriptors, records.rivals
         self.forgetting.keep_for_others(self.comparing)
-        self.forgetting.spare(self.handlers)
         self.forgetting.forget_too(records.rivals)
-        self.due = DueTopics(host, config.housekeeping_s)
-        self.reports = Reports(host, config.report_s)
-        self.terms = Terms(host, config.past_terms_s, self.reports, self.due, self.carry_out)
-        self.flow_control = FlowControl(
-            host, config, trees, self.table.budget, self.reports, dispatch, self.carry_out
-        )  # fmt: skip
-        self.open_trees = Trees(
-            trees, self.table, self.known, self.due, self.reports, self.flow_control, self.forgetting,
-            self.handlers,
-        )  # fmt: skip
+        self.schedule = Schedule(host, config)
+        self.terms = Terms(host, config.past_terms_s, self.schedule, dispatch)
+        self.flow_control = FlowControl(host, config, trees, self.table.budget, self.schedule, dispatch)
+        self.open_trees = Trees(trees, self.table, self.streams, self.known, self.schedule, self.flow_control)
         self.placement = Placement(host.me, self.overlay, self.policy)
-        self.source_streams = SourceStreams(host, config, self.streams, self.replica_set, self.reports, self.due)
+        self.source_streams = SourceStreams(host, config, self.streams, self.replica_set, self.schedule)
         self.progress = Progress(
-            host, config, trees, self.streams, self.placement, self.replica_set, self.flow_control, self.reports,
-            self.due, self.source_streams, dispatch, self.carry_out,
+            host, trees, self.streams, self.placement, self.replica_set, self.flow_control, self.schedule,
+            self.source_streams, dispatch,
         )  # fmt: skip
         self.table.listener = Arrivals(
-            host, trees, self.terms, self.source_streams, self.progress, self.flow_control, self.carry_out
+            host, trees, self.terms, self.source_streams, self.progress, self.flow_control, dispatch
         )  # fmt: skip
         self.tracing = Tracing(host, self.table, trees, dispatch)
         groups = TreeGroups(
-            trees, self.neighbours, self.overlay, self.terms, self.reports, self.flow_control, self.source_streams,
+            trees, self.neighbours, self.overlay, self.terms, self.schedule, self.flow_control, self.source_streams,
             host.me,
         )  # fmt: skip
         times = RecoveryTimes(config.gap_s, config.give_up_s, config.lease_s)
         self.recovery = Recovery(host, times, groups, dispatch)
 
     def _make_membership(self) -> None:
-        host, config, dispatch, streams = self.host, self.config, self.dispatch, self.streams
+        host, config, dispatch, trees = self.host, self.config, self.dispatch, self.open_trees
+        children, parents = (
+            TreeLinks(self.neighbours, self.streams, user, config.tree_heartbeat_s) for user in ("child", "parent")
+        )
         self.subscribing = Subscribing(
-            host, self.known, self.open_trees, self.reports, self.source_streams, self.progress, dispatch,
-            self.carry_out,
+            host, self.known, trees, self.schedule, self.source_streams, self.progress, dispatch
         )  # fmt: skip
         self.children = ChildrenTables(
-            host, config, self.neighbours, streams, self.known, self.open_trees, self.terms, self.placement,
-            self.reports, self.source_streams, self.progress, self.answers, self.handlers, self.successors, dispatch,
-            self.carry_out,
+            host, config, children, trees, self.placement, self.schedule, self.source_streams, self.progress, dispatch
+        )  # fmt: skip
+        self.joins = Joins(
+            host, trees, self.terms, self.placement, self.source_streams, self.progress, self.children, self.answers,
+            dispatch,
         )  # fmt: skip
         self.membership = TreeMembership(
-            host, config, self.overlay, self.neighbours, streams, self.known, self.open_trees, self.terms,
-            self.children, self.subscribing, self.reports, self.source_streams, self.progress, self.due, self.handlers,
-            dispatch, self.carry_out,
+            host, config, self.overlay, parents, trees, self.terms, self.schedule, self.source_streams, self.progress,
+            dispatch,
         )  # fmt: skip
         self.stream_reporting = StreamReporting(
-            host, streams, self.trees, self.source_streams, self.progress, dispatch, self.carry_out
+            host, self.streams, self.trees, self.source_streams, self.progress, dispatch
         )  # fmt: skip
         self.reporting = Reporting(
-            host, streams, self.trees, self.terms, self.children, self.membership, self.progress, self.reports,
-            self.due, self.carry_out,
+            host, self.trees, self.terms, self.children, self.membership, self.progress, self.schedule, dispatch
         )  # fmt: skip
         self.repair = TreeRepair(
-            host, config, self.overlay, self.neighbours, streams, self.open_trees, self.children, self.membership,
-            self.reports, dispatch, self.carry_out,
+            host, self.overlay, self.neighbours, self.streams, trees, self.joins, self.membership, dispatch
         )  # fmt: skip
 
     def _make_roots(self) -> None:
-        host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
+        host, config, dispatch, overlay, trees = self.host, self.config, self.dispatch, self.overlay, self.open_trees
         self.replication = Replication(
             host, config, overlay, self.replica_set, self.known, self.trees, self.terms, self.comparing, dispatch
         )  # fmt: skip
         self.intake = Intake(
-            host, config, overlay, self.open_trees, self.terms, self.table, self.progress, self.flow_control,
-            self.due, self.successors, self.tracing, dispatch,
+            host, config, overlay, trees, self.terms, self.progress, self.flow_control, self.schedule, self.tracing,
+            dispatch,
         )  # fmt: skip
         self.leadership_transfer = LeadershipTransfer(
-            host, config, overlay, self.known, self.open_trees, self.terms, self.membership, self.repair,
-            self.progress, self.intake, self.successors, self.forgetting, dispatch, self.carry_out,
+            host, config, overlay, self.known, trees, self.terms, self.membership, self.intake, dispatch
+        )  # fmt: skip
+        self.succession = Succession(
+            host, config, overlay, self.known, self.terms, self.replication, self.membership, self.intake,
+            self.leadership_transfer, dispatch,
+        )  # fmt: skip
+        self.root_settings = RootSettings(
+            overlay, self.known, self.trees, self.terms, self.replication, self.answers, dispatch
         )  # fmt: skip
         self.rendezvous = Rendezvous(
-            host, config, overlay, self.known, self.trees, self.terms, self.replica_set, self.replication,
-            self.membership, self.children, self.progress, self.intake, self.leadership_transfer, self.answers,
-            dispatch, self.carry_out,
+            host, config, self.known, self.trees, self.terms, self.joins, self.intake, self.answers, dispatch
         )  # fmt: skip
         self.sessions = Sessions(
-            host, config, overlay, self.known, self.open_trees, self.progress, self.leadership_transfer, dispatch,
-            self.carry_out,
+            host, config, overlay, self.known, trees, self.progress, self.leadership_transfer, dispatch
         )  # fmt: skip
         self.candidacies = Candidacies(
-            host, config, overlay, self.replica_set, self.known, self.open_trees, self.replication, self.rendezvous,
-            self.leadership_transfer, self.intake, self.membership, self.forgetting, dispatch,
+            host, config, overlay, self.known, trees, self.replication, self.membership, self.intake, self.succession,
+            dispatch,
         )  # fmt: skip
 
     def _make_publishing(self) -> None:
         host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
-        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
+        self.creating = Creating(host, config.receipt_timeout_s, overlay, self.known, self.schedule, dispatch)
         self.changes = SettingsChanges(
-            host, config.receipt_timeout_s, overlay, self.trees, self.publishers, self.due, self.forgetting
+            host, config.receipt_timeout_s, overlay, self.known, self.creating, self.schedule
         )  # fmt: skip
         self.publishing = Publishing(
-            host, config, overlay, self.neighbours, self.known, self.open_trees, self.publishers, self.intake,
-            self.flow_control, self.source_streams, self.changes, self.due, self.forgetting, dispatch, self.carry_out,
+            host, config, overlay, self.neighbours, self.known, self.open_trees, self.intake, self.source_streams,
+            self.changes, self.schedule, dispatch,
         )  # fmt: skip
         self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)
         self.housekeeping = Housekeeping(
-            host, config, self.open_trees, self.due, self.membership, self.children, self.rendezvous, self.admissions,
-            self.publishing, self.changes, self.flow_control, self.source_streams, self.reports, dispatch,
-            self.carry_out,
+            host, config, self.open_trees, self.schedule, self.source_streams, (self.membership, self.children),
+            (self.creating, self.changes, self.admissions, self.publishing, self.flow_control), dispatch,
         )  # fmt: skip
         self.inspection = Inspection(
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing.roots,
             self.flow_control.withheld_by_topic, self.tracing, dispatch,
         )  # fmt: skip
 
-    def carry_out(self, effect: Effect) -> None:
-        """A part orders something of one above it: do it now, before the part goes on."""
+    # ---- what parts order of others: done at once, before the part goes on
+
+    def _at_place(self, effect: PlaceEffect) -> None:
+        """This peer's place in a tree, or the neighbours in it, change."""
         match effect:
             case FindParent(tree, fault):
                 self.membership.join(tree, fault=fault)
-            case LeaveIfIdle(tree):
-                self.membership.leave_if_idle(tree)
-            case LeaseEnded(tree):
-                self.progress.advance_stable(tree, self.host.now())
+            case LeaveIfIdle(tree, anyway):
+                self.membership.leave_if_idle(tree, anyway=anyway)
             case ParentAccepted(tree, parent):
                 self.reporting.take_up_parent(tree, parent)
                 self.stream_reporting.take_up(tree, parent)
-            case ChildEntered(tree, child):
-                self.stream_reporting.take_up(tree, child)
+            case ChildIsParent(tree, node):
+                self.children.remove(tree, node, "moved", lease=False)
+            case Settled(tree, gone):
+                self.joins.accept_waiting(tree, gone)
+                self.subscribing.start_waiting(tree, gone)
+            case TopicFailed(tree, error):
+                self.subscribing.fail(tree, error)
+                self.children.fail(tree, error)
             case NeighbourLost(node):
                 self.admissions.lost(node)
                 self.publishing.lost(node)
+
+    def _at_arrival(self, effect: ArrivalEffect) -> None:
+        """Bundles or words of them came, or are missing."""
+        match effect:
+            case ChildEntered(tree, child):
+                self.stream_reporting.take_up(tree, child)
+            case LeaseEnded(tree):
+                self.progress.advance_stable(tree, self.host.now())
+            case AllStable(tree) if tree.root is not None:
+                self.leadership_transfer.all_stable(tree.root)
+                self.sessions.all_stable(tree)
             case GapNoticed(topic):
                 self.recovery.look_soon(topic)
             case FrontFilled(topic, term):
                 self.recovery.front_filled(topic, term)
             case CameFromSource(topic, term, source):
                 self.stream_reporting.came(topic, term, source)
-            case _:
-                self._carry_out_at_root(effect)
 
-    def _carry_out_at_root(self, effect: RootEffect) -> None:
-        """The same, for what becomes of roots."""
+    def _at_root(self, effect: RootEffect) -> None:
+        """A topic gets another root, or needs one."""
         match effect:
             case BecomeRoot(tree, how, publishers):
                 self.candidacies.begin(tree, how, publishers)
             case AwaitRoot(topic, request):
                 self.candidacies.wait(topic, request)
+            case RefuseRequest(request):
+                self.rendezvous.refuse(request)
             case RootHere(tree):
                 self.publishing.root_here(tree)
                 self.sessions.root_here(tree)
+            case ProcessPaused(tree):
+                self.succession.hold(tree, self.host.now())
+            case Outdone(tree):
+                self.succession.outdone(tree)
+            case Resign(tree):
+                self.leadership_transfer.resign(tree)
+
+    def _at_settings(self, effect: SettingsEffect) -> None:
+        """A topic's settings change."""
+        match effect:
             case SettingsLearned(descriptor):
                 self.changes.learned(descriptor)
                 if descriptor.topic in self.trees:
                     self.table.take_held(self.trees[descriptor.topic].flow)
-                    self.reports.touch(self.trees[descriptor.topic])
-                    self.rendezvous.settings_learned(self.trees[descriptor.topic])
+                    self.schedule.touch(self.trees[descriptor.topic])
+                    self.root_settings.learned(self.trees[descriptor.topic])
             case SettingsEntered(tree):
-                self.reports.touch(tree)
+                self.schedule.touch(tree)
                 self.changes.entered(tree)
                 self.sessions.recorded(tree)
             case OpenSession(tree, request):
                 self.sessions.asked(tree, request)
-            case Outdone(tree):
-                self.rendezvous.outdone(tree)
-            case Resign(tree):
-                self.leadership_transfer.resign(tree)
-            case AllStable(tree) if tree.root is not None:
-                self.leadership_transfer.all_stable(tree.root)
-                self.sessions.all_stable(tree)
 
     # ---- topics
 
@@ -348,9 +377,7 @@ class Scribe:
 
     def handle(self, topic: bytes, handlers: Handlers) -> None:
         """Set the paper's upcalls for a topic at this peer."""
-        self.handlers[topic] = handlers
-        if topic in self.trees:
-            self.open_trees.handle(self.trees[topic], handlers)
+        self.open_trees.handle(topic, handlers)
 
     # ---- leaving
 
@@ -370,7 +397,7 @@ class Scribe:
             tree.keeping_until = None
             if tree.root is not None:
                 self.leadership_transfer.resign(tree)
-            self.children.dismiss(tree)
+            self.children.dismiss(tree, self.intake.successors.of(tree.topic))
             self.membership.leave_if_idle(tree)
         self.leadership_transfer.leave()
 
@@ -398,7 +425,7 @@ class Scribe:
             return message, next_hop  # it needs a peer of the tree, and nobody need become one for it
         if message.warrant is not None and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # where a list may say who subscribes, only those who do forward to others
-        self.children.adopt(message)
+        self.joins.adopt(message)
         return None
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
@@ -420,7 +447,8 @@ class Scribe:
     # ---- upcalls of the links
 
     def lost(self, contact: Contact) -> None:
-        """Upcall of the failure detector."""
+        """Upcall of the failure detector: one neighbour lost means every tree link to it."""
+        self.children.lost(contact.node_id)
         self.repair.lost(contact)
 
     def recovered(self, contact: Contact) -> None:
@@ -442,7 +470,7 @@ class Scribe:
         """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
         node = contact.node_id
         beside = (self.trees[topic] for topic in self.placement.leading_to(node) if topic in self.trees)
-        trees = dict.fromkeys([*linked(self.streams, self.trees, node), *beside])
+        trees = dict.fromkeys([*self.open_trees.linked(node), *beside])
         ways = [(tree.flow, channel) for tree in trees if (channel := tree.way_to(node)) is not None]
         self.table.resume(contact, ways)
         self.publishing.room(contact)
@@ -457,12 +485,10 @@ class Scribe:
         assert self.membership.parents.counts == Counter([node for node, _ in parents])
         assert self.children.links.counts == Counter([node for node, _ in children])
         for node in dict.fromkeys(node for node, _ in parents + children):
-            assert {*linked(self.streams, self.trees, node)} == {
-                tree for other, tree in parents + children if other == node
-            }
+            assert {*self.open_trees.linked(node)} == {tree for other, tree in parents + children if other == node}
         waiting = {tree.topic for tree in trees if tree.is_due}
-        assert waiting <= {*self.due.topics, *self.reports.dirty}, "time passes by a topic that waits for it"
-        assert self.due.topics.keys() <= self.trees.keys()
+        assert waiting <= {*self.schedule.due, *self.schedule.dirty}, "time passes by a topic that waits for it"
+        assert self.schedule.due.keys() <= self.trees.keys()
         self.publishing.check()
         self.candidacies.check()
         self.forgetting.check()

@@ -2,6 +2,8 @@
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.state.link_reports import ChildReport, LinkReport, decode
 
 
 class TreeLinks:
@@ -10,9 +12,9 @@ class TreeLinks:
     Which topics these are is not kept twice: of each the neighbour is told something (`Streams.telling`).
     """
 
-    def __init__(self, neighbours: Neighbours, user: str, heartbeat_s: float) -> None:
+    def __init__(self, neighbours: Neighbours, streams: Streams, user: str, heartbeat_s: float) -> None:
         """`user` names to the failure detector what these neighbours are here: parent or child."""
-        self.neighbours, self.user, self.heartbeat_s = neighbours, user, heartbeat_s
+        self.neighbours, self.streams, self.user, self.heartbeat_s = neighbours, streams, user, heartbeat_s
         self.counts: dict[bytes, int] = {}
 
     def add(self, contact: Contact) -> None:
@@ -28,3 +30,17 @@ class TreeLinks:
         if self.counts[node] == 0:
             del self.counts[node]
             self.neighbours.unwatch(node, self.user)
+
+    def told(self, node: bytes, topic: bytes) -> LinkReport | None:
+        """What the neighbour told last about a topic."""
+        report = self.streams.told(node).get(topic)
+        return decode(report) if report is not None else None
+
+    def is_leaf(self, node: bytes, topic: bytes) -> bool:
+        """Has a child nobody below it, as it reports?"""
+        report = self.told(node, topic)
+        return isinstance(report, ChildReport) and report.leaf
+
+    def drop(self, contact: Contact, topic: bytes) -> None:
+        """Tell the neighbour no more of a topic: it has this part in it no longer."""
+        self.streams.drop(contact, topic)

@@ -3,7 +3,7 @@
 The other end of the same links, the children table, is `children.py`; what follows a loss is `repair.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
@@ -14,22 +14,16 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import RangeSet, difference
 from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.neighbours.neighbours import Neighbours
-from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.links import TreeLinks
-from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
+from quillcast.protocol.topics.membership.subscribing import wishes
 from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, RecordState, Rejoin
-from quillcast.protocol.topics.state import link_reports
-from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
-from quillcast.protocol.topics.state.handlers import Handlers
+from quillcast.protocol.topics.state.effects import BecomeRoot, ChildIsParent, ParentAccepted, Settled, TopicFailed
 from quillcast.protocol.topics.state.holders import OrphanedLease
-from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import ParentReport
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -50,17 +44,12 @@ class TreeMembership:
     """A peer as the child of its parents, one per topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, streams: Streams,
-        known: KnownTopics, trees: Trees, terms: Terms, children: ChildrenTables, subscribing: Subscribing,
-        reports: Reports, source_streams: SourceStreams, progress: Progress, due: DueTopics,
-        handlers: Mapping[bytes, Handlers], dispatch: Dispatch, carry_out: CarryOut,
+        self, host: Host, config: TopicConfig, ring: Ring, links: TreeLinks, trees: Trees, terms: Terms,
+        schedule: Schedule, source_streams: SourceStreams, progress: Progress, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.ring, self.streams, self.known = host, config, ring, streams, known
-        self.trees, self.terms, self.children, self.subscribing = trees, terms, children, subscribing
-        self.reports, self.progress, self.due = reports, progress, due
-        self.source_streams = source_streams
-        self.handlers, self.carry_out = handlers, carry_out
-        self.parents = TreeLinks(neighbours, "parent", config.tree_heartbeat_s)
+        self.host, self.config, self.ring, self.parents, self.trees = host, config, ring, links, trees
+        self.terms, self.schedule, self.source_streams = terms, schedule, source_streams
+        self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one
         self.began_at = host.now()
@@ -85,7 +74,7 @@ class TreeMembership:
         if self.ring.active:
             if self.ring.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
-                self.carry_out(BecomeRoot(tree, how))
+                self.dispatch.order(BecomeRoot(tree, how))
                 return
             self.ring.route(self.join_message(tree, fault=fault), tree.topic)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
@@ -121,7 +110,7 @@ class TreeMembership:
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
             warrants=self.source_streams.warrants(tree),
         )  # fmt: skip
-        handlers = self.handlers.get(tree.topic)
+        handlers = self.trees.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
     def expect_parent(self, tree: Tree, wait_s: float) -> None:
@@ -138,6 +127,20 @@ class TreeMembership:
             return
         self.host.trace(Mark("join_retried"))
         self.join(tree)
+
+    def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
+        """One message to a parent known beforehand, naming all these topics."""
+        joins = []
+        for tree in trees:
+            tree.joining, tree.fallbacks = True, interned((to,))
+            joins.append(self.join_message(tree, fault=bool(lost), whole=whole))
+            self.expect_parent(tree, self.config.join_timeout_s)
+        self.host.send(to, Rejoin(self.host.contact, lost, joins))
+
+    def follow(self, tree: Tree, root: Contact) -> None:
+        """Become a child of the peer that this one handed its topic over to."""
+        tree.moved = True
+        self.join_directly([tree], root, lost=b"")
 
     # ---- the parent
 
@@ -211,11 +214,11 @@ class TreeMembership:
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
-            self.known.learn(message.descriptor)
+            self.trees.known.learn(message.descriptor)
             if tree.descriptor.supersedes(message.descriptor):  # all who kept it may have died
                 self.host.send(parent, RecordState([(tree.descriptor, NO_TERM)]))
         if parent.node_id in tree.children:
-            self.children.remove(tree, parent.node_id, "moved", lease=False)
+            self.dispatch.order(ChildIsParent(tree, parent.node_id))
         whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
@@ -243,7 +246,7 @@ class TreeMembership:
         if message.version > tree.descriptor.version:
             joins = [self.join_message(tree, fault=False, whole=False)]
             self.host.send(parent, Rejoin(self.host.contact, b"", joins))
-        self.carry_out(ParentAccepted(tree, parent))
+        self.dispatch.order(ParentAccepted(tree, parent))
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.
@@ -254,11 +257,10 @@ class TreeMembership:
         if not tree.served:
             if tree.receives:  # somebody came while this peer joined as one that only publishes
                 self.join(tree)
-            self.reports.touch(tree)
+            self.schedule.touch(tree)
             return
-        self.children.accept_waiting(tree, gone)
-        self.subscribing.start_waiting(tree, gone)
-        self.reports.touch(tree)
+        self.dispatch.order(Settled(tree, gone))
+        self.schedule.touch(tree)
         self._send_only(tree)
 
     def detach(self, tree: Tree, why: str) -> None:
@@ -270,12 +272,12 @@ class TreeMembership:
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
-        self.reports.note_held_back(tree, held_back=False)
+        self.schedule.note_held_back(tree, held_back=False)
         self.note_former(tree.topic, parent.node_id)
-        self.streams.drop(parent, tree.topic)
+        self.parents.drop(parent, tree.topic)
         self.source_streams.detached(tree, parent)
         self.parents.remove(parent.node_id)
-        self.due.wake(tree)
+        self.schedule.wake(tree)
 
     def drop_parent(self, tree: Tree, why: str) -> None:
         """Leave the parent for another, or to be root."""
@@ -335,8 +337,8 @@ class TreeMembership:
             return False
         if tree.parent is None:
             return True
-        report = link_reports.told(self.streams, tree.parent.node_id, tree.topic)
-        return isinstance(report, link_reports.ParentReport) and report.term < tree.term
+        report = self.parents.told(tree.parent.node_id, tree.topic)
+        return isinstance(report, ParentReport) and report.term < tree.term
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
@@ -358,8 +360,7 @@ class TreeMembership:
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and those below, and forget it."""
-        self.subscribing.fail(tree, error)
-        self.children.fail(tree, error)
+        self.dispatch.order(TopicFailed(tree, error))
         tree.keeping_until = None
         self.leave_if_idle(tree)
 

@@ -10,30 +10,25 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import AccessDenied
-from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import unknown_topic
-from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
-from quillcast.protocol.topics.state import link_reports
-from quillcast.protocol.topics.state.effects import CarryOut, NeighbourLost
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.effects import NeighbourLost
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees, linked
+from quillcast.protocol.topics.state.trees import Trees
 
 
 class TreeRepair:
     """What a peer does when a parent is lost, refuses it or sends it away, and for those who turn to it then."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, streams: Streams, trees: Trees,
-        children: ChildrenTables, membership: TreeMembership, reports: Reports, dispatch: Dispatch,
-        carry_out: CarryOut,
+        self, host: Host, ring: Ring, neighbours: Neighbours, streams: Streams, trees: Trees, joins: Joins,
+        membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.ring, self.neighbours = host, config, ring, neighbours
-        self.streams, self.trees, self.children, self.membership = streams, trees, children, membership
-        self.reports, self.dispatch, self.carry_out = reports, dispatch, carry_out
+        self.host, self.ring, self.neighbours, self.streams = host, ring, neighbours, streams
+        self.trees, self.joins, self.membership, self.dispatch = trees, joins, membership, dispatch
         dispatch.on_message(Refused, self._refused)
         dispatch.on_message(Rejoin, self._rejoin)
         dispatch.on_message(Orphaned, self._orphaned)
@@ -41,12 +36,10 @@ class TreeRepair:
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector: one neighbour lost means every tree link to it."""
         node = contact.node_id
-        touched = linked(self.streams, self.trees.by_topic, node)
-        orphaned = [tree for tree in touched if tree.parent is not None and tree.parent.node_id == node]
-        for tree in [tree for tree in touched if node in tree.children]:
-            self.children.remove(tree, node, "lost", lease=True)
+        linked = self.trees.linked(node)
+        orphaned = [tree for tree in linked if tree.parent is not None and tree.parent.node_id == node]
         self.streams.forget(node)
-        self.carry_out(NeighbourLost(node))
+        self.dispatch.order(NeighbourLost(node))
         groups: dict[Contact, list[Tree]] = {}
         inherited: list[Tree] = []
         heir = self.ring.heir(node)
@@ -67,18 +60,6 @@ class TreeRepair:
         for fallback, trees in groups.items():
             self._turn_to(fallback, trees, node)
 
-    def died(self, contact: Contact) -> None:
-        """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""
-        node = contact.node_id
-        for tree in [tree for tree in linked(self.streams, self.trees.by_topic, node) if node in tree.children]:
-            if link_reports.is_leaf(self.streams, node, tree.topic):
-                self.children.remove(tree, node, "died", lease=False)
-        for tree in self.trees.by_topic.values():
-            lease = tree.orphaned_leases.get(node) if tree.orphaned_leases else None
-            if lease is not None and lease.leaf:
-                tree.heard_from((node,))
-                self.reports.touch(tree)
-
     def _fallback(self, tree: Tree, lost: bytes) -> Contact | None:
         for contact in tree.fallbacks:
             if (
@@ -97,7 +78,7 @@ class TreeRepair:
         self.host.trace(Mark("fallback_parent"))
         for tree in trees:
             tree.lost_parent = lost
-        self._join_directly(trees, fallback, lost)
+        self.membership.join_directly(trees, fallback, lost)
 
     def _gather(self, trees: list[Tree], heir: Contact) -> None:
         """A scope's entry point is lost: its children turn to the one that takes over, so that one edge leads out.
@@ -106,18 +87,9 @@ class TreeRepair:
         """
         self.host.trace(Mark("entry_point_succeeded"))
         others = [tree.fallbacks for tree in trees]
-        self._join_directly(trees, heir, lost=b"", whole=True)  # it may not know the topic
+        self.membership.join_directly(trees, heir, lost=b"", whole=True)  # it may not know the topic
         for tree, fallbacks in zip(trees, others, strict=True):
             tree.fallbacks = interned((heir, *(each for each in fallbacks if each.node_id != heir.node_id)))
-
-    def _join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
-        """One message to a parent known beforehand, naming all these topics."""
-        joins = []
-        for tree in trees:
-            tree.joining, tree.fallbacks = True, interned((to,))
-            joins.append(self.membership.join_message(tree, fault=bool(lost), whole=whole))
-            self.membership.expect_parent(tree, self.config.join_timeout_s)
-        self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
     def _rejoin(self, sender: Contact, message: Rejoin) -> None:
         """Orphans of a common loss wait for nobody who waits as they do; all others are taken in."""
@@ -130,14 +102,14 @@ class TreeRepair:
             if tree is None or not tree.attached:
                 self._adopt_orphan(join)
             else:
-                self.children.adopt(join, direct=True)
+                self.joins.adopt(join, direct=True)
 
     def _adopt_orphan(self, join: Join) -> None:
         """The next root is asked before it knows that it is root."""
         if self.ring.active and self.ring.is_closest(join.topic):
             self.dispatch.routed(join)
         else:
-            self.children.adopt(join)
+            self.joins.adopt(join)
 
     def _refused(self, sender: Contact, message: Refused) -> None:
         tree = self.trees.by_topic.get(message.topic)
@@ -145,11 +117,11 @@ class TreeRepair:
             return
         match message.why:
             case "full" if message.instead:
-                self._join_directly([tree], self._nearest(message.instead), lost=b"")
+                self.membership.join_directly([tree], self._nearest(message.instead), lost=b"")
             case "loop" if tree.fallbacks and tree.fallbacks[0].node_id == sender.node_id:
                 other = self._fallback(tree, sender.node_id)
                 if other is not None:
-                    self._join_directly([tree], other, lost=b"")
+                    self.membership.join_directly([tree], other, lost=b"")
                 else:
                     self.membership.join(tree)
             case "unknown":
@@ -167,11 +139,6 @@ class TreeRepair:
             key=lambda contact: (self.host.proximity(contact.node_id) or far, self.host.random.random()),
         )
 
-    def follow(self, tree: Tree, root: Contact) -> None:
-        """Become a child of the peer that this one handed its topic over to."""
-        tree.moved = True
-        self._join_directly([tree], root, lost=b"")
-
     def _orphaned(self, sender: Contact, message: Orphaned) -> None:
         trees = []
         for topic in message.topics:
@@ -182,7 +149,7 @@ class TreeRepair:
                 trees.append(tree)
         instead = [contact for contact in message.instead if contact.node_id != self.host.me]
         if instead:
-            self._join_directly(trees, instead[0], lost=b"")
+            self.membership.join_directly(trees, instead[0], lost=b"")
         else:
             for tree in trees:
                 self.membership.join(tree)

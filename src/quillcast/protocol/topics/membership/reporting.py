@@ -5,21 +5,20 @@ What it reports itself is in `progress.py`.
 
 from collections.abc import Mapping
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import CutLeases, Orphaned
 from quillcast.protocol.topics.state import link_reports
-from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.effects import GapNoticed
 from quillcast.protocol.topics.state.holders import BEFORE, NEVER, Child
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -28,18 +27,18 @@ class Reporting:
     """Takes the reports of parents and children, and sets right who wrongly believes to be one."""
 
     def __init__(
-        self, host: Host, streams: Streams, trees: Mapping[bytes, Tree], terms: Terms, children: ChildrenTables,
-        membership: TreeMembership, progress: Progress, reports: Reports, due: DueTopics, carry_out: CarryOut,
+        self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, children: ChildrenTables,
+        membership: TreeMembership, progress: Progress, schedule: Schedule, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.streams, self.trees, self.terms = host, streams, trees, terms
+        self.host, self.trees, self.terms = host, trees, terms
         self.children, self.membership, self.progress = children, membership, progress
-        self.reports, self.due, self.carry_out = reports, due, carry_out
+        self.schedule, self.dispatch = schedule, dispatch
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         """Upcall of the link's stream: what a neighbour reports on a topic."""
         tree = self.trees.get(key)
         if tree is not None:
-            self.due.wake(tree)
+            self.schedule.wake(tree)
         if value is None:
             self._report_dropped(tree, sender)
             return
@@ -77,7 +76,7 @@ class Reporting:
             or child.acknowledged != report.acknowledged
             or child.newcomers != report.newcomers
         ):
-            self.reports.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
+            self.schedule.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
         first = not child.spoken
         child.note_report(report)
         tree.speaks_here(sender.node_id)
@@ -92,7 +91,7 @@ class Reporting:
 
     def take_up_parent(self, tree: Tree, parent: Contact) -> None:
         """A new parent's report may have come before its answer to the Join; it will not repeat it either."""
-        report = link_reports.told(self.streams, parent.node_id, tree.topic)
+        report = self.membership.parents.told(parent.node_id, tree.topic)
         if isinstance(report, link_reports.ParentReport) and self.host.me not in report.path:
             self._parent_says(tree, parent, tree.topic, report)
 
@@ -111,7 +110,6 @@ class Reporting:
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
         tree.flow.serve(child.channel)
-        self.reports.touch(tree)
 
     def _may_take_back(self, tree: Tree, sender: Contact) -> bool:
         """Can a peer be this one's child again without saying more? A topic with sources needs its word on each."""
@@ -133,13 +131,13 @@ class Reporting:
             self.membership.join(tree)
             return
         if report.descriptor is not None and report.descriptor.topic == topic:
-            self.membership.known.learn(report.descriptor)
+            self.membership.trees.known.learn(report.descriptor)
         term = interned(report.term)
         if report.path != tree.path:
-            self.reports.touch(tree)
+            self.schedule.touch(tree)
         tree.follow_path(interned(report.path))
         tree.fallbacks, tree.parent_held = interned(report.fallbacks), report.held
-        self.reports.note_held_back(tree, held_back=report.held_back)
+        self.schedule.note_held_back(tree, held_back=report.held_back)
         self.terms.heard_of(tree, term)
         if term > tree.term:
             session = tree.session
@@ -149,7 +147,7 @@ class Reporting:
         if term == tree.term:
             tree.parent_frontier = report.frontier
             if report.frontier > tree.frontier:
-                self.carry_out(GapNoticed(topic))
+                self.dispatch.order(GapNoticed(topic))
             self.progress.stable_to(tree, report.stable)
 
 

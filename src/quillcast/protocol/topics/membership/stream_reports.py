@@ -11,7 +11,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
 from quillcast.protocol.topics.messages import Denied, StreamsEnded
-from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.effects import GapNoticed
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
@@ -39,14 +39,14 @@ class ConcludeTurn(Timer, frozen=True):
 class StreamReporting:
     """Takes the reports of parents and children on streams, and draws the conclusions."""
 
-    __slots__ = ("carry_out", "host", "progress", "source_streams", "streams", "trees", "unconfirmed", "unjudged")
+    __slots__ = ("dispatch", "host", "progress", "source_streams", "streams", "trees", "unconfirmed", "unjudged")
 
     def __init__(
         self, host: Host, streams: Streams, trees: Mapping[bytes, Tree], source_streams: SourceStreams,
-        progress: Progress, dispatch: Dispatch, carry_out: CarryOut,
+        progress: Progress, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.streams, self.trees, self.source_streams = host, streams, trees, source_streams
-        self.progress, self.carry_out = progress, carry_out
+        self.progress, self.dispatch = progress, dispatch
         self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came straight from their sources
         self.unjudged: dict[tuple[bytes, bytes], None] = EMPTY  # topics, and children that reported on streams
         dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
@@ -158,11 +158,11 @@ class StreamReporting:
         if own is not None and own.term == term:
             own.held_to(min(held, own.index))
         if reach > (tree.flow.front(term) or 0):
-            self.carry_out(GapNoticed(tree.topic))
+            self.dispatch.order(GapNoticed(tree.topic))
 
     def _news(self, tree: Tree, term: Term) -> None:
         self.source_streams.moved(tree, term)
-        self.source_streams.reports.touch(tree)
+        self.source_streams.schedule.touch(tree)
         self.progress.advance_streams(tree, (term,))
 
     # ---- sources next to this peer

@@ -13,10 +13,10 @@ from quillcast.protocol.forwarding.loss_reports import TellLosses
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
+from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
@@ -27,11 +27,11 @@ class Subscribing:
     """All subscriptions of one peer."""
 
     def __init__(
-        self, host: Host, known: KnownTopics, trees: Trees, reports: Reports, source_streams: SourceStreams,
-        progress: Progress, dispatch: Dispatch, carry_out: CarryOut,
+        self, host: Host, known: KnownTopics, trees: Trees, schedule: Schedule, source_streams: SourceStreams,
+        progress: Progress, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.known, self.trees, self.reports, self.progress = host, known, trees, reports, progress
-        self.source_streams, self.carry_out = source_streams, carry_out
+        self.host, self.known, self.trees, self.schedule, self.progress = host, known, trees, schedule, progress
+        self.source_streams, self.dispatch = source_streams, dispatch
         self.numbers = 0
         dispatch.on_timer(TellLosses, self.tell_losses)
 
@@ -66,7 +66,7 @@ class Subscribing:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
-            self.carry_out(FindParent(tree))
+            self.dispatch.order(FindParent(tree))
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -79,8 +79,8 @@ class Subscribing:
                 return  # it has ended before
             tree.stop(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
-        self.reports.touch(tree)
-        self.carry_out(LeaveIfIdle(tree))
+        self.schedule.touch(tree)
+        self.dispatch.order(LeaveIfIdle(tree))
 
     def count(self, topic: bytes) -> int:
         """How many subscriptions to a topic there are here, begun or not."""
@@ -143,7 +143,7 @@ class Subscribing:
             if given_up := tree.flow.given_up(term, start):
                 edge.skip(term, given_up, "unavailable", tree.flow.runs(term, given_up))
         tree.flow.serve(edge.channel)
-        self.reports.touch(tree)
+        self.schedule.touch(tree)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""

@@ -17,13 +17,12 @@ from quillcast.core.host import Host
 from quillcast.protocol.security.access import AccessDenied, principal
 from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described
 from quillcast.protocol.topics.messages import FindRoot, RootIs
+from quillcast.protocol.topics.publishing.creating import CreateDone, Creating
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
-
-CreateDone = Callable[[Descriptor | QuillcastError], None]
 
 
 class SettingsChange(NamedTuple):
@@ -40,14 +39,16 @@ class SettingsChanges:
     """A peer's part in changes of settings: asking for them, and passing on what the root entered."""
 
     def __init__(
-        self, host: Host, receipt_timeout_s: float, ring: Ring, trees: Mapping[bytes, Tree],
-        publishers: Mapping[bytes, Mapping[bytes, Publisher]], due: DueTopics, forgetting: Forgetting,
+        self, host: Host, receipt_timeout_s: float, ring: Ring, known: KnownTopics, creating: Creating,
+        schedule: Schedule,
     ) -> None:  # fmt: skip
-        self.host, self.receipt_timeout_s, self.ring, self.trees = host, receipt_timeout_s, ring, trees
-        self.publishers, self.due, self.forgetting = publishers, due, forgetting
+        self.host, self.receipt_timeout_s, self.ring = host, receipt_timeout_s, ring
+        self.known, self.creating, self.schedule = known, creating, schedule
+        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}  # by topic: those of this peer, which go by changes
         self.asked: dict[bytes, list[SettingsChange]] = {}  # by topic, one after another; the first is under way
         self.asked_at: dict[bytes, float] = {}  # for the root, which did not answer yet
-        forgetting.spare(self.asked)
+        known.spare(self.asked)
+        schedule.serve(self.asked)
 
     def ask(
         self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None],
@@ -57,12 +58,18 @@ class SettingsChanges:
         topic = described(name).topic
         waiting = self.asked.setdefault(topic, [])
         waiting.append(SettingsChange(name, wanted, done, sign))
-        self.due.begin()
+        self.schedule.begin()
         if len(waiting) == 1:
             self._find(topic)
 
-    def root_found(self, descriptor: Descriptor) -> tuple[Descriptor, CreateDone] | None:
-        """The root told what stands: what to offer it as the next version, and who wants to know. None: nothing."""
+    def root_found(self, descriptor: Descriptor) -> None:
+        """The root told what stands: offer it the next version, if one is wanted."""
+        offer = self._offer(descriptor)
+        if offer is not None:
+            self.creating.create(*offer)
+
+    def _offer(self, descriptor: Descriptor) -> tuple[Descriptor, CreateDone] | None:
+        """What to offer the root, and who wants to know."""
         topic = descriptor.topic
         change = self._answered(topic)
         if change is None:
@@ -109,9 +116,9 @@ class SettingsChanges:
         change.done(answer)
         if waiting:
             self._find(topic)
-        self.forgetting.note(topic)
+        self.known.done_with(topic)
 
-    def housekeep(self, now: float) -> None:
+    def housekeep(self, now: float, *, paused: bool = False) -> None:
         """Ask again where nobody answered."""
         for topic, asked_at in list(self.asked_at.items()):
             if now - asked_at >= self.receipt_timeout_s:

@@ -2,24 +2,20 @@
 
 from typing import Any
 
-import msgspec
-
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
-from quillcast.core.errors import QuillcastError, TopicExists
+from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
-from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, principal
+from quillcast.protocol.security.access import AccessDenied, Warrant, bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
 from quillcast.protocol.topics.messages import (
     Closed,
-    Create,
-    Created,
     Denied,
     FindRoot,
     NotRoot,
@@ -27,15 +23,14 @@ from quillcast.protocol.topics.messages import (
     RootIs,
     StillOpen,
 )
-from quillcast.protocol.topics.publishing.changes import CreateDone, SettingsChanges
+from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.root.intake import Intake
-from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
-from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
-from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
+from quillcast.protocol.topics.state.flow_control import LocalRoom
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -51,35 +46,29 @@ class Publishing:
     """All publishers of one peer, by topic. The root's address is kept once found (Scribe, event dissemination)."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, known: KnownTopics,
-        trees: Trees, publishers: dict[bytes, dict[bytes, Publisher]], intake: Intake,
-        flow_control: FlowControl, source_streams: SourceStreams, changes: SettingsChanges, due: DueTopics,
-        forgetting: Forgetting, dispatch: Dispatch, carry_out: CarryOut,
+        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, known: KnownTopics, trees: Trees,
+        intake: Intake, source_streams: SourceStreams, changes: SettingsChanges, schedule: Schedule,
+        dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.neighbours, self.known = host, config, ring, neighbours, known
-        self.open_trees, self.trees, self.publishers, self.intake = trees, trees.by_topic, publishers, intake
-        self.flow_control, self.source_streams, self.carry_out = flow_control, source_streams, carry_out
-        self.changes, self.rounds, self.forgetting, self.dispatch = changes, due, forgetting, dispatch
+        self.open_trees, self.trees, self.intake = trees, trees.by_topic, intake
+        self.source_streams, self.changes, self.schedule, self.dispatch = source_streams, changes, schedule, dispatch
+        self.publishers = changes.publishers
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
         self.broken: dict[bytes, None] = {}  # roots that the link to broke
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.settled: dict[bytes, dict[Term, int]] = {}  # by topic, below which index its latest terms are stable
-        self.offered_at: dict[bytes, float] = {}  # topics to be created
-        self.creating: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
-        self.creates = 0
-        self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
         self.count = 0
         self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
-        forgetting.spare(self.publishers, self.creating)
-        forgetting.forget_too(self.holders)
+        known.spare(self.publishers)
+        schedule.serve(self.publishers)
         dispatch.on_alarm(LocalRoom, self._local_room)
         dispatch.on_anonymous(Receipts, self.receipts)
         dispatch.on_message(RootIs, self._root_is)
         dispatch.on_message(NotRoot, self._not_root)
-        dispatch.on_message(Created, self._created)
         dispatch.on_message(Denied, self._told_denied)
         dispatch.on_message(StillOpen, self._still_open)
         dispatch.on_alarm(SayClosed, self.say_closed)
@@ -99,7 +88,7 @@ class Publishing:
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
-        self.rounds.begin()
+        self.schedule.begin()
         tree = self.trees.get(topic)
         if tree is not None and tree.root is not None:
             self._watch(topic, self.host.contact)
@@ -171,14 +160,8 @@ class Publishing:
             self._forget_root(topic)
             if topic in self.trees:
                 self.source_streams.close(self.trees[topic])
-            if topic not in self.creating:
-                self.asked_at.pop(topic, None)
-            self.forgetting.note(topic)
-
-    @property
-    def busy(self) -> bool:
-        """Is there anything to look over from time to time?"""
-        return bool(self.publishers or self.creating or self.changes.asked)
+            self.asked_at.pop(topic, None)
+            self.known.done_with(topic)
 
     @property
     def unadmitted(self) -> int:
@@ -189,22 +172,6 @@ class Publishing:
     def unstable(self) -> int:
         """Events of this peer's publishers that are not known to be stable, and may become so."""
         return sum(p.unsettled for group in self.publishers.values() for p in group.values() if p.reliable)
-
-    def create(self, descriptor: Descriptor, done: CreateDone) -> None:
-        """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
-        self.creates += 1
-        message = Create(descriptor, self.host.contact, number=self.creates)
-        waiting = self.creating.setdefault(descriptor.topic, [])
-        waiting.append((message, done))
-        self.rounds.begin()
-        if len(waiting) == 1:
-            self._route_create(message)
-
-    def _route_create(self, message: Create) -> None:
-        topic = message.descriptor.topic
-        self.offered_at[topic] = self.host.now()
-        if self.ring.active:
-            self.ring.route(message, topic)
 
     # ---- roots
 
@@ -225,7 +192,7 @@ class Publishing:
         subscribers holds that half; what goes down the trees to that peer, and what it asks for, takes the other.
         """
         if root.node_id == self.host.me:
-            return self.flow_control.room_for(topic)
+            return self.intake.room_for(topic)
         return self.host.room(root) - self.host.window(root) // 2
 
     def _find(self, topic: bytes) -> None:
@@ -254,9 +221,7 @@ class Publishing:
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor) -> None:
         topic = descriptor.topic
         self.known.learn(descriptor)
-        offer = self.changes.root_found(self.known.descriptors[topic])
-        if offer is not None:
-            self.create(*offer)
+        self.changes.root_found(self.known.descriptors[topic])
         publishers = list(self.publishers.get(topic, {}).values())
         if any(term < publisher.term for publisher in publishers if not publisher.term.of_source):
             return  # a root of the past; it was paused, or this peer was
@@ -296,7 +261,7 @@ class Publishing:
         self._watch(publisher.topic, self.host.contact)
         publisher.root_is(self.host.contact, source.term)
         if not tree.attached and not tree.joining:
-            self.carry_out(FindParent(tree))
+            self.dispatch.order(FindParent(tree))
 
     def _denied(self, publisher: Publisher) -> str | None:
         descriptor = publisher.descriptor
@@ -433,7 +398,7 @@ class Publishing:
             publisher.listener.progressed()
         self._forget_root(topic)
         self.asked_at[topic] = self.host.now()
-        self.carry_out(LeaveIfIdle(tree))
+        self.dispatch.order(LeaveIfIdle(tree))
 
     def _is_beside(self, topic: bytes, other: Contact) -> bool:
         """Is this a neighbour in the tree of a topic, in which this peer numbers its own events?"""
@@ -441,41 +406,6 @@ class Publishing:
         if tree is None or tree.sources.own is None:
             return False
         return any(contact.node_id == other.node_id for contact in tree.neighbours())
-
-    def _created(self, sender: Contact, message: Created) -> None:
-        descriptor = message.descriptor
-        self.known.learn(descriptor)
-        waiting = self.creating.get(descriptor.topic)
-        if not waiting or message.number != waiting[0][0].number:
-            return  # an answer that came twice
-        (create, done), *waiting = self.creating.pop(descriptor.topic)
-        self.holders[descriptor.topic] = message.holders
-        if waiting:
-            self.creating[descriptor.topic] = waiting
-        else:
-            self.offered_at.pop(descriptor.topic, None)
-        self._answer_create(create.descriptor, descriptor, done)
-        if waiting:
-            self._route_create(waiting[0][0])
-        self.forgetting.note(descriptor.topic)
-
-    def _answer_create(self, wanted: Descriptor, descriptor: Descriptor, done: CreateDone) -> None:
-        """Tell the application what stands."""
-        if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
-            owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
-            done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
-        elif descriptor.settings == wanted.settings:
-            done(descriptor)
-        else:
-            stands = ", ".join(
-                f"{f} = {getattr(descriptor.settings, f)}" for f in descriptor.settings.__struct_fields__
-            )
-            done(
-                TopicExists(
-                    f"topic {descriptor.name!r} exists with other settings ({stands}); use those, or change them "
-                    "(quillcast topic set, Node.change)"
-                )
-            )
 
     # ---- time and room
 
@@ -493,13 +423,7 @@ class Publishing:
                 publisher.push()
                 publisher.listener.progressed()
 
-    def create_again(self, now: float) -> None:
-        """Ask again for topics to be created where nobody answered."""
-        for topic, waiting in list(self.creating.items()):
-            if now - self.offered_at[topic] >= self.config.receipt_timeout_s:
-                self._route_create(msgspec.structs.replace(waiting[0][0], again=True))
-
-    def housekeep(self, now: float) -> None:
+    def housekeep(self, now: float, *, paused: bool = False) -> None:
         """Look anew for roots that are silent about events they were sent."""
         for topic in list(self.due):
             self._check_topic(topic, now)

@@ -62,7 +62,7 @@ class Admissions:
         for root in self._roots():
             root.lost(node)
 
-    def housekeep(self, now: float) -> None:
+    def housekeep(self, now: float, *, paused: bool = False) -> None:
         """Forget publishers that are gone; ask the peers of silent ones for a sign of life."""
         if now < self.look_at:
             return

@@ -18,14 +18,12 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import Create, FindRoot, Join
+from quillcast.protocol.topics.messages import Create, FindRoot, Join, TransferLeadership
 from quillcast.protocol.topics.root.intake import Intake
-from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
-from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication, Round
-from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.root.succession import Succession
+from quillcast.protocol.topics.state.effects import RefuseRequest
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
@@ -56,16 +54,15 @@ class Candidacies:
     """Those of one peer, by topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, known: KnownTopics,
-        trees: Trees, replication: Replication, rendezvous: Rendezvous, transfer: LeadershipTransfer, intake: Intake,
-        membership: TreeMembership, forgetting: Forgetting, dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees,
+        replication: Replication, membership: TreeMembership, intake: Intake, succession: Succession,
+        dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.overlay, self.replica_set = host, config, overlay, replica_set
-        self.known, self.trees = known, trees
-        self.replication, self.rendezvous, self.transfer, self.intake = replication, rendezvous, transfer, intake
-        self.membership, self.forgetting, self.dispatch = membership, forgetting, dispatch
+        self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
+        self.replication, self.membership, self.intake = replication, membership, intake
+        self.succession, self.dispatch = succession, dispatch
         self.by_topic: dict[bytes, Candidacy] = {}
-        forgetting.spare(self.by_topic)
+        known.spare(self.by_topic)
         dispatch.on_timer(RootCheckDue, self.ask_again)
 
     # ---- what begins it
@@ -121,8 +118,7 @@ class Candidacies:
                 self.known.learn(entry.descriptor)
             if entry.term != NO_TERM:
                 self.known.enter(candidacy.topic, entry.term)
-        mine = self.replica_set.doubtful_until(candidacy.topic, self.host.me)
-        candidacy.doubtful_until = max(candidacy.doubtful_until, round_.doubtful_until, mine)
+        candidacy.doubtful_until = max(candidacy.doubtful_until, self.replication.doubtful_until(round_))
         waited_s = self.host.now() - candidacy.began_at
         if any(entry.is_root for entry in entries) and waited_s < self.config.transfer_s:
             self.host.set_timer(RootCheckDue(candidacy.topic, candidacy.began_at), self.config.ask_s)
@@ -141,7 +137,7 @@ class Candidacies:
         tree.heard = max([tree.heard, *map(_heard, candidacy.requests.values())])
         if candidacy.how == "created" and self._highest(tree) != NO_TERM:
             candidacy.how = "took_over"
-        candidacy.term = self.rendezvous.next_term(tree)
+        candidacy.term = self.succession.next_term(tree)
         self.replication.note(tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_))
 
     def _noted(self, candidacy: Candidacy, round_: Round) -> None:
@@ -159,7 +155,7 @@ class Candidacies:
             self._note(candidacy)
             return
         del self.by_topic[candidacy.topic]
-        self.rendezvous.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
+        self.succession.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
         self.intake.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
             self.dispatch.routed(request)
@@ -169,7 +165,7 @@ class Candidacies:
 
     def _descriptor(self, candidacy: Candidacy) -> Descriptor | None:
         """The descriptor to go by: the known one, or for a new topic the one asked for; None if that creates none."""
-        topic, requests = candidacy.topic, candidacy.requests.values()
+        topic, requests, creates = candidacy.topic, candidacy.requests.values(), self.config.auto_create
         new = self.known.entry(topic).descriptor is None
         for request in requests:
             if isinstance(request, Create) and new:
@@ -177,11 +173,11 @@ class Candidacies:
                 new = False
         offered = [request.descriptor for request in requests if not isinstance(request, Create)]
         for descriptor in offered:
-            self.rendezvous.descriptor(topic, descriptor)
+            self.known.offered(topic, descriptor, creates=creates)
         tree = self.trees.by_topic.get(topic)
         if new and not any(offered) and (tree is None or not tree.needed):
             return None  # somebody asked about the topic, and nobody for it
-        return self.rendezvous.descriptor(topic, None)
+        return self.known.offered(topic, None, creates=creates)
 
     # ---- where it ends otherwise
 
@@ -212,22 +208,29 @@ class Candidacies:
         if self.overlay.active:
             for request in candidacy.requests.values():
                 self.overlay.route(request, topic)
-        self.forgetting.note(topic)
+        self.known.done_with(topic)
         if tree is None:
             return
         tree.joining = False
         if candidacy.how == "created" and candidacy.term != NO_TERM:
-            self.transfer.renounce(tree, candidacy.term, candidacy.doubtful_until)
+            self._renounce(tree, candidacy.term, candidacy.doubtful_until)
         self.intake.tell_publishers(tree, candidacy.publishers)
         self.membership.join(tree)
         self.membership.leave_if_idle(tree)
 
+    def _renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
+        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
+        hold_s = max(0.0, doubtful_until - self.host.now())
+        for closest in self.overlay.closest(tree.topic, 1):
+            if closest.node_id != self.host.me:
+                self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))
+
     def _refuse(self, candidacy: Candidacy) -> None:
         """Nobody created the topic, and this network creates none on first use."""
         del self.by_topic[candidacy.topic]
-        self.forgetting.note(candidacy.topic)
+        self.known.done_with(candidacy.topic)
         for request in candidacy.requests.values():
-            self.rendezvous.refuse(request)
+            self.dispatch.order(RefuseRequest(request))
         tree = self.trees.by_topic.get(candidacy.topic)
         if tree is not None:
             tree.joining = False

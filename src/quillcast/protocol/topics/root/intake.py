@@ -7,14 +7,14 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped
-from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
-from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tracing import Tracing
@@ -38,13 +38,12 @@ class Intake:
     """Takes publishers' events for the topics that are rooted here."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, trees: Trees, terms: Terms, table: ForwardingTable,
-        progress: Progress, flow_control: FlowControl, due: DueTopics, successors: Successors, tracing: Tracing,
-        dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, ring: Ring, trees: Trees, terms: Terms, progress: Progress,
+        flow_control: FlowControl, schedule: Schedule, tracing: Tracing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
-        self.table, self.progress, self.flow_control = table, progress, flow_control
-        self.due, self.successors, self.tracing = due, successors, tracing
+        self.progress, self.flow_control, self.schedule = progress, flow_control, schedule
+        self.tracing, self.successors = tracing, Successors()
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
         dispatch.on_timer(Seal, self.seal)
@@ -118,8 +117,12 @@ class Intake:
         admitter = tree.admitter
         if admitter is not None and not admitter.sealing:
             admitter.sealing = True
-            self.due.wake(tree)
+            self.schedule.wake(tree)
             self.host.set_timer(Seal(tree.topic), 0.0)
+
+    def room_for(self, topic: bytes) -> int:
+        """Bytes of a topic that this peer takes now from its own publishers."""
+        return self.flow_control.room_for(topic)
 
     def seal(self, timer: Seal) -> None:
         """The turn in which events were admitted is over."""
@@ -130,7 +133,7 @@ class Intake:
             if self.tracing.marks:
                 sealed = self.tracing.marked(sealed)
             for bundle in sealed:
-                self.table.move(tree.flow, bundle)
+                self.trees.table.move(tree.flow, bundle)
                 if bundle.envelope.tags:
                     self.tracing.began(tree, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
@@ -157,7 +160,7 @@ class Intake:
         if root is None:
             return ()
         for bundle in root.seal():
-            self.table.move(tree.flow, bundle)
+            self.trees.table.move(tree.flow, bundle)
         self._acknowledge(tree)
         tree.root = None
         if not self.ring.is_closest(tree.topic):
@@ -165,8 +168,13 @@ class Intake:
         if (root.index or any(past.end for past in tree.flow.past.values())) and not self.trees.leaving:
             self.terms.keep(tree)
         self.flow_control.relieved()
-        self.due.wake(tree)
+        self.schedule.wake(tree)
         return root.publishing_peers()
+
+    def reopen(self, tree: Tree, root: Root) -> None:
+        """Nobody is closer any more: admit events again."""
+        root.reopen()
+        self.progress.send_receipts(tree)
 
     def tell_publishers(self, tree: Tree, publishers: Iterable[Contact]) -> None:
         """Tell those who published here who is root now, as far as that is known."""

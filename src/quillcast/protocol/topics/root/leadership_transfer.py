@@ -16,17 +16,13 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.messages import TransferLeadership, Transferred
 from quillcast.protocol.topics.root.intake import Intake
-from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, Outdone
-from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX
-from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.session import SessionState
-from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -74,16 +70,13 @@ class LeadershipTransfer:
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees, terms: Terms,
-        membership: TreeMembership, repair: TreeRepair, progress: Progress, intake: Intake,
-        successors: Successors, forgetting: Forgetting, dispatch: Dispatch, carry_out: CarryOut,
+        membership: TreeMembership, intake: Intake, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
-        self.terms, self.membership, self.repair = terms, membership, repair
-        self.progress, self.intake, self.successors = progress, intake, successors
-        self.forgetting, self.carry_out = forgetting, carry_out
+        self.terms, self.membership, self.intake, self.dispatch = terms, membership, intake, dispatch
         self.offers: dict[bytes, Offer] = {}  # transferred topics that this peer is not root of yet
         self.unconfirmed: dict[bytes, PendingTransfer] = {}
-        forgetting.spare(self.offers)
+        known.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._transferred)
         dispatch.on_anonymous(Transferred, self.confirmed)
         dispatch.on_timer(TransferDue, self.due)
@@ -131,8 +124,7 @@ class LeadershipTransfer:
 
     def _reopen(self, tree: Tree, root: Root) -> None:
         if root.closing and not self.trees.closing and root.session_state is not SessionState.FLUSHING:
-            root.reopen()
-            self.progress.send_receipts(tree)
+            self.intake.reopen(tree, root)
 
     def all_stable(self, root: Root) -> None:
         """What a closing root admitted is all stable: it has nothing more to wait for."""
@@ -177,11 +169,11 @@ class LeadershipTransfer:
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
-        self.successors.note(tree.topic, to)
+        self.intake.successors.note(tree.topic, to)
         self.intake.tell_publishers(tree, publishers)
         if tree.needed and not self.trees.leaving:
             self.host.trace(Mark("root_transferred"))
-            self.repair.follow(tree, to)
+            self.membership.follow(tree, to)
         elif not tree.needed:
             self.membership.close(tree)
 
@@ -191,7 +183,7 @@ class LeadershipTransfer:
         publishers = dict.fromkeys((*self.intake.forget_term(tree), *turned_away))
         self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s)
         self.known.learn(session)
-        self.carry_out(BecomeRoot(tree, "transferred", tuple(publishers)))
+        self.dispatch.order(BecomeRoot(tree, "transferred", tuple(publishers)))
 
     # ---- a peer that leaves
 
@@ -228,7 +220,7 @@ class LeadershipTransfer:
             del self.unconfirmed[topic]
             return
         transfer.told[to.node_id], transfer.told_at = None, self.host.now()
-        self.successors.note(topic, to)
+        self.intake.successors.note(topic, to)
         leases = (*transfer.message.leases, UNKNOWN_PEER)  # of the peer that was told first, and of those below it
         self.host.send(to, msgspec.structs.replace(transfer.message, leases=leases))
 
@@ -262,13 +254,6 @@ class LeadershipTransfer:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
         return not self.trees.leaving and (tree.needed or root.index > 0)
 
-    def renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
-        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
-        hold_s = max(0.0, doubtful_until - self.host.now())
-        for closest in self.overlay.closest(tree.topic, 1):
-            if closest.node_id != self.host.me:
-                self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))
-
     # ---- the root that comes
 
     def _transferred(self, sender: Contact, message: TransferLeadership) -> None:
@@ -297,9 +282,9 @@ class LeadershipTransfer:
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
-                self.carry_out(Outdone(tree))
+                self.dispatch.order(Outdone(tree))
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.carry_out(BecomeRoot(tree, "transferred"))
+            self.dispatch.order(BecomeRoot(tree, "transferred"))
         self.terms.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)
@@ -309,7 +294,7 @@ class LeadershipTransfer:
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
-                self.forgetting.note(topic)
+                self.known.done_with(topic)
                 self.host.send(self.overlay.closest(topic, 1)[0], self._as_of_now(offer))
 
     def _as_of_now(self, offer: Offer) -> TransferLeadership:
@@ -333,7 +318,7 @@ class LeadershipTransfer:
 
     def take_offer(self, topic: bytes) -> Offer | None:
         """This peer becomes the topic's root: returns what was transferred to it."""
-        self.successors.forget(topic)
+        self.intake.successors.forget(topic)
         return self.offers.pop(topic, None)
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:

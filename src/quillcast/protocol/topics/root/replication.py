@@ -131,6 +131,14 @@ class Replication:
         )
         return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.replica_set.majority
 
+    def doubtful_until(self, round_: Round) -> float:
+        """Until when a topic that is new to all who were asked, and here, may have been in use."""
+        return max(round_.doubtful_until, self.replica_set.doubtful_until(round_.topic, self.host.me))
+
+    def has_answers_of_all(self, round_: Round) -> bool:
+        """Did all answer who would know of a later term?"""
+        return self.replica_set.are_all(round_.topic, round_.answers)
+
     def due(self, timer: RoundsDue) -> None:
         """Send what is to be asked, gathered per peer."""
         if not timer.again:

@@ -15,7 +15,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
-from quillcast.protocol.topics.state.effects import CarryOut, Resign
+from quillcast.protocol.topics.state.effects import Resign
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.ring import Ring
@@ -37,10 +37,10 @@ class Sessions:
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, trees: Trees, progress: Progress,
-        transfer: LeadershipTransfer, dispatch: Dispatch, carry_out: CarryOut,
+        transfer: LeadershipTransfer, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees
-        self.progress, self.transfer, self.carry_out = progress, transfer, carry_out
+        self.progress, self.transfer, self.dispatch = progress, transfer, dispatch
         dispatch.on_timer(FlushDue, self.due)
 
     def asked(self, tree: Tree, request: Create) -> None:
@@ -123,7 +123,7 @@ class Sessions:
         session = root.noted.upcoming
         assert session is not None
         if not self.ring.is_closest(tree.topic):
-            self.carry_out(Resign(tree))  # the next root goes on with it
+            self.dispatch.order(Resign(tree))  # the next root goes on with it
             return
         self.host.trace(Mark("session_ended"))
         self.transfer.begin_session(tree, root, session)

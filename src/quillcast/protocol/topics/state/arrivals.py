@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.topics.state.effects import CameFromSource, CarryOut, FrontFilled, GapNoticed
+from quillcast.protocol.topics.state.effects import CameFromSource, FrontFilled, GapNoticed
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.source_streams import SourceStreams
@@ -19,11 +20,11 @@ class Arrivals:
 
     def __init__(
         self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, source_streams: SourceStreams, progress: Progress,
-        flow_control: FlowControl, carry_out: CarryOut,
+        flow_control: FlowControl, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.trees, self.terms, self.progress, self.flow_control = host, trees, terms, progress, flow_control
         self.source_streams = source_streams
-        self.carry_out = carry_out
+        self.dispatch = dispatch
 
     def holds(self, flow: Flow, session: int) -> bool:
         """The word of a session may be overtaken by its events, if messages are lost."""
@@ -53,15 +54,15 @@ class Arrivals:
         self.source_streams.moved(tree, term)
         stream = tree.flow.others.get(term)
         if stream is not None and stream.via != self.host.me and stream.via[:8] == term.node[:8]:
-            self.carry_out(CameFromSource(tree.topic, term, stream.via))
+            self.dispatch.order(CameFromSource(tree.topic, term, stream.via))
 
     def gap(self, flow: Flow) -> None:
         """Order a look for what is missing."""
-        self.carry_out(GapNoticed(flow.topic))
+        self.dispatch.order(GapNoticed(flow.topic))
 
     def front_filled(self, flow: Flow, term: Term) -> None:
         """Order a look for what is missing next."""
-        self.carry_out(FrontFilled(flow.topic, term))
+        self.dispatch.order(FrontFilled(flow.topic, term))
 
     def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """Return the credit of what full buffers wait for at once."""

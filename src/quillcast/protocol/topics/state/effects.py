@@ -3,12 +3,12 @@
 An order is a value: a test of a part compares the orders that one input leads to.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from quillcast.core.envelope import Term
+from quillcast.core.errors import QuillcastError
 from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create, FindRoot, Join
 from quillcast.protocol.topics.state.tree import Tree
@@ -22,9 +22,13 @@ class FindParent(msgspec.Struct, frozen=True):
 
 
 class LeaveIfIdle(msgspec.Struct, frozen=True):
-    """Something that needed the topic is gone: leave the tree unless something else needs it."""
+    """Something that needed the topic is gone: leave the tree unless something else needs it.
+
+    `anyway`: also where others may be owed what only this peer has.
+    """
 
     tree: Tree
+    anyway: bool = False
 
 
 class BecomeRoot(msgspec.Struct, frozen=True):
@@ -61,6 +65,30 @@ class ChildEntered(msgspec.Struct, frozen=True):
     child: Contact
 
 
+class ChildIsParent(msgspec.Struct, frozen=True):
+    """A child of this peer becomes its parent: it is none of its children any more."""
+
+    tree: Tree
+    node: bytes
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """This peer has a parent or is root: the children that it took in meanwhile, and local subscriptions, begin.
+
+    `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
+    """
+
+    tree: Tree
+    gone: tuple[Gone, ...] = ()
+
+
+class TopicFailed(msgspec.Struct, frozen=True):
+    """The topic cannot be had: tell the local subscribers and those below."""
+
+    tree: Tree
+    error: QuillcastError
+
+
 class GapNoticed(msgspec.Struct, frozen=True):
     """Events of the topic are missing here: look for them."""
 
@@ -82,8 +110,14 @@ class FrontFilled(msgspec.Struct, frozen=True):
     term: Term
 
 
+class ProcessPaused(msgspec.Struct, frozen=True):
+    """This process stood still: another peer may be the topic's root by now, if this one was."""
+
+    tree: Tree
+
+
 class LeaseEnded(msgspec.Struct, frozen=True):
-    """A lease ended at a root: what it held back may be stable now."""
+    """A lease or a doubt ended at a root: what it held back may be stable now."""
 
     tree: Tree
 
@@ -104,6 +138,12 @@ class AwaitRoot(msgspec.Struct, frozen=True):
     """Somebody asked for the topic's root, and this peer is to be it: answer once it is."""
 
     topic: bytes
+    request: Join | FindRoot | Create
+
+
+class RefuseRequest(msgspec.Struct, frozen=True):
+    """Nobody created the topic that somebody asked for, and this network creates none on first use."""
+
     request: Join | FindRoot | Create
 
 
@@ -132,8 +172,8 @@ class OpenSession(msgspec.Struct, frozen=True):
     request: Create
 
 
-TermEffect = BecomeRoot | AwaitRoot | RootHere | Outdone | Resign | AllStable
-RootEffect = TermEffect | SettingsLearned | SettingsEntered | OpenSession
-TreeEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildEntered | LeaseEnded | NeighbourLost
-Effect = TreeEffect | GapNoticed | FrontFilled | CameFromSource | RootEffect
-CarryOut = Callable[[Effect], None]
+PlaceEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildIsParent | Settled | TopicFailed | NeighbourLost
+ArrivalEffect = ChildEntered | LeaseEnded | AllStable | GapNoticed | FrontFilled | CameFromSource
+RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
+SettingsEffect = SettingsLearned | SettingsEntered | OpenSession
+Effect = PlaceEffect | ArrivalEffect | RootEffect | SettingsEffect

@@ -27,9 +27,9 @@ from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.state.cut import CATCH_UP_S
-from quillcast.protocol.topics.state.effects import CarryOut, LeaseEnded
+from quillcast.protocol.topics.state.effects import LeaseEnded
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
@@ -53,11 +53,11 @@ class FlowControl:
     """
 
     def __init__(
-        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget, reports: Reports,
-        dispatch: Dispatch, carry_out: CarryOut,
+        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget, schedule: Schedule,
+        dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
-        self.reports, self.carry_out = reports, carry_out
+        self.schedule, self.dispatch = schedule, dispatch
         self.withheld = _NOTHING_WITHHELD  # sender, bytes, topic
         self.withheld_bytes = 0
         self.withheld_by_topic: dict[
@@ -122,7 +122,7 @@ class FlowControl:
             if tree.topic not in self.withheld_by_topic:
                 self.withheld_by_topic[tree.topic] = deque()
                 self.host.trace(Mark("topic_blocked"))
-                self.reports.note_held_back(tree, held_back=True)
+                self.schedule.note_held_back(tree, held_back=True)
             self.withheld_by_topic[tree.topic].append((sender, size_bytes))
         else:
             self.release(sender, size_bytes, tree.topic)
@@ -135,7 +135,7 @@ class FlowControl:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
         relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.trees.get(topic))]
         for tree in (self.trees[topic] for topic in relieved if topic in self.trees):
-            self.reports.note_held_back(tree, held_back=False)
+            self.schedule.note_held_back(tree, held_back=False)
         due = [(*credit, topic) for topic in relieved for credit in self.withheld_by_topic.pop(topic)]
         for sender, size_bytes, topic in due:  # this may ease others, too
             self.release(sender, size_bytes, topic)
@@ -231,7 +231,7 @@ class FlowControl:
             needed_from = min([tree.flow.front(term) or 0, *(position for position, _ in tree.kept_for(now, term))])
             if tree.shed(now, max(0, tree.flow.log.size_bytes - over_bytes), term):
                 self.host.trace(Mark("shed_copies"))
-                self.reports.touch(tree)
+                self.schedule.touch(tree)
                 if (missing := tree.flow.kept_from(term) - needed_from) > 0:
                     self._dropped(tree, missing)
 
@@ -248,7 +248,7 @@ class FlowControl:
 
     def _dropped(self, tree: Tree, count: int) -> None:
         self.host.trace(Dropped(tree.topic, count, "budget"))
-        self.reports.touch(tree)  # a subscriber that lost something may have a hole to wait at
+        self.schedule.touch(tree)  # a subscriber that lost something may have a hole to wait at
 
     # ---- leases
 
@@ -269,7 +269,7 @@ class FlowControl:
     def _end(self, tree: Tree, holder: LeaseHolder, now: float) -> None:
         self.host.trace(Mark("lease_cut"))
         tree.end_lease(holder, now, max(CATCH_UP_S, REPORTS * self.config.report_s))
-        self.reports.touch(tree)
+        self.schedule.touch(tree)
 
     def _end_elsewhere(self, cut: Tree, node: bytes, now: float) -> None:
         """One patience for a culprit: what holds one topic back would hold back the others next."""
@@ -291,7 +291,7 @@ class FlowControl:
 
     def _discard(self, tree: Tree, now: float) -> None:
         if tree.root is not None:
-            self.carry_out(LeaseEnded(tree))
+            self.dispatch.order(LeaseEnded(tree))
         if self.budget.used_bytes > self._goal_bytes:
             self._shed_tree(tree, now)
 

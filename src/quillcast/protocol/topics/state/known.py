@@ -3,8 +3,10 @@
 It has learned some because it uses them; of others it keeps the state for their roots (Scribe, section 3.2).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from typing import Any
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
@@ -12,7 +14,7 @@ from quillcast.core.trace import Mark, Named
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.messages import TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.effects import CarryOut, SettingsLearned
+from quillcast.protocol.topics.state.effects import SettingsLearned
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.tree import Tree
@@ -23,10 +25,10 @@ class KnownTopics:
 
     def __init__(
         self, host: Host, records: TopicRecords, trees: Mapping[bytes, Tree], comparing: Comparing,
-        forgetting: Forgetting, carry_out: CarryOut,
+        forgetting: Forgetting, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.trees, self.comparing, self.forgetting = host, trees, comparing, forgetting
-        self.carry_out = carry_out
+        self.dispatch = dispatch
         self.descriptors, self.rivals, self.terms = records.descriptors, records.rivals, records.terms
 
     def describe(self, name: str) -> Descriptor:
@@ -59,7 +61,28 @@ class KnownTopics:
         if tree is not None:
             tree.adapt(descriptor)
         if known is not None:
-            self.carry_out(SettingsLearned(descriptor))
+            self.dispatch.order(SettingsLearned(descriptor))
+
+    def spare(self, table: Mapping[bytes, Any]) -> None:
+        """Topics in this table are in use: they are not forgotten."""
+        self.forgetting.spare(table)
+
+    def forget_too(self, table: MutableMapping[bytes, Any]) -> None:
+        """When a topic is forgotten, its entry in this table is as well."""
+        self.forgetting.forget_too(table)
+
+    def done_with(self, topic: bytes) -> None:
+        """This peer has done with one part that it had in a topic, which may be forgotten if it has no other."""
+        self.forgetting.note(topic)
+
+    def offered(self, topic: bytes, offered: Descriptor | None, *, creates: bool) -> Descriptor | None:
+        """The topic's descriptor: what is known here, or what is offered, where first use `creates` a topic."""
+        if offered is not None and (topic in self.descriptors or creates or offered.version > 0):
+            self.learn(offered)
+        descriptor = self.descriptors.get(topic)
+        if descriptor is not None and descriptor.version == 0 and not creates:
+            return None  # somebody here asked for it in vain
+        return descriptor
 
     def enter(self, topic: bytes, term: Term) -> None:
         """Keep a term of the topic, even if this peer is in no tree of it."""

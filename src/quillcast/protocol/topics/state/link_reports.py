@@ -7,7 +7,6 @@ from quillcast.core.errors import Malformed
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
-from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -129,15 +128,3 @@ def decode(data: bytes) -> LinkReport:
             return ParentReport(
                 interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back, descriptor
             )
-
-
-def told(streams: Streams, node: bytes, topic: bytes) -> LinkReport | None:
-    """What a neighbour told last about a topic."""
-    report = streams.told(node).get(topic)
-    return decode(report) if report is not None else None
-
-
-def is_leaf(streams: Streams, node: bytes, topic: bytes) -> bool:
-    """Has a child nobody below it, as it reports?"""
-    report = told(streams, node, topic)
-    return isinstance(report, ChildReport) and report.leaf

@@ -11,15 +11,13 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Receipts
 from quillcast.protocol.topics.state import link_reports
-from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import AllStable, CarryOut, LeaveIfIdle
+from quillcast.protocol.topics.state.effects import AllStable, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.reports import ReportDue, Reports
+from quillcast.protocol.topics.state.schedule import ReportDue, Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -28,29 +26,28 @@ class Progress:
     """Tells neighbours and publishers how far each topic is, and discards what nobody needs any more."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
-        replica_set: ReplicaSet, flow_control: FlowControl, reports: Reports, due: DueTopics,
-        source_streams: SourceStreams, dispatch: Dispatch, carry_out: CarryOut,
+        self, host: Host, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
+        replica_set: ReplicaSet, flow_control: FlowControl, schedule: Schedule, source_streams: SourceStreams,
+        dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.trees, self.streams = host, config, trees, streams
-        self.placement, self.replica_set, self.flow_control = placement, replica_set, flow_control
-        self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
-        self.source_streams = source_streams
+        self.host, self.trees, self.streams, self.placement = host, trees, streams, placement
+        self.replica_set, self.flow_control, self.schedule = replica_set, flow_control, schedule
+        self.source_streams, self.dispatch = source_streams, dispatch
         dispatch.on_alarm(ReportDue, self.report)
 
     # ---- reports
 
     def report(self) -> None:
         """Tell the neighbours in trees what changed since the last report."""
-        for topic in self.reports.take():
+        for topic in self.schedule.take():
             tree = self.trees.get(topic)
             if tree is not None:
-                self.due.wake(tree)
+                self.schedule.wake(tree)
                 self.tell(tree)
 
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
-        if self.reports.moved(tree, size_bytes) >= self.config.report_bytes:
+        if self.schedule.moved(tree, size_bytes):
             self.hurry(tree)
 
     def hurry(self, tree: Tree) -> None:
@@ -62,7 +59,7 @@ class Progress:
     def tell(self, tree: Tree) -> None:
         """Report to the parent and the children."""
         now = self.host.now()
-        self.reports.told(tree)
+        self.schedule.told(tree)
         if tree.root is not None:
             self.advance_stable(tree, now)
         else:
@@ -87,7 +84,7 @@ class Progress:
     def _parent_report(self, tree: Tree) -> bytes:
         return link_reports.encode(
             tree.parent_report(
-                self.host.me, self.placement.stand_ins(tree), held_back=tree.topic in self.reports.held_back
+                self.host.me, self.placement.stand_ins(tree), held_back=tree.topic in self.schedule.held_back
             )
         )
 
@@ -112,7 +109,7 @@ class Progress:
         self.send_receipts(tree)
         self.moved(tree, gone_bytes)
         if root.closing and root.stable == root.index:
-            self.carry_out(AllStable(tree))
+            self.dispatch.order(AllStable(tree))
 
     def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
         """The same for some or all streams of sources; those that are over are forgotten."""
@@ -130,7 +127,7 @@ class Progress:
         for term, end in over:
             self.source_streams.conclude(tree, term, end)
         if self.source_streams.handed_over(tree) or over:
-            self.carry_out(LeaveIfIdle(tree))
+            self.dispatch.order(LeaveIfIdle(tree))
 
     def _trim(self, tree: Tree, some: Iterable[Term] | None = None) -> int:
         """Discard what nobody needs any more of all or some live terms; how many bytes that was."""

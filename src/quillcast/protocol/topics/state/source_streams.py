@@ -18,7 +18,6 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import StreamsEnded
-from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
@@ -29,7 +28,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source import Source, source_term
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceState
 from quillcast.protocol.topics.state.tree import Tree
@@ -42,19 +41,14 @@ Starts = Iterable[tuple[Term, int, int]]
 class SourceStreams:
     """Keeps the streams of sources, in all topics."""
 
-    __slots__ = ("config", "count", "due", "host", "replica_set", "reports", "streams")
+    __slots__ = ("config", "count", "host", "replica_set", "schedule", "streams")
 
     def __init__(
-        self,
-        host: Host,
-        config: TopicConfig,
-        streams: Streams,
-        replica_set: ReplicaSet,
-        reports: Reports,
-        due: DueTopics,
+        self, host: Host, config: TopicConfig, streams: Streams, replica_set: ReplicaSet, schedule: Schedule
     ) -> None:
-        self.host, self.config, self.streams, self.replica_set = host, config, streams, replica_set
-        self.reports, self.due = reports, due
+        self.host, self.config, self.streams, self.replica_set, self.schedule = (
+            host, config, streams, replica_set, schedule
+        )  # fmt: skip
         self.count = 0  # streams of this peer's own, in all topics
 
     # ---- beginning
@@ -323,14 +317,14 @@ class SourceStreams:
 
     def _news(self, tree: Tree, term: Term) -> None:
         self.moved(tree, term)
-        self.reports.touch(tree)
-        self.due.wake(tree)
+        self.schedule.touch(tree)
+        self.schedule.wake(tree)
 
     def touch(self, tree: Tree) -> None:
         """What holds all streams back may have changed."""
         if tree.sources.states:
             tree.sources.touch()
-            self.reports.touch(tree)
+            self.schedule.touch(tree)
 
     def tell(self, tree: Tree) -> None:
         """Report what changed to the parent and the children."""

@@ -1,20 +1,19 @@
 """How a peer in a tree follows its roots: the present term, and those before it (docs/delivery.md)."""
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
-from quillcast.protocol.topics.state.due import DueTopics
-from quillcast.protocol.topics.state.effects import CarryOut, Outdone
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.effects import Outdone
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
 
 class Terms:
     """What this peer knows of the terms of its topics."""
 
-    def __init__(self, host: Host, past_terms_s: float, reports: Reports, due: DueTopics, carry_out: CarryOut) -> None:
-        self.host, self.past_terms_s, self.reports, self.due = host, past_terms_s, reports, due
-        self.carry_out = carry_out
+    def __init__(self, host: Host, past_terms_s: float, schedule: Schedule, dispatch: Dispatch) -> None:
+        self.host, self.past_terms_s, self.schedule, self.dispatch = host, past_terms_s, schedule, dispatch
 
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
@@ -26,23 +25,23 @@ class Terms:
             subscription.begin(term, start, owed=tree.flow.keeps)
         tree.parent_frontier = 0
         tree.heard = interned(max(tree.heard, term))
-        self.reports.touch(tree)
+        self.schedule.touch(tree)
 
     def recall(self, tree: Tree, term: Term, end: int) -> None:
         """A past term went up to `end`: who was subscribed before it is owed its events."""
         flow = tree.flow
         if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.past_terms_s):
-            self.reports.touch(tree)  # neighbours on the other side may not know either
+            self.schedule.touch(tree)  # neighbours on the other side may not know either
             for subscription in tree.subscriptions:
                 subscription.owe(term, end, flow.past[term].stable)
 
     def keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may need what this peer knows of a term that is over."""
         tree.keeping_until = self.host.now() + self.past_terms_s
-        self.due.wake(tree)
+        self.schedule.wake(tree)
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
         tree.heard = max(tree.heard, term)
         if tree.root is not None and tree.heard > tree.root.term:
-            self.carry_out(Outdone(tree))
+            self.dispatch.order(Outdone(tree))

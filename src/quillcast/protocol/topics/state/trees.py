@@ -1,40 +1,35 @@
 """The trees that this peer has a part in: how they are opened and forgotten."""
 
-from collections.abc import Mapping
-
 from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import is_topic
-from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
-
-
-def linked(streams: Streams, trees: Mapping[bytes, Tree], node: bytes) -> list[Tree]:
-    """The trees in which a neighbour is the parent or a child: it is told something of each."""
-    return [trees[key] for key in streams.telling(node) if is_topic(key)]
 
 
 class Trees:
     """One tree per topic, and the leases that go on in topics that were forgotten."""
 
     def __init__(
-        self, by_topic: dict[bytes, Tree], table: ForwardingTable, known: KnownTopics, due: DueTopics,
-        reports: Reports, flow_control: FlowControl, forgetting: Forgetting, handlers: Mapping[bytes, Handlers],
+        self, by_topic: dict[bytes, Tree], table: ForwardingTable, streams: Streams, known: KnownTopics,
+        schedule: Schedule, flow_control: FlowControl,
     ) -> None:  # fmt: skip
-        self.by_topic, self.table, self.known, self.due, self.reports = by_topic, table, known, due, reports
-        self.flow_control, self.forgetting, self.handlers = flow_control, forgetting, handlers
+        self.by_topic, self.table, self.streams, self.known = by_topic, table, streams, known
+        self.schedule, self.flow_control = schedule, flow_control
+        self.handlers: dict[bytes, Handlers] = {}
         self.left_behind: dict[bytes, dict[bytes, OrphanedLease]] = {}
         self.closing = False  # this peer is about to leave
         self.leaving = False
-        forgetting.spare(self.by_topic, self.left_behind)
+        for table_ in (self.by_topic, self.left_behind, self.handlers):
+            known.spare(table_)
+        for work in (self.by_topic, self.left_behind):
+            schedule.serve(work)
 
     def open(self, descriptor: Descriptor) -> Tree:
         """The topic's tree at this peer, made if there is none."""
@@ -46,13 +41,23 @@ class Trees:
             self.by_topic[topic] = tree
             self.table.open(tree.flow)
             if topic in self.handlers:
-                self.handle(tree, self.handlers[topic])
+                self._pass_handler(tree, self.handlers[topic])
             tree.orphaned_leases = self.left_behind.pop(topic, tree.orphaned_leases)
-            self.due.wake(tree)
-            self.due.begin()
+            self.schedule.wake(tree)
+            self.schedule.begin()
         return tree
 
-    def handle(self, tree: Tree, handlers: Handlers) -> None:
+    def linked(self, node: bytes) -> list[Tree]:
+        """The trees in which a neighbour is the parent or a child: it is told something of each."""
+        return [self.by_topic[key] for key in self.streams.telling(node) if is_topic(key)]
+
+    def handle(self, topic: bytes, handlers: Handlers) -> None:
+        """Set the paper's upcalls for a topic at this peer."""
+        self.handlers[topic] = handlers
+        if topic in self.by_topic:
+            self._pass_handler(self.by_topic[topic], handlers)
+
+    def _pass_handler(self, tree: Tree, handlers: Handlers) -> None:
         """Bundles of the topic pass its own forward handler first."""
         self.table.entrances[tree.topic] = lambda bundle: handlers.forward_handler(
             bundle, is_root=tree.root is not None
@@ -60,11 +65,10 @@ class Trees:
 
     def forget(self, tree: Tree) -> None:
         """The topic has no tree here any more."""
-        self.due.forget(tree.topic)
-        self.reports.forget(tree)
+        self.schedule.forget(tree)
         self.table.close(tree.topic)
         self.by_topic.pop(tree.topic, None)
-        self.forgetting.note(tree.topic)
+        self.known.done_with(tree.topic)
         self.flow_control.relieved()
 
     def prepare_to_leave(self) -> None:
@@ -91,7 +95,7 @@ class Trees:
         """Forget those that have ended."""
         for topic in [topic for topic in self.left_behind if not self.leases_left(topic, now)]:
             del self.left_behind[topic]
-            self.forgetting.note(topic)
+            self.known.done_with(topic)
 
     def prolong_leases(self, until: float) -> None:
         """This process was paused, and none of them ran out meanwhile."""

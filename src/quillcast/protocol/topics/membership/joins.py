@@ -1,0 +1,160 @@
+"""Whom this peer takes in as a child (Scribe, section 3.1, membership management). Their table is `children.py`."""
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
+from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.ledger import Gone
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.subscribing import denied
+from quillcast.protocol.topics.messages import Accepted, Join, Orphaned, Refused
+from quillcast.protocol.topics.state.effects import FindParent
+from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.source_streams import HALF_BYTES, SourceStreams, Starts, shown_by_source
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
+
+
+class Joins:
+    """Answers the Joins that end at this peer."""
+
+    def __init__(
+        self, host: Host, trees: Trees, terms: Terms, placement: Placement, source_streams: SourceStreams,
+        progress: Progress, children: ChildrenTables, answers: Answers, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.trees, self.terms, self.placement = host, trees, terms, placement
+        self.source_streams, self.progress, self.children = source_streams, progress, children
+        self.answers, self.dispatch = answers, dispatch
+
+    def adopt(self, join: Join, *, direct: bool = False) -> None:
+        """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management).
+
+        `direct`: the Join came straight from the child, and so in order. One over the overlay may be an old one.
+        """
+        descriptor = join.descriptor or self.trees.known.descriptors.get(join.topic)
+        if descriptor is None:
+            self.host.send(join.child, Refused(join.topic, "describe"))
+            return
+        if not self._may_join(self.trees.known.descriptors.get(join.topic, descriptor), join):
+            return
+        tree = self.trees.open(descriptor)
+        child = join.child.node_id
+        if child in tree.path or tree.parent == join.child:
+            self.host.send(join.child, Refused(join.topic, "loop"))
+            return
+        if others := self.placement.refer(tree, join.child):
+            self.host.trace(Mark("shed"))
+            self.host.send(join.child, Refused(join.topic, "full", others))
+            return
+        if join.have is not None:
+            self.terms.heard_of(tree, join.have.term)
+        former = tree.children.get(child)
+        if former is not None and join.sends_only and not (direct or former.sends_only):
+            self.children.remove(tree, child, "moved", lease=True)
+        if tree.attached and (tree.served or join.sends_only):
+            self._accept(tree, join)
+        else:
+            tree.await_parent(join)
+            if not tree.joining:
+                self.dispatch.order(FindParent(tree))
+
+    def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
+        """Does the topic's list let this child subscribe, if it wants to? Else it is told by which rule not."""
+        rule = denied(descriptor, join.child.node_id, join.warrant)
+        if rule is None or join.sends_only or self._took_over_from(join):
+            return True
+        self.host.trace(Mark("join_denied"))
+        self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
+        return False
+
+    def _took_over_from(self, join: Join) -> bool:
+        """Did the child hand the topic over to this root? It had all there is, and hands its children over too."""
+        tree = self.trees.by_topic.get(join.topic)
+        return tree is not None and tree.root is not None and join.child.node_id in tree.root.awaited
+
+    def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
+        """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
+        self._dismiss_mistaken(tree)
+        self.placement.install(tree)
+        for join in list(tree.waiting.values()):
+            del tree.waiting[join.child.node_id]
+            if join.child.node_id in tree.path:
+                self.host.send(join.child, Refused(tree.topic, "loop"))
+            elif self._may_join(tree.descriptor, join):  # the list may have come with the parent's answer
+                self._accept(tree, join, gone)
+        tree.waiting = tree.waiting or EMPTY
+        for child in tree.children.values():
+            tree.flow.serve(child.channel)
+
+    def _dismiss_mistaken(self, tree: Tree) -> None:
+        """Children that joined before it was known that sources number the topic's events join anew."""
+        for node, child in list(tree.children.items()):
+            if tree.descriptor.settings.by_source and not isinstance(child, SourcesChild):
+                self.host.send(child.contact, Orphaned([tree.topic]))
+                self.children.remove(tree, node, "refused", lease=True)
+
+    def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
+        """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
+        contact = join.child
+        if tree.parent is not None and not tree.children:
+            self._be_no_leaf(tree, join)
+        if join.have is None:
+            self.children.forgot(tree, contact)
+        self.source_streams.learn_ends(tree, join.ended, contact)
+        start = _start_for(tree, join)
+        starts = self._starts_for(tree, join)
+        self._send_accepted(tree, join, start, starts, gone)
+        child = self.children.enter(tree, contact, start, starts, join)
+        self.children.heard_from(tree, child)
+        handlers = self.trees.handlers.get(tree.topic)
+        if handlers is not None:
+            for bundle in handlers.subscribe_handler(join):
+                self.host.carry(contact, bundle)
+        tree.flow.serve(child.channel)
+        if tree.root is not None:
+            tree.root.heard_from((contact.node_id,))  # of this term it has nothing, and covers nothing yet
+
+    def _be_no_leaf(self, tree: Tree, join: Join) -> None:
+        """The parent hears of the first child before that hears of this peer, which may die at any time."""
+        tree.await_parent(join)
+        self.progress.hurry(tree)
+
+    def _starts_for(self, tree: Tree, join: Join) -> Starts:
+        """From where on the child is owed the streams of sources; those that it names are known from now on."""
+        if not tree.descriptor.settings.by_source:
+            return ()
+        shown = shown_by_source(join.warrants)
+        for term, _, stable in join.streams:
+            start, warrant = 0 if tree.subscriptions else stable, shown.get(term.node[:HALF_BYTES])
+            self.source_streams.learn(tree, term, start, warrant)
+        has, new = {term: frontier for term, frontier, _ in join.streams}, join.have is None
+        starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest and new)
+        return [start for start in starts if start[0] in has] if join.sends_only else starts
+
+    def _send_accepted(self, tree: Tree, join: Join, start: int, starts: Starts, gone: tuple[Gone, ...]) -> None:
+        descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
+        path = tree.path_here(self.host.me)
+        fallbacks = self.placement.stand_ins(tree)
+        gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
+        past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
+        ended = () if join.sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
+        accepted = Accepted(
+            tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
+            join.sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
+        )  # fmt: skip
+        self.answers.tell(join.child, accepted, again=join.again)
+
+
+def _start_for(tree: Tree, join: Join) -> int:
+    """From which index on a child is owed the present term."""
+    have = join.have
+    if have is None:
+        return tree.flow.earliest if join.earliest else tree.frontier
+    if have.term == tree.term:
+        return have.frontier
+    return 0  # it was here under an earlier root: this one's events are owed from the first

@@ -1,0 +1,94 @@
+"""The topics that this peer asked to be created, with settings of its own or as a change of those that stand."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.errors import QuillcastError, TopicExists
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.protocol.security.access import principal
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Create, Created
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.schedule import Schedule
+
+CreateDone = Callable[[Descriptor | QuillcastError], None]
+
+
+class Creating:
+    """Asks roots to enter descriptors, until they answer."""
+
+    def __init__(
+        self, host: Host, receipt_timeout_s: float, ring: Ring, known: KnownTopics, schedule: Schedule,
+        dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.receipt_timeout_s, self.ring = host, receipt_timeout_s, ring
+        self.known, self.schedule = known, schedule
+        self.offered_at: dict[bytes, float] = {}
+        self.asked: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
+        self.count = 0
+        self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
+        known.spare(self.asked)
+        known.forget_too(self.holders)
+        schedule.serve(self.asked)
+        dispatch.on_message(Created, self._created)
+
+    def create(self, descriptor: Descriptor, done: CreateDone) -> None:
+        """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
+        self.count += 1
+        message = Create(descriptor, self.host.contact, number=self.count)
+        waiting = self.asked.setdefault(descriptor.topic, [])
+        waiting.append((message, done))
+        self.schedule.begin()
+        if len(waiting) == 1:
+            self._route(message)
+
+    def _route(self, message: Create) -> None:
+        topic = message.descriptor.topic
+        self.offered_at[topic] = self.host.now()
+        if self.ring.active:
+            self.ring.route(message, topic)
+
+    def _created(self, sender: Contact, message: Created) -> None:
+        descriptor = message.descriptor
+        self.known.learn(descriptor)
+        waiting = self.asked.get(descriptor.topic)
+        if not waiting or message.number != waiting[0][0].number:
+            return  # an answer that came twice
+        (create, done), *waiting = self.asked.pop(descriptor.topic)
+        self.holders[descriptor.topic] = message.holders
+        if waiting:
+            self.asked[descriptor.topic] = waiting
+        else:
+            self.offered_at.pop(descriptor.topic, None)
+        self._answer(create.descriptor, descriptor, done)
+        if waiting:
+            self._route(waiting[0][0])
+        self.known.done_with(descriptor.topic)
+
+    def _answer(self, wanted: Descriptor, descriptor: Descriptor, done: CreateDone) -> None:
+        """Tell the application what stands."""
+        if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
+            owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
+            done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
+        elif descriptor.settings == wanted.settings:
+            done(descriptor)
+        else:
+            stands = ", ".join(
+                f"{f} = {getattr(descriptor.settings, f)}" for f in descriptor.settings.__struct_fields__
+            )
+            done(
+                TopicExists(
+                    f"topic {descriptor.name!r} exists with other settings ({stands}); use those, or change them "
+                    "(quillcast topic set, Node.change)"
+                )
+            )
+
+    def housekeep(self, now: float, *, paused: bool = False) -> None:
+        """Ask again for topics to be created where nobody answered."""
+        for topic, waiting in list(self.asked.items()):
+            if now - self.offered_at[topic] >= self.receipt_timeout_s:
+                self._route(msgspec.structs.replace(waiting[0][0], again=True))

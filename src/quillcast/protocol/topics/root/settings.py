@@ -1,0 +1,72 @@
+"""A topic's settings at its root: entered once most of those who keep the topic's state have recorded them."""
+
+from collections.abc import Mapping
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.protocol.topics.descriptor import follows, opens_session
+from quillcast.protocol.topics.messages import Create, Created
+from quillcast.protocol.topics.root.replication import Replication, Round
+from quillcast.protocol.topics.state.effects import AwaitRoot, OpenSession, Outdone, SettingsEntered
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.ring import Answers, Ring
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class RootSettings:
+    """Enters the settings of topics that are rooted here."""
+
+    def __init__(
+        self, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms, replication: Replication,
+        answers: Answers, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.ring, self.known, self.trees, self.terms = ring, known, trees, terms
+        self.replication, self.answers, self.dispatch = replication, answers, dispatch
+        dispatch.on_routed(Create, self.create)
+
+    def create(self, message: Create) -> None:
+        """Enter the descriptor, or answer with the existing one, once most replicas have recorded it."""
+        descriptor = message.descriptor
+        tree = self.trees.get(descriptor.topic)
+        if tree is None or tree.root is None:
+            self.dispatch.order(AwaitRoot(descriptor.topic, message))
+            return
+        known = tree.descriptor
+        if known.upcoming is not None or opens_session(known, descriptor):
+            self.dispatch.order(OpenSession(tree, message))
+            return
+        if follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
+            self.known.learn(descriptor)
+        if tree.descriptor == tree.root.noted:
+            self._tell_created(tree.root, message)
+        else:
+            self.replication.note(tree.descriptor, tree.root.term, lambda _: self._created(tree, message))
+
+    def _created(self, tree: Tree, message: Create) -> None:
+        if tree.root is None or tree.descriptor != tree.root.noted:
+            self.ring.route(message, tree.topic)
+        else:
+            self._tell_created(tree.root, message)
+
+    def _tell_created(self, root: Root, message: Create) -> None:
+        created = Created(root.noted, root.holders, message.number)
+        self.answers.tell(message.creator, created, again=message.again)
+
+    def learned(self, tree: Tree) -> None:
+        """This peer goes by other settings: as a root it tells the tree once most replicas have recorded them."""
+        root = tree.root
+        if root is not None and tree.descriptor.session != root.session:
+            self.dispatch.order(Outdone(tree))  # another root began that session
+        elif root is not None and tree.descriptor != root.noted:
+            self.replication.note(tree.descriptor, root.term, lambda round_: self._noted(tree, root, round_))
+
+    def _noted(self, tree: Tree, root: Root, round_: Round) -> None:
+        """Most replicas have recorded the settings, or one of them knew better."""
+        for entry in round_.answers.values():
+            if entry.descriptor is not None:
+                self.known.learn(entry.descriptor)
+            self.terms.heard_of(tree, entry.term)
+        if tree.root is root and round_.note == (tree.descriptor, root.term):
+            root.noted, root.holders = tree.descriptor, round_.holders
+            self.dispatch.order(SettingsEntered(tree))

@@ -1,0 +1,103 @@
+"""How a peer begins a term as root, and when it begins another (docs/delivery.md, *Roots that move*).
+
+Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send again what is not
+stable, and subscribers tell by sequence what they had. So that nothing is called stable behind the back of orphans
+on their way, a root that took over holds stability for as long as their leases last; one that was handed the topic,
+until those whom the root before names have come (docs/decisions/leadership-transfer.md).
+"""
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import BEST_EFFORT_TERMS, NO_TERM, SESSION_TERMS, Term
+from quillcast.core.host import Host
+from quillcast.core.interning import interned
+from quillcast.core.trace import BecameRoot, Mark
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.replication import Replication, Round
+from quillcast.protocol.topics.state.effects import BecomeRoot, LeaseEnded, Resign, RootHere
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class Succession:
+    """Begins the terms of the topics that are rooted here, and ends those that a later one outdoes."""
+
+    def __init__(
+        self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, terms: Terms, replication: Replication,
+        membership: TreeMembership, intake: Intake, transfer: LeadershipTransfer, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.ring, self.known = host, config, ring, known
+        self.terms, self.replication, self.membership = terms, replication, membership
+        self.intake, self.transfer, self.dispatch = intake, transfer, dispatch
+
+    def next_term(self, tree: Tree) -> Term:
+        """A term above all that were heard of, in the topic's present session."""
+        tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
+        session, settings = tree.descriptor.session, tree.descriptor.settings
+        lowest = session * SESSION_TERMS + (BEST_EFFORT_TERMS if session and not settings.reliable else 0)
+        counter = max(tree.heard.counter, lowest) + 1
+        return interned(Term(counter, self.host.me[:8] + self.host.incarnation))
+
+    def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
+        """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
+
+        A topic that is new to them may have been in use until a time.
+        """
+        topic = tree.topic
+        offer = self.transfer.take_offer(topic)
+        if offer is not None and (tree.heard == offer.term or (how == "transferred" and tree.heard == term)):
+            how = "transferred"
+        else:
+            offer = None  # there was another term since
+        self.membership.drop_parent(tree, "closer_root")
+        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
+        tree.root.holders = holders
+        if offer is not None:
+            self.transfer.take_over(tree, tree.root, offer)
+        tree.path = ()
+        self.host.trace(BecameRoot(topic, term, how))
+        self.terms.enter(tree, term, 0)
+        self.membership.settled(tree)
+        self.dispatch.order(RootHere(tree))
+
+    def _hold(self, how: str, doubtful_until: float) -> float:
+        """Until when nothing is called stable: orphans of an earlier root may be on their way.
+
+        A topic that is new, as most say who would know, has none.
+        """
+        if how == "created":
+            return doubtful_until
+        return self.host.now() + self.config.lease_s
+
+    def hold(self, tree: Tree, now: float) -> None:
+        """This process was paused, and another may be root by now: declare nothing stable until that is known."""
+        root = tree.root
+        if root is not None:
+            self.host.trace(Mark("root_paused"))
+            root.paused_until = now + self.config.lease_s
+            self.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_))
+
+    def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
+        """The replicas' answers: a later term, or, if all of them agree, that there is none.
+
+        A root that followed this one is among the peers closest to the topic, and others of them recorded its term.
+        """
+        for entry in round_.answers.values():
+            self.terms.heard_of(tree, entry.term)
+        if tree.root is root and self.replication.has_answers_of_all(round_):
+            root.paused_until = 0.0
+            self.dispatch.order(LeaseEnded(tree))
+
+    def outdone(self, tree: Tree) -> None:
+        """A later term exists than this root's: the closest peer begins one later still."""
+        if self.ring.is_closest(tree.topic):
+            self.host.trace(Mark("root_outdone"))
+            publishers = self.intake.forget_term(tree)
+            self.dispatch.order(BecomeRoot(tree, "merged", publishers))
+        else:
+            self.dispatch.order(Resign(tree))

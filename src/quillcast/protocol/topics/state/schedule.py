@@ -1,0 +1,112 @@
+"""The topics that have news for the neighbours in their trees, those in which something passes with time, and when."""
+
+from collections.abc import Sized
+
+from quillcast.core.host import Host, Timer
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.state.held_back import HeldBack
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class ReportDue(Timer, frozen=True):
+    """Tell the neighbours in trees what changed since the last report."""
+
+
+class HousekeepingDue(Timer, frozen=True):
+    """Look over leases, past terms and publishers."""
+
+
+class Schedule:
+    """Marks topics dirty, to be reported on, or due, to be looked over; one timer for all of each.
+
+    What is reported is in `progress.py`, what is looked over in `housekeeping.py`.
+    """
+
+    def __init__(self, host: Host, config: TopicConfig) -> None:
+        self.host, self.config = host, config
+        self.dirty: dict[bytes, int] = {}  # and how many bytes came, were taken or became stable since the last report
+        self.report_set = False
+        self.reported_at = float("-inf")
+        self.held_back = HeldBack(host)
+        self.due: dict[bytes, None] = {}
+        self.round_set = False
+        self.last_round_at = host.now()
+        self.work: list[Sized] = []
+
+    # ---- reports
+
+    def touch(self, tree: Tree) -> None:
+        """Something about the tree is to be told to its neighbours in the next report."""
+        self.dirty.setdefault(tree.topic, 0)
+        if not self.report_set:
+            self.report_set = True
+            due = self.reported_at + self.config.report_s - self.host.now()
+            self.host.set_timer(ReportDue(), max(0.0, due))  # after a quiet time at once
+
+    def moved(self, tree: Tree, size_bytes: int) -> bool:
+        """So many more bytes are to be told of. Are those so many that the next report is not to be waited for?"""
+        if tree.topic not in self.dirty:
+            self.touch(tree)
+        self.dirty[tree.topic] = bytes_ = self.dirty[tree.topic] + size_bytes
+        return bytes_ >= self.config.report_bytes
+
+    def told(self, tree: Tree) -> None:
+        """The neighbours have just been told, before the next report is due."""
+        if tree.topic in self.dirty:
+            self.dirty[tree.topic] = 0
+
+    def note_held_back(self, tree: Tree, *, held_back: bool) -> None:
+        """The root holds publishers back, or does so no more: those below are told, if that is news."""
+        if self.held_back.note(tree.topic, held_back=held_back):
+            self.touch(tree)
+
+    def take(self) -> list[bytes]:
+        """The report is made now: the topics that it covers."""
+        self.report_set = False
+        self.reported_at = self.host.now()
+        topics, self.dirty = self.dirty, {}
+        return list(topics)
+
+    # ---- rounds of housekeeping
+
+    def begin(self) -> None:
+        """There is something to look over from time to time."""
+        if not self.round_set:
+            self.last_round_at = self.host.now()
+            self.again()
+
+    def serve(self, table: Sized) -> None:
+        """Rounds go on while this table has entries."""
+        self.work.append(table)
+
+    @property
+    def has_work(self) -> bool:
+        """Is there anything to look over from time to time?"""
+        return any(self.work)
+
+    def again(self) -> None:
+        """Set the timer for the next round."""
+        self.round_set = True
+        self.host.set_timer(HousekeepingDue(), self.config.housekeeping_s)
+
+    def stop(self) -> None:
+        """There is nothing to look over: no further round until there is."""
+        self.round_set = False
+
+    def wake(self, tree: Tree) -> None:
+        """Look the topic over in the next round, and for as long as time will change anything in it."""
+        self.due[tree.topic] = None
+
+    def rest(self, topic: bytes) -> None:
+        """Nothing in the topic changes with time any more."""
+        self.due.pop(topic, None)
+        if not self.due:
+            self.due = {}  # an emptied dict keeps the memory of all that it ever held
+
+    # ---- the end
+
+    def forget(self, tree: Tree) -> None:
+        """The tree is gone."""
+        self.rest(tree.topic)
+        self.dirty.pop(tree.topic, None)
+        self.held_back.forget(tree.topic)
