@@ -280,4 +280,5 @@ def test_children_of_policies_without_a_cap_are_counted_at_full_size() -> None:
 def test_a_policy_that_was_not_evaluated_for_all_groups_is_named_so() -> None:
     told = {"rad": {"median": 1.0, "max": 1.0}}
     assert label("narada(256)", told | {"groups_left_out": 1118}) == "narada(256), without the 1,118 largest groups"
+    assert label("narada", told | {"groups_left_out": 15.0}) == "narada, without the 15 largest groups", "of all seeds"
     assert label("scribe", told) == "scribe"

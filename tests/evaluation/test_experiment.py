@@ -83,6 +83,7 @@ def test_options_change_the_experiment_and_take_away_figures_of_another_size() -
     assert asked.with_(peers=None, policies=("star",)).published == asked.published
     smaller = asked.with_(peers=2000, groups=30, seed=7)
     assert (smaller.peers, smaller.workload.groups, smaller.seed, smaller.published) == (2000, 30, 7, ())
+    assert smaller.title == f"{asked.title} (changed to 2,000 peers, 30 groups)"
     with pytest.raises(LocalError, match="the options: 2000 peers are too few for 1500 groups"):
         asked.with_(peers=2000)
 

@@ -108,8 +108,10 @@ class Experiment(_Part, frozen=True, kw_only=True):
         if groups is not None:
             changes["workload"] = msgspec.structs.replace(self.workload, groups=groups)
         changed = msgspec.structs.replace(self, **changes)
-        if (changed.peers, changed.workload) != (self.peers, self.workload):  # figures are for one size
-            changed = msgspec.structs.replace(changed, published=())
+        if (changed.peers, changed.workload) != (self.peers, self.workload):  # figures and title are for one size
+            size = f"{changed.peers:,} peers" + (f", {groups:,} groups" if groups is not None else "")
+            title = f"{self.title} (changed to {size})" if self.title else ""
+            changed = msgspec.structs.replace(changed, published=(), title=title)
         return changed.checked("the options")
 
     @property

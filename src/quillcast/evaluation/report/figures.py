@@ -86,7 +86,8 @@ def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
 def label(policy: str, figures: Figures) -> str:
     """The policy as a table names it: with the number of groups that it was not evaluated for, if there are any."""
     left_out = figures.get("groups_left_out", 0)
-    return f"{policy}, without the {left_out:,} largest groups" if left_out else policy
+    told = f"{left_out:,.1f}".removesuffix(".0")  # the mean of several seeds
+    return f"{policy}, without the {told} largest groups" if left_out else policy
 
 
 def _spread(values: Sequence[float]) -> Figures:
