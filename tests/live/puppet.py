@@ -8,11 +8,13 @@ import json
 import resource
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import quillcast
+from quillcast.live.transport.hello import Identity
 
 
 class Deliveries:
@@ -120,6 +122,9 @@ class Puppet:
             "peak_rss_bytes": _peak_rss_bytes(),
         }
 
+    async def manage_scope(self, file: str) -> str:
+        return await self.node.manage_scope(Path(file))
+
     async def invite(self) -> str:
         return str(self.node.invite())
 
@@ -164,6 +169,8 @@ async def obey(puppet: Puppet, orders: asyncio.StreamReader) -> None:
 async def main(arguments: dict[str, Any]) -> None:
     arguments["config"] = msgspec.convert(arguments.get("config", {}), quillcast.Config)
     arguments["live"] = msgspec.convert(arguments.get("live", {}), quillcast.LiveConfig)
+    if "identity" in arguments:
+        arguments["identity"] = Identity.of_secret(bytes.fromhex(arguments["identity"]))
     orders = await lines()
     try:
         async with quillcast.Node(**arguments) as node:

@@ -73,6 +73,9 @@ class ToyPeer:
         self.bundles.append((sender.node_id, bundle))
         self.order.append("bundle")
 
+    def datagram(self, group: Contact, bundle: Bundle) -> None:
+        self.bundles.append((group.node_id, bundle))
+
     def timer(self, timer: Any) -> None:
         self.answers.append(("timer", timer))
 

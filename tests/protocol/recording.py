@@ -1,6 +1,6 @@
 """A host that records its orders, and a subscriber that records its upcalls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -60,6 +60,7 @@ class RecordingHost:
         return None
 
     def measure(self, to: Contact) -> None: ...
+    def multicast(self, groups: Mapping[str, bytes]) -> None: ...
     def disconnect(self, node: bytes) -> None: ...
     def trace(self, record: Record) -> None:
         self.records.append(record)

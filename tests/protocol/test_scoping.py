@@ -4,14 +4,20 @@ from collections.abc import Iterable
 
 import pytest
 
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import UP
 from quillcast.core.ids import ring_distance
+from quillcast.core.messages import Contact
+from quillcast.core.multicast import SCHEME, parse
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.gossip import Gossip
+from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
@@ -57,6 +63,7 @@ class Site:
         return ScopeConfig(lambda topic: self.policy, LEASE_S)
 
     def manage(self, manager: ScopeManager) -> None:
+        manager.state.secret = manager.state.secret or bytes(KEY_BYTES)
         self.village.act(1, lambda peer: peer.scoping.manage(manager, self.save))
 
     def save(self, state: bytes) -> bool:
@@ -273,11 +280,12 @@ def test_with_redundant_channels_the_loss_of_a_member_delays_nobody(policy: Scop
     assert all(reader.payloads == EVENTS for number, reader in readers.items() if number != forwarder)
 
 
-POLICIES = [Star(), Ring(), Stripes(stripes=3), KAry(fan_out=2), Mesh(), Chain()]
+POLICIES = [Star(), Ring(), IpMulticast(), Stripes(stripes=3), KAry(fan_out=2), Mesh(), Chain()]
 
 
 @pytest.mark.parametrize("first", [Star(), Mesh(), Chain()], ids=lambda policy: type(policy).__name__)
-def test_policies_change_under_load_and_nothing_is_missed(first: ScopePolicy) -> None:
+def test_policies_change_under_load_and_nothing_is_missed(first: ScopePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.0)
     site = Site(8, first)
     readers = site.subscribe(site.members)
     publisher, sent, parents = site.village.publisher(0, site.name), list[bytes](), site.parents()
@@ -295,6 +303,60 @@ def test_policies_change_under_load_and_nothing_is_missed(first: ScopePolicy) ->
     site.village.run(0.3)
     assert all(reader.payloads == sent for reader in readers.values())
     assert "asked_for_range" not in site.village.world.journal.marks
+
+
+def multicast(site: Site, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
+    """Bundles that go to the group from now on, and those that go over links of the site: who sends each."""
+    to_all, to_one, carry = list[int](), list[int](), SimHost.carry
+
+    def counted(host: SimHost, to: Contact, bundle: Bundle) -> None:
+        within = host.number in site.members and bundle.envelope.kind is not UP
+        (to_all if to.address.startswith(SCHEME) else to_one if within else []).append(host.number)
+        carry(host, to, bundle)
+
+    monkeypatch.setattr(SimHost, "carry", counted)
+    return to_all, to_one
+
+
+def test_over_ip_multicast_one_member_sends_each_bundle_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.0)
+    site = Site(8, IpMulticast())
+    readers = site.subscribe(site.members)
+    to_all, to_one = multicast(site, monkeypatch)
+    spread(site, EVENTS)
+    assert {number: reader.payloads for number, reader in readers.items()} == dict.fromkeys(readers, EVENTS)
+    assert to_all == site.entered() * len(EVENTS)
+    assert to_one == []
+    large = bytes(parse(IpMulticast().mechanism).bundle_bytes_max)
+    spread(site, [large])
+    assert all(reader.payloads == [*EVENTS, large] for reader in readers.values())
+    assert len(to_all) == len(EVENTS)
+    assert len(to_one) == len(site.members) - 1, "over links of the tree"
+    assert "asked_for_range" not in site.village.world.journal.marks
+
+
+def test_what_ip_multicast_loses_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.3)
+    site = Site(8, IpMulticast())
+    readers = site.subscribe(site.members)
+    to_all, to_one = multicast(site, monkeypatch)
+    spread(site, EVENTS)
+    site.village.run(5)
+    assert all(reader.payloads == EVENTS for reader in readers.values())
+    assert len(to_all) == len(EVENTS)
+    assert 0.2 * 7 * len(EVENTS) < len(to_one) < 0.5 * 7 * len(EVENTS)
+
+
+def test_who_leaves_a_scope_has_no_key_of_its_group_any_more() -> None:
+    site = Site(5, IpMulticast())
+    site.subscribe(site.members)
+    leaver, *others = (site.village.peers[number] for number in site.members[::-1])
+    (before,) = {key for peer in (leaver, *others) for key in peer.scoping.groups.values()}
+    site.village.act(site.members[-1], lambda peer: peer.scoping.leave())
+    site.village.run(LEASE_S)
+    assert leaver.scoping.groups == {}
+    (after,) = {key for peer in others for key in peer.scoping.groups.values()}
+    assert before != after
 
 
 def test_gossip_reaches_all_with_the_help_of_repair() -> None:

@@ -4,6 +4,7 @@ A host carries out orders, and passes inputs to a peer one at a time. It never c
 not even for a message to itself. The same protocol code runs on `live.node.host` and on `sim.host`.
 """
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any, Protocol
 
@@ -96,6 +97,14 @@ class Host(Protocol):
         """Measure the proximity of a peer. The answer is the input `measured(contact, proximity | None)`."""
         ...
 
+    def multicast(self, groups: Mapping[str, bytes]) -> None:
+        """Take part in these external multicast mechanisms, each with its key, and in no others.
+
+        `carry` and `room` take the contact of such a group (`core.multicast.contact`) like that of a peer. What others
+        carry there is the input `datagram`. It may be lost, repeated, or come in any order.
+        """
+        ...
+
     def disconnect(self, node: bytes) -> None:
         """No layer needs the link to this peer any more. The host may close it when nothing waits to be sent."""
         ...
@@ -114,6 +123,10 @@ class Inputs(Protocol):
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived. Its bytes count against the link's credit until `Host.release`."""
+        ...
+
+    def datagram(self, group: Contact, bundle: Bundle) -> None:
+        """A bundle arrived over a multicast group. Its bytes count until `Host.release`, to the group's id."""
         ...
 
     def timer(self, timer: Timer) -> None:

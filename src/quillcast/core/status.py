@@ -84,6 +84,14 @@ class Counters(Status, frozen=True):
     """Links that could not be opened."""
     links_broken: int = 0
     """Links that closed because they could not be written to."""
+    datagrams_in: int = 0
+    """Datagrams received over multicast groups."""
+    datagrams_out: int = 0
+    """Datagrams sent to multicast groups."""
+    datagrams_unsent: int = 0
+    """Datagrams, or bundles too large for them, that could not be sent to a multicast group."""
+    datagrams_refused: int = 0
+    """Datagrams that came without proof that a member sent them, or that made no sense."""
     crowded_out: int = 0
     """Links closed because incomplete frames took too much memory."""
     admitted: int = 0

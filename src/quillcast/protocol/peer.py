@@ -233,6 +233,17 @@ class Peer:
         else:
             self.table.arrive(sender, bundle)
 
+    def datagram(self, group: Contact, bundle: Bundle) -> None:
+        """A bundle arrived over a multicast mechanism."""
+        self.scribe.housekeeping.notice()
+        entering = self.scoping.datagram(bundle)
+        if entering is None:
+            self.host.release(group.node_id, bundle.size)
+        elif entering.envelope.tags:
+            self.scribe.tracing.arrive(group, entering)
+        else:
+            self.table.arrive(group, entering)
+
     def timer(self, timer: Timer) -> None:
         """A timer is due."""
         self.scribe.housekeeping.notice()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import Position
+from quillcast.core.envelope import DOWN, Position
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
@@ -81,8 +81,8 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "beats", "climbed", "controller", "had_place", "host", "installing", "invited", "known_ends",
-        "managers", "move", "overlay", "placement", "subscribing", "trees",
+        "beat_s", "beats", "climbed", "controller", "groups", "had_place", "host", "installing", "invited",
+        "known_ends", "managers", "move", "overlay", "placement", "subscribing", "table", "trees",
     )  # fmt: skip
 
     def __init__(
@@ -92,7 +92,9 @@ class Scoping:
         """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others."""
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
         self.placement, self.installing = placement, Installing(host, customs)
+        self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
+        self.table = table
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
@@ -168,6 +170,20 @@ class Scoping:
         if self.controller is not None and proximity is not None:
             self._carry_out(self.host.me, self.controller.measured(contact.node_id, proximity))
 
+    def datagram(self, bundle: Bundle) -> Bundle | None:
+        """A bundle came over a multicast mechanism: as it is here, or None if it ends here.
+
+        No credit bounds what comes that way, so nothing is kept that has to wait: a bundle of a term or session that is
+        not known yet, or for which there is no room. Like any other that was lost, it is asked for later.
+        """
+        entering, flow = None, self.table.flows.get(bundle.topic)
+        if flow is not None and flow.live(bundle.envelope.term) is not None and bundle.envelope.kind is DOWN:
+            entering = self.installing.came_to_all(self.controller, bundle) if self.controller is not None else None
+        if self.table.budget.used_bytes + bundle.size > self.table.budget.limit_bytes:
+            self.host.trace(Mark("datagram_without_room"))
+            return None
+        return entering
+
     def _received(self, sender: Contact, control: Control) -> None:
         now = self.host.now()
         if not speaks_for(sender, control.message):
@@ -236,6 +252,10 @@ class Scoping:
 
     def _install(self, controller: LocalController | None) -> None:
         """Have bundles take the channels that are ordered now."""
+        groups = controller.membership.groups() if controller is not None else {}
+        if groups != self.groups:
+            self.groups = groups
+            self.host.multicast(groups)
         topics = self.installing.follow(controller)
         self.placement.ordered = self.installing.topics
         for topic in topics:

@@ -1,5 +1,6 @@
 """Machines, and the `Host` of one simulated process on a machine (core/host.py)."""
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -7,13 +8,16 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.host import Disk, Inputs
 from quillcast.core.ids import NodeId, short
 from quillcast.core.messages import Contact, Message
+from quillcast.core.multicast import UdpGroup, contact, parse
 from quillcast.core.trace import Record
 from quillcast.sim.links import Exchange, Links
+from quillcast.sim.network import UNDISTURBED
 from quillcast.sim.process import Process
 from quillcast.sim.store import Files, SimDisk
 from quillcast.sim.surroundings import Surroundings
 
 ADDRESS = "sim:"
+DATAGRAM_LOSS = 0.02  # of multicast datagrams at the least; a guess: harsher than a switch
 MEASURE_TIMEOUT_S = 5.0  # how long a measurement waits for its answer, as in the live host; a guess
 WALL_START_NS = 1_700_000_000_000_000_000  # the start of wall clocks: a day in November 2023
 
@@ -40,8 +44,8 @@ class SimHost(Process):
     """One run of a peer's process on a machine: orders go into the world's queue, inputs come from it."""
 
     __slots__ = (
-        "clock_origin_s", "disk", "exchange", "incarnation", "links", "machine", "peer", "proximities", "random",
-        "table",
+        "clock_origin_s", "disk", "exchange", "groups", "incarnation", "links", "machine", "peer", "proximities",
+        "random", "table",
     )  # fmt: skip
 
     def __init__(self, world: Surroundings, exchange: Exchange, machine: Machine, random: Random) -> None:
@@ -53,6 +57,7 @@ class SimHost(Process):
         self.table = Links(self, exchange)
         self.links = self.table.ends
         self.proximities: dict[bytes, float] = {}
+        self.groups: dict[bytes, tuple[UdpGroup, bytes]] = {}  # multicast groups by the ids of their contacts
         self.peer: Inputs
 
     # --- orders
@@ -87,7 +92,13 @@ class SimHost(Process):
         if to.node_id == self.me:
             self.world.at(self.world.now, self._bundle_to_itself, wire)
             return
+        if to.node_id in self.groups:
+            self._carry_to_group(to, wire, bundle.size)
+            return
         (self.links.get(to.node_id) or self.table.call(to)).carry(wire, bundle.size)
+
+    def multicast(self, groups: Mapping[str, bytes]) -> None:
+        self.groups = {contact(mechanism).node_id: (parse(mechanism), key) for mechanism, key in groups.items()}
 
     def room(self, to: Contact) -> int:
         end = self.links.get(to.node_id)
@@ -132,6 +143,29 @@ class SimHost(Process):
         self.table.close(silently=silently)
 
     # --- helpers
+
+    def _carry_to_group(self, group: Contact, wire: Any, size_bytes: int) -> None:
+        """Send a bundle to all who take part with the same key: each gets it by itself, whole or not at all."""
+        network, here, known = self.world.network, self.number, self.groups[group.node_id]
+        datagrams = -(-size_bytes // known[0].fragment_bytes)
+        for links in self.exchange.others(self.number):
+            there = links.host
+            assert isinstance(there, SimHost)
+            if there.groups.get(group.node_id) != known or network.blocked(here, there.number):
+                continue
+            quality = network.quality(here, there.number) or UNDISTURBED
+            arrives = 1 - max(quality.loss, DATAGRAM_LOSS)
+            quality = quality._replace(loss=1 - arrives**datagrams)
+            for delay_s in network.delays(network.delay_s(here, there.number), quality):
+                self.world.after(delay_s, there.datagram, (group, wire))
+
+    def datagram(self, arrived: tuple[Contact, Any]) -> None:
+        """A bundle arrived over a multicast group."""
+        group, wire = arrived
+        if self.runs(self.datagram, arrived) and group.node_id in self.groups:
+            bundle = self.world.unpack(wire)
+            self.charge(group.node_id, bundle.size)
+            self.hand_in(self.inputs.datagram, group, bundle)
 
     def _to_itself(self, wire: Any) -> None:
         if self.runs(self._to_itself, wire):

@@ -403,6 +403,10 @@ class Exchange:
         """The process on a machine has ended."""
         del self._links[number]
 
+    def others(self, number: int) -> list["Links"]:
+        """The links of the processes on all other machines."""
+        return [links for there, links in self._links.items() if there != number]
+
     def knock(self, caller: End) -> None:
         """A call arrives at a machine."""
         links = self._at(caller.there, caller.contact)

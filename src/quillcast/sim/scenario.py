@@ -139,7 +139,9 @@ class TopicPlan(Part, frozen=True):
         return [*(program.peer for program in programs), *self.publishers]
 
 
-Policy = Literal["star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes"]
+Policy = Literal[
+    "star", "k_ary", "chain", "delay_optimised", "ring", "mesh", "gossip", "stripes", "ip_multicast"
+]  # fmt: skip
 
 
 class ScopePlan(Part, frozen=True):

@@ -13,6 +13,7 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
@@ -256,6 +257,7 @@ class Simulation(Observed):
         saved = self._managers.get(plan.name)
         owners = [self._party(each) for name in plan.within for each in self.scenario.scopes if each.name == name]
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), owners, config)
+        manager.state.secret = derived(self.seed, f"secret of {plan.name}").randbytes(KEY_BYTES)
         peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
 
     def _change_policy(self, change: tuple[ScopePlan, Policy]) -> None:

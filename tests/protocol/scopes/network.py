@@ -10,13 +10,14 @@ import msgspec
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Address, ChannelOrder, Multicast, Party
-from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.controller import Departure, LocalController
 from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Save, Send, Superseded
-from quillcast.protocol.scopes.filters import compiled
+from quillcast.protocol.scopes.filters import by_size, compiled
 from quillcast.protocol.scopes.hierarchy import OVERLAY, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import ControlMessage, Role
 from quillcast.protocol.scopes.policy import Group, WantedChannel
+from quillcast.protocol.scopes.records import arrived, decode, encode
 from quillcast.protocol.scopes.state import ScopeConfig
 
 LEASE_S = 5.0
@@ -77,6 +78,7 @@ class Network:
         party = scope(name)
         self.configs[party.id] = ScopeConfig(**({"policy": lambda topic: Tree(), "lease_s": LEASE_S} | config))
         manager = ScopeManager.new(party, [scope(owner) for owner in owners], self.configs[party.id])
+        manager.state.secret = party.id
         self.managers[party.id] = manager
         self.carry_out(party.id, manager.begin(self.now))
         return manager
@@ -165,7 +167,12 @@ class Network:
         travelling = [(peer(name).id, b"", departure) for departure in self.peers[peer(name).id].published(topic_)]
         while travelling:
             at, before, (channel, record) = travelling.pop(self.random.randrange(len(travelling)))
+            if channel.filter is not None and by_size(channel.filter)[0]:
+                continue  # these bundles are small
             if channel.filter is not None and compiled(channel.filter, {})(envelope) is None:
+                continue
+            if isinstance(channel.spec, Multicast) and not channel.label.target:
+                travelling += self._at_once(at, channel.spec, topic_, record, got)
                 continue
             for target in self._targets(channel, topic_):
                 if target == before or target not in self.peers:
@@ -174,6 +181,22 @@ class Network:
                 if got[self.peers[target].me.name] == 1 and self.peers[target].me.name != name:
                     travelling += [(target, at, each) for each in self.peers[target].arrived(topic_, record)]
         return +got
+
+    def _at_once(
+        self, at: bytes, spec: Multicast, topic_: bytes, record: bytes, got: Counter[str]
+    ) -> list[tuple[bytes, bytes, Departure]]:
+        """A bundle goes to all that have the key of a multicast group: what they do with it."""
+        key, departures = self.peers[at].membership.groups()[spec.mechanism], []
+        for id_, controller in self.peers.items():
+            standing, label = controller.standing(topic_), controller.membership.label(topic_)
+            if controller.membership.groups().get(spec.mechanism) != key or standing.depth is None or label is None:
+                continue
+            here = arrived(decode(record), standing.depth, label)
+            if here is not None and id_ != at:
+                got[controller.me.name] += 1
+                if got[controller.me.name] == 1:
+                    departures += [(id_, at, each) for each in controller.arrived(topic_, encode(here))]
+        return departures
 
     def _targets(self, channel: ChannelOrder, topic_: bytes) -> list[bytes]:
         match channel.spec:

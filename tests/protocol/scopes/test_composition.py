@@ -6,12 +6,15 @@ from collections.abc import Sequence
 import pytest
 
 from quillcast.protocol.scopes.hierarchy import Hierarchy, NamedScope, NoWayToRoot
-from quillcast.protocol.scopes.policies import BUILT_IN
+from quillcast.protocol.scopes.policies import BUILT_IN, IpMulticast
 from quillcast.protocol.scopes.policy import ScopePolicy
 from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
 
 SEEDS = 30
-TREES = (Tree(1), Tree(2), Tree(8), *(policy() for policy in BUILT_IN.values() if policy.delivery == "tree"))
+TREES = (
+    *(Tree(1), Tree(2), Tree(8), IpMulticast()),  # these datagrams are not lost
+    *(policy() for policy in BUILT_IN.values() if policy.delivery == "tree"),
+)
 REDUNDANT = tuple(policy() for policy in BUILT_IN.values() if policy.delivery == "redundant")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import DOWN, SERIALS, Envelope, Term
-from quillcast.core.errors import Malformed
+from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.messages import decoded
 from quillcast.protocol.scopes.filters import (
     PARTS_MAX,
@@ -20,6 +20,7 @@ from quillcast.protocol.scopes.filters import (
     Every,
     Except,
     Filter,
+    Larger,
     Modulo,
     Sample,
     Senders,
@@ -123,12 +124,25 @@ def test_a_custom_filter_that_is_not_installed_is_named() -> None:
 
 def test_in_the_data_path_a_bundle_that_enters_untagged_is_the_same_object() -> None:
     bundle = Bundle(envelope(2), (Block.seal(bytes(16), 0, [b"x"], time_ns=0),))
-    assert on_bundles(compiled(Modulo(2, (0,)), {}))(bundle) is bundle
-    assert on_bundles(compiled(Modulo(2, (1,)), {}))(bundle) is None
-    tagged = on_bundles(compiled(AddTag("north"), {}))(bundle)
+    assert on_bundles(Modulo(2, (0,)), {})(bundle) is bundle
+    assert on_bundles(Modulo(2, (1,)), {})(bundle) is None
+    tagged = on_bundles(AddTag("north"), {})(bundle)
     assert tagged is not None
     assert tagged.envelope.tags == b"north"
     assert tagged.blocks is bundle.blocks
+
+
+def test_a_filter_by_size_goes_with_others_that_a_bundle_has_to_pass_too() -> None:
+    small, large = (
+        Bundle(envelope(serial), (Block.seal(bytes(16), 0, [bytes(size)], time_ns=0),))
+        for serial, size in ((2, 10), (2, 1000))
+    )
+    other = large.under(envelope(3))
+    enters = on_bundles(Every((Every((Larger(500), Modulo(2, (0,)))), AddTag("big"))), {})
+    assert [enters(small), enters(other)] == [None, None]
+    assert tags_of(enters(large).envelope) == ["big"]
+    with pytest.raises(LocalError, match="can be part of Every alone"):
+        on_bundles(Except(Larger(500)), {})
 
 
 FILTERS = (

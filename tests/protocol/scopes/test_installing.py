@@ -1,6 +1,7 @@
 """What a member makes of its orders: filters of the links and channels of its flows."""
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.multicast import parse
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
 from quillcast.protocol.forwarding.table import ForwardingTable
@@ -8,11 +9,12 @@ from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.filters import Custom, Modulo
 from quillcast.protocol.scopes.installing import Installing
 from quillcast.protocol.scopes.messages import Role
+from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
 from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.records import Pair, Record, decode, encode
-from tests.protocol.recording import RecordingHost
+from tests.protocol.recording import PAUL, RecordingHost, block
 from tests.protocol.scopes.network import Network, peer, topic
 from tests.protocol.scopes.test_crossing import bundle
 
@@ -127,6 +129,31 @@ def test_a_bundle_leaves_the_scope_without_its_record() -> None:
     assert others(given(record(1, 2))).envelope.record == b""
     untouched = given()
     assert others(untouched) is untouched
+
+
+def test_over_multicast_the_entry_point_sends_once_and_links_carry_what_is_too_large() -> None:
+    network = site(IpMulticast(datagram_bytes=512))
+    limit = parse(IpMulticast(datagram_bytes=512).mechanism).bundle_bytes_max
+    small = given()
+    large = Bundle(small.envelope, (block(PAUL, 0, bytes(limit)),))
+    ordered = ways(network, "A").ways
+    (group,) = (way for way in ordered.values() if way.sink.contact.address.startswith("udp://239.255.81.67:8167?"))
+    assert [way.enters(small) for way in ordered.values() if way is not group] == [None] * 3
+    assert decode(group.enters(small).envelope.record) == Record(2, (Pair(1, 1),))
+    assert group.enters(large) is None
+    assert decode(ordered[peer("B").id].enters(large).envelope.record) == Record(2, (Pair(1, 2),))
+    assert [*ways(network, "B").ways] == []
+
+
+def test_a_member_notes_that_a_bundle_from_the_group_is_there_now() -> None:
+    network = site(IpMulticast())
+    installing, controller = installed(network, "B")
+    came = installing.came_to_all(controller, given(record(1, 1)))
+    assert decode(came.envelope.record) == Record(2, (Pair(1, 2),))
+    stray = [given(), given(b"\0\1"), given(record(2, 1)), given(encode(Record(3, (Pair(1, 1),))))]
+    assert [installing.came_to_all(controller, each) for each in stray] == [None] * 4
+    assert installing.came_to_all(*installed(network, "A")[1:], given(record(1, 1))) is None, "its own"
+    assert installed(site(Star()), "B")[0].came_to_all(controller, given(record(1, 1))) is None
 
 
 def test_a_bundle_that_should_be_elsewhere_is_dropped_and_counted() -> None:

@@ -46,6 +46,7 @@ class LiveHost:
         self.release = links.release
         self.measure = links.measure
         self.disconnect = links.disconnect
+        self.multicast = links.multicast.take_part
         self.proximity = links.round_trips.best
         self._pump, self._links = pump, links
 
@@ -59,7 +60,7 @@ class LiveHost:
         if to.node_id == self.me:
             self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.bundle, to, bundle)
         else:
-            (self._links.links.get(to.node_id) or self._links.link(to)).carry(bundle)
+            (self._links.links.get(to.node_id) or self._links.way(to)).carry(bundle)
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
         if delay_s > 0:

@@ -1,5 +1,6 @@
 """The scopes whose managers a peer runs: started from their files, shown, and changed by the operator."""
 
+import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -18,6 +19,7 @@ from quillcast.live.transport.links import Links
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scoping import Scoping
 
 
@@ -49,6 +51,7 @@ class Managing:
             manager = ScopeManager.restored(saved, config, scope=party, owners=owners, tokens=tokens)
         else:
             manager = ScopeManager.new(party, owners, config, tokens)
+        manager.state.secret = manager.state.secret or secrets.token_bytes(KEY_BYTES)
         scope.rules.restore(manager.state.settings)
         self._served[name] = scope
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))

@@ -6,6 +6,7 @@ from quillcast.live.scopes.rules import Rules
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
+from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.state import Member
 from quillcast.protocol.scoping import Scoping
 
@@ -94,10 +95,20 @@ def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
         publishers=sum(role.publishes for role in roles),
         subscribers=sum(role.subscribes for role in roles),
         entries=tuple(_id(manager, label) for label in kept.entries),
-        channels=tuple(ScopeChannel(_id(manager, each.source), _id(manager, each.target)) for each in kept.channels),
+        channels=tuple(
+            ScopeChannel(_id(manager, each.source), _id(manager, target))
+            for each in kept.channels
+            for target in (_receivers(manager, topic, each.source) if each.target == ALL else [each.target])
+        ),
         waits_for=next(filter(None, obstacles), ""),
         change=manager.swaps.story(topic),
     )
+
+
+def _receivers(manager: ScopeManager, topic: bytes, source: int) -> list[int]:
+    """The members that a channel to all leads to."""
+    taking = [(label, member.roles.get(topic)) for label, member in manager.state.members.items()]
+    return [label for label, role in taking if label != source and role is not None and role.subscribes]
 
 
 def _name(manager: ScopeManager, topic: bytes) -> str:

@@ -34,7 +34,7 @@ from quillcast.live.scopes.orders import (
     receive,
 )
 from quillcast.protocol.scopes.policies import first_line, made
-from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy
+from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy, mechanism_of
 
 
 class Child:
@@ -69,7 +69,7 @@ class Child:
             case Make(name, reference, parameters, content):
                 self.package = Path(reference.partition(":")[0].partition(".")[0]).stem
                 self.policy = made(name, found(reference, content), parameters)
-                return Made(self.policy.delivery, first_line(self.policy))
+                return Made(self.policy.delivery, first_line(self.policy), mechanism_of(self.policy))
             case AskFanOut(group):
                 return FanOutIs(self.policy.fan_out_max(group))
             case AskChannels(group, standing):

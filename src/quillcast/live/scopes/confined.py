@@ -32,8 +32,8 @@ from quillcast.live.scopes.orders import (
     left_until,
     receive,
 )
-from quillcast.protocol.scopes.conformance import Nonconforming, check_channels
-from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
+from quillcast.protocol.scopes.conformance import Nonconforming, check_channels, check_mechanism
+from quillcast.protocol.scopes.policy import ALL, Delivery, Group, RoundTrips, WantedChannel
 
 START_LIMIT_S = 10.0  # to import the policy's package; a guess
 ANSWER_LIMIT_S = 2.0  # a guess: the built-in policies take less than 0.5 s for a thousand members
@@ -53,6 +53,8 @@ class ConfinedPolicy:
     delivery: Delivery
     about: str
     """The first line of what its class says of itself."""
+    mechanism: str
+    """Its multicast mechanism, if it has one."""
 
     def __init__(
         self,
@@ -80,7 +82,12 @@ class ConfinedPolicy:
         )
         theirs.close()
         made = self._ask(make, Made, START_LIMIT_S)
-        self.delivery, self.about = made.delivery, made.about
+        self.delivery, self.about, self.mechanism = made.delivery, made.about, made.mechanism
+        if self.mechanism:
+            try:
+                check_mechanism(self.mechanism)
+            except Nonconforming as broken:
+                raise self._stop(str(broken)) from None
         self._what = "was stopped"
 
     def fan_out_max(self, group: Group) -> int:
@@ -93,7 +100,7 @@ class ConfinedPolicy:
         """Ask the policy, and check the answer. Raises `PolicyStopped`."""
         answer = self._ask(AskChannels(group, standing), ChannelsAre, self._limit_s, (group, round_trips))
         try:
-            check_channels(group, answer.channels, answer.bound)
+            check_channels(group, answer.channels, answer.bound, self.mechanism)
         except Nonconforming as broken:
             raise self._stop(str(broken)) from None
         return answer.channels
@@ -162,7 +169,7 @@ class LastGood:
 
     def __init__(self, policy: ConfinedPolicy, tell: Callable[[str], object]) -> None:
         """`tell` is given the reason, once."""
-        self.delivery, self._policy = policy.delivery, policy
+        self.delivery, self.mechanism, self._policy = policy.delivery, policy.mechanism, policy
         self._tell: Callable[[str], object] | None = tell
 
     def fan_out_max(self, group: Group) -> int:
@@ -185,7 +192,7 @@ class LastGood:
             return tuple(
                 each
                 for each in standing
-                if {each.source, each.target, each.source if each.origin is None else each.origin} <= left
+                if {each.source, each.target, each.source if each.origin is None else each.origin} <= left | {ALL}
             )
 
     def _say(self, stopped: PolicyStopped) -> None:

@@ -54,6 +54,8 @@ class Made(msgspec.Struct, frozen=True, tag=True):
     delivery: Delivery
     about: str
     """The first line of what its class says of itself."""
+    mechanism: str = ""
+    """Its multicast mechanism, if it has one."""
 
 
 class FanOutIs(msgspec.Struct, frozen=True, tag=True):

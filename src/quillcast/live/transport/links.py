@@ -17,6 +17,7 @@ from functools import partial
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact, Message
+from quillcast.core.multicast import SCHEME
 from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.patience import Patience, within
 from quillcast.live.runtime.problems import Problems
@@ -28,6 +29,7 @@ from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, Fram
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import HelloRefused, Identity
 from quillcast.live.transport.link import ControlCodec, Link, LinkContext
+from quillcast.live.transport.multicast import GroupSocket, MulticastGroups
 from quillcast.live.transport.roundtrips import RoundTrips
 from quillcast.live.transport.shared_memory import SharedMemory
 from quillcast.live.transport.shared_transport import Sharing
@@ -91,6 +93,7 @@ class Links:
         self.shared_memory = SharedMemory()
         self.sharing = Sharing(self.shared_memory, incarnation, config, self.counters)
         self.join = self.sharing.join
+        self.multicast = MulticastGroups(pump, identity.node_id, incarnation, self.counters, self.problems)
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
@@ -109,6 +112,7 @@ class Links:
         server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
         bound = addresses.bound(server)
+        self.multicast.interface = bound[0]
         host, port = reached_at or bound
         self.contact = Contact(self.handshake.identity.node_id, addresses.written(host, port or bound[1]))
         if self.config.local_ipc and port in (0, bound[1]):
@@ -147,6 +151,10 @@ class Links:
             link.opening = self.loop.create_task(self._open(link))
         return link
 
+    def way(self, to: Contact) -> PeerLink | GroupSocket:
+        """The multicast group, or the link to a peer."""
+        return self.multicast.groups.get(to.node_id) or self.link(to)
+
     def send(self, to: Contact, message: Message) -> None:
         """Send a control message to a peer. A link that cannot be opened does not collect them without bound."""
         link = self.links.get(to.node_id) or self.link(to)
@@ -160,10 +168,10 @@ class Links:
         return len(self._unauthenticated)
 
     def room(self, to: Contact) -> int:
-        """Bytes of credit left towards a peer."""
+        """Bytes of credit left towards a peer, or bytes that a multicast group takes now."""
         link = self.links.get(to.node_id)
         if link is None:
-            return self.config.window_bytes
+            return self.multicast.room(to) if to.address.startswith(SCHEME) else self.config.window_bytes
         return 0 if link.paused else link.credit  # `Link.room`, inline: this runs for every bundle
 
     def window(self, to: Contact) -> int:
@@ -251,6 +259,7 @@ class Links:
     async def close(self, timeout_s: float | None = None) -> None:
         """Write all queues, close every link and accept no new ones; within `close_timeout_s` or less."""
         self._closing = True
+        self.multicast.take_part({})
         for server in self._servers:
             server.close()
         self._flush()

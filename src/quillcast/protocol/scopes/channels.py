@@ -109,7 +109,7 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
     @property
     def of_client(self) -> bool:
         """Does it lead from or to a client?"""
-        return not (self.label.source and self.label.target)
+        return not (self.label.source and self.label.target) and not isinstance(self.spec, Multicast)
 
     def route(self, topic: bytes, record: Record) -> Record | None:
         """The record of a bundle that takes this channel; None: it is not for this channel."""

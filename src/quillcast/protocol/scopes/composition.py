@@ -5,10 +5,11 @@ channel. Candidates are the members that came first. The entry point is the near
 are rather others, for it has work enough.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
+from quillcast.core.multicast import parse
 from quillcast.protocol.scopes.channels import (
     Answers,
     Ask,
@@ -24,12 +25,12 @@ from quillcast.protocol.scopes.channels import (
     replicated,
     to_party,
 )
-from quillcast.protocol.scopes.filters import Modulo, Sample
+from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.policies.links import Pair, grown
-from quillcast.protocol.scopes.policy import Group, ScopePolicy, WantedChannel
+from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.swaps import Swap
 
@@ -44,6 +45,8 @@ class Part(NamedTuple):
 
     standing: Standing
     channels: tuple[ChannelOrder, ...] = ()
+    mechanisms: tuple[str, ...] = ()
+    """The multicast mechanisms that bundles may come over."""
 
 
 class Surroundings(NamedTuple):
@@ -133,7 +136,7 @@ class Composition:
         return sorted(labels, key=key)
 
     def _between_members(self, channels: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
-        return tuple(each for each in channels if each.source in self.members and each.target in self.members)
+        return tuple(each for each in channels if each.source in self.members and each.target in (*self.members, ALL))
 
     def _round_trip(self, source: int, target: int) -> float | None:
         return self.around.round_trip(source, self.state.members[target].party.id)
@@ -166,7 +169,15 @@ class Composition:
         channels = dict[int, list[ChannelOrder]]()
         for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
             channels.setdefault(label, []).append(order)
-        parts = {label: Part(self._standing(label, depth), tuple(channels.get(label, ()))) for label in self.members}
+        at_once = self._mechanisms()
+        parts = {
+            label: Part(
+                self._standing(label, depth),
+                tuple(channels.get(label, ())),
+                at_once if not self._is_scope(label) else (),
+            )
+            for label in self.members
+        }
         for label in self._client_labels():
             parts[label] = Part(Standing(self.topic, depth), tuple(channels.get(label, ())))
         return parts
@@ -200,18 +211,24 @@ class Composition:
         Who moves in a tree holds up what is stable there for a while. So a change of the policy moves nobody: from then
         on, bundles take channels with records, even those of a plain tree. In a scope within others they do as above.
         """
-        channels = {each[:2]: None for each in self.kept.channels if each.origin in (None, *self.kept.entries[:1])}
+        single = [each for each in self.kept.channels if each.target != ALL]
+        to_all = len(single) < len(self.kept.channels)
+        channels = {each[:2]: None for each in single if each.origin in (None, *self.kept.entries[:1])}
         if self._is_tree_only():
-            self.kept.records, self.kept.links = False, tuple(_shortest(channels, self.kept.entries[:1]))
+            ways = self._spanning(()) if to_all else _shortest(channels, self.kept.entries[:1])
+            self.kept.records, self.kept.links = False, tuple(ways)
             return
         self.kept.records = self.kept.records or self.around.standing.records or not self._is_plain()
         if self.kept.records and self._has_tree:
-            nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers])
-            standing = self.kept.links or _shortest(channels, self.kept.entries[:1])
-            parents = grown([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
-            self.kept.links = tuple((source, target) for target, source in parents.items())
+            self.kept.links = self._spanning(self.kept.links or _shortest(channels, self.kept.entries[:1]))
         else:
-            self.kept.links = tuple(channels)
+            self.kept.links = self._spanning(self.kept.links) if to_all else tuple(channels)
+
+    def _spanning(self, standing: Sequence[Pair]) -> tuple[Pair, ...]:
+        """Links of a tree from the entry point to all receivers, that keeps those that stand."""
+        nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers])
+        parents = grown([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
+        return tuple((source, target) for target, source in parents.items())
 
     @property
     def _has_tree(self) -> bool:
@@ -232,17 +249,52 @@ class Composition:
 
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """The policy's channels, and links that are none of them: what is missing over those can be asked for."""
-        links = dict.fromkeys(self.kept.links)
+        links, mechanism = dict.fromkeys(self.kept.links), self._mechanism(self.policy)
         for each in self.kept.channels:
             beside = self._has_tree and each[:2] not in links
             links.pop(each[:2], None)
-            yield self._order(each, Constraint(self.topic, depth, each.origin, beside, self.kept.version))
+            constraint = Constraint(self.topic, depth, each.origin, beside, self.kept.version)
+            yield from self._orders(each, constraint, mechanism)
         for source, target in links:
-            link = WantedChannel(source, target, None, NOTHING)
+            link = WantedChannel(source, target, None, _left_to_links(mechanism))
             yield self._order(link, Constraint(self.topic, depth, None, version=self.kept.version))
         if self.swap is not None:
-            for each in self.swap.channels:
-                yield self._order(each, Constraint(self.topic, depth, each.origin, True, self.swap.version, False))
+            mechanism = self._mechanism(self.swap.other)
+            left = [(*link, None, _left_to_links(mechanism)) for link in self.kept.links if mechanism]
+            for each in (*self.swap.channels, *map(WantedChannel._make, left)):
+                constraint = Constraint(self.topic, depth, each.origin, True, self.swap.version, False)
+                yield from self._orders(each, constraint, mechanism)
+
+    def _mechanisms(self) -> tuple[str, ...]:
+        """The multicast mechanisms over which bundles come here."""
+        policies = [self.policy, self.swap.other if self.swap is not None else None]
+        return tuple(dict.fromkeys(filter(None, map(self._mechanism, policies))))
+
+    def _mechanism(self, policy: ScopePolicy | None) -> str:
+        """The multicast mechanism of a policy, as that of this scope; empty if it uses none."""
+        mechanism = mechanism_of(policy) if policy is not None else ""
+        return str(parse(mechanism)._replace(of=self.state.scope.id.hex()[:16])) if mechanism else ""
+
+    def _orders(
+        self, wanted: WantedChannel, constraint: Constraint, mechanism: str
+    ) -> Iterator[tuple[int, ChannelOrder]]:
+        """A channel of the policy. One to all reaches peers at once; scopes among the members get one each."""
+        if wanted.target != ALL:
+            yield self._order(wanted, constraint)
+            return
+        one_by_one = [label for label in self._group().receivers if label != wanted.source]
+        if not self._is_scope(wanted.source):
+            at_once = not all(map(self._is_scope, one_by_one))
+            one_by_one = [label for label in one_by_one if self._is_scope(label)]
+            if at_once:
+                label = ChannelLabel((wanted.source,), ())
+                here = (constraint._replace(beside=True),)
+                yield wanted.source, ChannelOrder(label, Multicast(mechanism), here, wanted.filter)
+        for target in one_by_one:
+            yield self._order(wanted._replace(target=target), constraint)
+
+    def _is_scope(self, label: int) -> bool:
+        return self.members[label].party.managed
 
     def _order(self, wanted: WantedChannel, constraint: Constraint) -> tuple[int, ChannelOrder]:
         label = ChannelLabel((wanted.source,), (wanted.target,))
@@ -293,6 +345,11 @@ class Composition:
                 for k, label in enumerate(entries)
             )
         )
+
+
+def _left_to_links(mechanism: str) -> Filter:
+    """What links of the tree carry unasked beside a multicast mechanism, or beside other channels."""
+    return Larger(parse(mechanism).bundle_bytes_max) if mechanism else NOTHING
 
 
 def _shortest(channels: Iterable[Pair], entry: tuple[int, ...]) -> list[Pair]:

@@ -4,6 +4,7 @@
 first. It follows bundles over the channels that the policy wants, and raises `Nonconforming` for the first broken rule:
 
 - no channel leads to or from a stranger, or from a member to itself, or begins for a stranger's bundles;
+- only a policy that names a multicast mechanism has channels to all receivers at once;
 - there is one channel at most for each source, target and origin;
 - no member has more channels for one origin than `fan_out_max` says;
 - bundles reach all receivers, as the class of the policy says (`Delivery`);
@@ -19,9 +20,18 @@ from random import Random
 from typing import NamedTuple, get_args
 
 from quillcast.core.envelope import DOWN, Envelope
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import LocalError, Malformed
+from quillcast.core.multicast import parse
 from quillcast.protocol.scopes.filters import Customs, Decision, Either, Every, Except, Filter, Modulo, compiled
-from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, ScopePolicy, WantedChannel
+from quillcast.protocol.scopes.policy import (
+    ALL,
+    Delivery,
+    Group,
+    RoundTrips,
+    ScopePolicy,
+    WantedChannel,
+    mechanism_of,
+)
 
 SIZES = (1, 2, 3, 4, 6, 9, 14, 30)
 """The largest group of each kind of history."""
@@ -100,14 +110,17 @@ def check(
     return report
 
 
-def check_channels(group: Group, channels: Iterable[WantedChannel], fan_out_max: int) -> None:
+def check_channels(group: Group, channels: Iterable[WantedChannel], fan_out_max: int, mechanism: str = "") -> None:
     """Check an answer for what can be seen without following bundles. Raises `Nonconforming`."""
     members = frozenset(group.members)
     known = set[tuple[int, int, int | None]]()
     used = _FanOut()
     for channel in channels:
         source, target, origin, _ = channel
-        if stranger := {source, target, source if origin is None else origin} - members:
+        if target == ALL:
+            check_mechanism(mechanism)
+        to = source if target == ALL else target
+        if stranger := {source, to, source if origin is None else origin} - members:
             raise Nonconforming(f"{_named(channel)} names {min(stranger)}, which is no member")
         if source == target:
             raise Nonconforming(f"{_named(channel)} leads from a member to itself")
@@ -118,6 +131,14 @@ def check_channels(group: Group, channels: Iterable[WantedChannel], fan_out_max:
             raise Nonconforming(
                 f"{_named(channel)} is number {count} of its source for one origin; fan_out_max says {fan_out_max}"
             )
+
+
+def check_mechanism(mechanism: str) -> None:
+    """Check what a policy names as its multicast mechanism. Raises `Nonconforming`."""
+    try:
+        parse(mechanism)
+    except Malformed as wrong:
+        raise Nonconforming(f"it has a channel to all at once, but {wrong}") from None
 
 
 def fan_out(channels: Iterable[WantedChannel]) -> int:
@@ -151,7 +172,7 @@ def _ask(
     group, round_trips = step[:2]
     wanted = policy.channels(group, standing, round_trips)
     _check_kind(wanted)
-    check_channels(group, wanted, policy.fan_out_max(group))
+    check_channels(group, wanted, policy.fan_out_max(group), mechanism_of(policy))
     again = Group(*((*labels,) for labels in group)), tuple([each._replace() for each in standing])
     for other in (policy, twin or policy):
         if other.channels(*again, round_trips) != wanted:
@@ -176,7 +197,7 @@ def _check_delivery(delivery: Delivery, group: Group, channels: tuple[WantedChan
     for channel in channels:
         outgoing.setdefault(channel.source, []).append(channel)
     for origin in group.senders:
-        copies = [_copies(outgoing, decide, origin, serial) for serial in serials]
+        copies = [_copies(group, outgoing, decide, origin, serial) for serial in serials]
         for receiver in group.receivers:
             counts = [each[receiver] for each in copies]
             if receiver != origin and (broken := _broken(delivery, counts)):
@@ -195,7 +216,11 @@ def _broken(delivery: Delivery, counts: list[int]) -> str:
 
 
 def _copies(
-    outgoing: Mapping[int, list[WantedChannel]], decide: Mapping[Filter, Decision], origin: int, serial: int
+    group: Group,
+    outgoing: Mapping[int, list[WantedChannel]],
+    decide: Mapping[Filter, Decision],
+    origin: int,
+    serial: int,
 ) -> Counter[int]:
     """How many copies of a bundle each member gets. Members pass on the first one."""
     copies = Counter[int]()
@@ -205,11 +230,17 @@ def _copies(
             if wanted not in (None, origin):
                 continue
             entering = envelope if filter_ is None else decide[filter_](envelope)
-            if entering is not None:
-                copies[target] += 1
-                if copies[target] == 1 and target != origin:
-                    around.append((target, entering))
+            if entering is None:
+                continue
+            for reached in _reached(group, at, target):
+                copies[reached] += 1
+                if copies[reached] == 1 and reached != origin:
+                    around.append((reached, entering))
     return copies
+
+
+def _reached(group: Group, source: int, target: int) -> tuple[int, ...]:
+    return tuple(each for each in group.receivers if each != source) if target == ALL else (target,)
 
 
 def _moduli(filter_: Filter) -> Iterator[int]:
@@ -274,7 +305,8 @@ def _round_trips(near: float) -> RoundTrips:
 
 def _named(channel: WantedChannel) -> str:
     origin = "any member" if channel.origin is None else channel.origin
-    return f"the channel from {channel.source} to {channel.target} for bundles of {origin}"
+    target = "all" if channel.target == ALL else channel.target
+    return f"the channel from {channel.source} to {target} for bundles of {origin}"
 
 
 def _told(group: Group) -> str:

@@ -9,9 +9,10 @@ from functools import lru_cache
 import msgspec
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.multicast import parse
 from quillcast.protocol.forwarding import channels
-from quillcast.protocol.scopes.channels import ChannelOrder
-from quillcast.protocol.scopes.filters import Customs, compiled, on_bundles
+from quillcast.protocol.scopes.channels import ChannelOrder, Multicast
+from quillcast.protocol.scopes.filters import Customs, on_bundles
 from quillcast.protocol.scopes.records import decode, encode
 
 ROUTES_MAX = 256  # per channel: a bundle of one topic comes with few different records, one per origin and way here
@@ -21,9 +22,12 @@ def crossing(order: ChannelOrder, originated: Callable[[bytes], bytes], customs:
     """What a bundle turns into on this channel; None if it does not take it.
 
     `originated` gives the record of a topic's bundles that come without one, because they are published here. Records
-    of others have been checked when they arrived (`LocalController.admits`).
+    of others have been checked when they arrived (`LocalController.admits`). Raises as `compiled`, and `Malformed` if
+    the channel's multicast mechanism is not known here.
     """
-    decide = on_bundles(compiled(order.filter, customs)) if order.filter is not None else None
+    decide = on_bundles(order.filter, customs) if order.filter is not None else None
+
+    most_bytes = parse(order.spec.mechanism).bundle_bytes_max if isinstance(order.spec, Multicast) else None
 
     @lru_cache(ROUTES_MAX)
     def routed(topic: bytes, record: bytes) -> bytes | None:
@@ -31,6 +35,8 @@ def crossing(order: ChannelOrder, originated: Callable[[bytes], bytes], customs:
         return encode(changed) if changed is not None else None
 
     def cross(bundle: Bundle) -> Bundle | None:
+        if most_bytes is not None and bundle.size > most_bytes:
+            return None  # links of the tree carry it (`filters.Larger`)
         topic, record = bundle.envelope.topic, bundle.envelope.record
         changed = routed(topic, record or originated(topic))
         entering = bundle if decide is None or changed is None else decide(bundle)

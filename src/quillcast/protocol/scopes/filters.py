@@ -113,8 +113,17 @@ class Except(msgspec.Struct, frozen=True, array_like=True, tag=10):
         _check_parts(self)
 
 
+class Larger(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Bundles of more bytes than this, which a multicast mechanism leaves to the topic's tree.
+
+    Managers make it. It sees more than the envelope, so it can be part of `Every` alone.
+    """
+
+    size_bytes: Annotated[int, Meta(ge=0)]
+
+
 Filter: TypeAlias = Union[  # noqa: UP007  its parts refer to it
-    Modulo, Topics, Senders, Sample, Tagged, AddTag, Custom, Every, Either, Except
+    Modulo, Topics, Senders, Sample, Tagged, AddTag, Custom, Every, Either, Except, Larger
 ]
 
 Decision: TypeAlias = Callable[[Envelope], Envelope | None]
@@ -132,7 +141,10 @@ class UnknownFilter(LocalError):
 
 
 def compiled(filter_: Filter, customs: Customs) -> Decision:
-    """The function of a filter. Raises `UnknownFilter` if it needs one that `customs` lacks."""
+    """The function of a filter that decides by the envelope.
+
+    Raises `UnknownFilter` if it needs one that `customs` lacks, and `LocalError` if it decides by something else.
+    """
     match filter_:
         case Every(filters):
             return _every([compiled(each, customs) for each in filters])
@@ -146,20 +158,36 @@ def compiled(filter_: Filter, customs: Customs) -> Decision:
             if name not in customs:
                 raise UnknownFilter(f"there is no filter {name!r}; install the package that has it on this machine")
             return _custom(customs[name](**dict(arguments)))
+        case Larger():
+            raise LocalError("a filter by size can be part of Every alone")
         case _:
             return _when(_test(filter_))
 
 
-def on_bundles(decide: Decision) -> channels.Filter:
-    """The same decision for a channel of the data path."""
+def on_bundles(filter_: Filter, customs: Customs) -> channels.Filter:
+    """The function of a filter for a channel of the data path. Raises as `compiled`."""
+    size_bytes, others = by_size(filter_)
+    decide = compiled(others, customs)
 
     def enter(bundle: Bundle) -> Bundle | None:
-        envelope = decide(bundle.envelope)
+        envelope = decide(bundle.envelope) if bundle.size > size_bytes else None
         if envelope is None or envelope is bundle.envelope:
             return None if envelope is None else bundle
         return bundle.under(envelope)
 
     return enter
+
+
+def by_size(filter_: Filter) -> tuple[int, Filter]:
+    """The size in bytes that a bundle must exceed, and the rest of the filter, which sees its envelope alone."""
+    match filter_:
+        case Larger(size_bytes):
+            return size_bytes, Every(())
+        case Every(filters):
+            sizes, others = zip(*map(by_size, filters), strict=True) if filters else ((), ())
+            return max(sizes, default=0), Every(others)
+        case _:
+            return 0, filter_
 
 
 def tags_of(envelope: Envelope) -> list[str]:
@@ -264,6 +292,8 @@ def worded(filter_: Filter) -> str:
             return f"({' or '.join(map(worded, filters))})"
         case Except(inner):
             return f"not ({worded(inner)})"
+        case Larger(size_bytes):
+            return f"more than {size_bytes} bytes"
 
 
 def parts(filter_: Filter) -> int:

@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from quillcast.core import multicast
 from quillcast.core.bundle import Bundle
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import Filter, PeerSink
 from quillcast.protocol.forwarding.ordered import Decision, Ordered, Way
-from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint
+from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint, Multicast
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
-from quillcast.protocol.scopes.filters import Customs, compiled, worded
+from quillcast.protocol.scopes.filters import Customs, on_bundles, worded
+from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.messages import Standing
-from quillcast.protocol.scopes.records import Pair, Record, decode, encode, top
+from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, top
 
 RECORDS_MAX = 1024  # records that were found right; a guess
 
@@ -61,11 +63,14 @@ class Installing:
 
     def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
         for order in self.channels:
-            if isinstance(order.spec, Address) and any(each.topic in self.standings for each in order.constraints):
+            contact = leading_to(order)
+            if contact is not None and any(each.topic in self.standings for each in order.constraints):
                 try:
-                    yield order.spec.peer, order, crossing(order, self._beginning(order), self.customs)
+                    yield contact, order, crossing(order, self._beginning(order), self.customs)
                 except LocalError:  # there is no such filter here, or it takes other arguments
                     self.host.trace(Mark("filter_unusable"))
+                except Malformed:
+                    self.host.trace(Mark("multicast_unusable"))
 
     def _ways(
         self, topic: bytes, standing: Standing, crossed: list[tuple[Contact, ChannelOrder, Filter]]
@@ -116,12 +121,26 @@ class Installing:
 
         return record
 
+    def came_to_all(self, controller: LocalController, bundle: Bundle) -> Bundle | None:
+        """A bundle came over a multicast mechanism: as it is here. None: it is not for this member."""
+        topic, standing = bundle.envelope.topic, self.standings.get(bundle.envelope.topic)
+        label = controller.membership.label(topic)
+        if standing is None or standing.depth is None or label is None or not bundle.envelope.record:
+            return None
+        try:
+            record = arrived(decode(bundle.envelope.record), standing.depth, label)
+        except MalformedRecord:
+            return None
+        if record is None:
+            return None
+        return bundle.under(msgspec.structs.replace(bundle.envelope, record=encode(record)))
+
     def explain(self, node: bytes, bundle: Bundle) -> Decision:
         """Which of the channels to a peer takes a bundle, or what stopped it at the last one, for people to see."""
         decision = Decision()
         for order in self.channels:
             concerned = [each for each in order.constraints if each.topic == bundle.topic]
-            if concerned and isinstance(order.spec, Address) and order.spec.peer.node_id == node:
+            if concerned and (contact := leading_to(order)) is not None and contact.node_id == node:
                 record = decode(bundle.envelope.record or self._beginning(order)(bundle.topic))
                 filter_ = worded(order.filter) if order.filter is not None else ""
                 why = refusal(order, concerned, record) or self._stopped(order, bundle)
@@ -134,7 +153,7 @@ class Installing:
         if order.filter is None:
             return ""
         try:
-            enters = compiled(order.filter, self.customs)(bundle.envelope) is not None
+            enters = on_bundles(order.filter, self.customs)(bundle) is not None
         except LocalError:
             return "its filter is not installed here"
         return "" if enters else "its filter"
@@ -145,13 +164,24 @@ def refusal(order: ChannelOrder, concerned: list[Constraint], record: Record) ->
     if order.route(concerned[0].topic, record) is not None:
         return ""
     pair = record.at(concerned[0].depth)
-    if pair is not None and pair.origin == order.label.target[0]:
+    if pair is not None and pair.origin in order.label.target[:1]:
         return "it originated there"
     wanted = {each.origin for each in concerned if each.origin is not None}
     origin = pair.origin if pair is not None else order.label.source[0]
     if wanted and origin not in wanted and len(wanted) == len(concerned):
         return f"for bundles that originated at {' or '.join(map(str, sorted(wanted)))}"
     return "for bundles under another version of the policy"
+
+
+def leading_to(order: ChannelOrder) -> Contact | None:
+    """Where the data path sends what takes a channel; None if it cannot."""
+    match order.spec:
+        case Address(peer):
+            return peer
+        case Multicast(mechanism):
+            return multicast.contact(mechanism)
+        case _:
+            return None
 
 
 def beginning(order: ChannelOrder) -> Callable[[bytes], bytes]:

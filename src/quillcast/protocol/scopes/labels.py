@@ -28,14 +28,15 @@ class MalformedRecord(Malformed):
 class ChannelLabel(NamedTuple):
     """What a channel is called: P:B-Q:C leads from the peer B in P to the peer C in Q, members of one scope.
 
-    Delegation extends `source`; the choice of an entry point extends `target`.
+    Delegation extends `source`; the choice of an entry point extends `target`. A channel to all members at once, over a
+    multicast mechanism, has no target.
     """
 
     source: Path
     target: Path
 
     def __str__(self) -> str:
-        return f"{':'.join(map(str, self.source))}-{':'.join(map(str, self.target))}"
+        return f"{':'.join(map(str, self.source))}-{':'.join(map(str, self.target)) or 'all'}"
 
 
 def encode_label(label: int, out: bytearray) -> None:

@@ -39,6 +39,7 @@ from quillcast.protocol.scopes.messages import (
     Standing,
 )
 from quillcast.protocol.scopes.orders import OrderBook
+from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import Requests
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
@@ -250,6 +251,8 @@ class ScopeManager:
             self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
             self.round_trips.forget_member(member.label)
             self.orders.remove(member.label)
+            self.state.generation += 1
+            self.orders.owe_keys()
             self._choose_ring()
             self._roles_changed(member.roles)
 
@@ -374,7 +377,7 @@ class ScopeManager:
         assert self.orders.parts.keys() == state.members.keys()
         for topic, kept in state.topics.items():
             assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
-            ends = {end for channel in kept.channels for end in (channel.source, channel.target)}
+            ends = {end for channel in kept.channels for end in (channel.source, channel.target)} - {ALL}
             assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()
 
 

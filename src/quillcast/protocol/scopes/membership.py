@@ -155,6 +155,10 @@ class Membership:
         """What all owners order."""
         return (channel for orders in self._obeyed() for channel in orders.channels)
 
+    def groups(self) -> dict[str, bytes]:
+        """The multicast mechanisms to take part in, with their keys."""
+        return {group.mechanism: group.key for orders in self._obeyed() for group in orders.groups}
+
     def recorded(self) -> dict[bytes, Standing]:
         """How this party stands in the topics whose bundles have records, even if it takes no part for itself."""
         standings = (each for orders in self._obeyed() for each in orders.standings)

@@ -24,6 +24,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
 
 Relation = Literal["member", "client"]
+KEY_BYTES = 32  # of a multicast group
 
 
 class Role(Message, frozen=True):
@@ -85,6 +86,13 @@ class Standing(Message, frozen=True):
     """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
 
 
+class GroupKey(Message, frozen=True):
+    """A multicast mechanism of the scope, and the key with which its members encrypt what they send over it."""
+
+    mechanism: Annotated[str, Meta(max_length=255)]
+    key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+
+
 class Orders(Message, frozen=True, tag=93):
     """Keep these channels and no others of this owner. Orders of a lower epoch, or number within it, are not obeyed."""
 
@@ -100,6 +108,8 @@ class Orders(Message, frozen=True, tag=93):
     channels: tuple[ChannelOrder, ...] = ()
     ring: tuple[Contact, ...] = ()
     """The members with a place in the overlay's ring, through which the others reach it."""
+    groups: tuple[GroupKey, ...] = ()
+    """The multicast mechanisms that the member is to take part in, and no others."""
 
 
 class Heard(Message, frozen=True, tag=94):

@@ -9,7 +9,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import superimposed
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.effects import Send
-from quillcast.protocol.scopes.messages import Orders
+from quillcast.protocol.scopes.messages import GroupKey, Orders
 from quillcast.protocol.scopes.state import ScopeState
 
 
@@ -33,6 +33,10 @@ class OrderBook:
         """A member is gone."""
         for held in (self.told, self.owed, self.parts):
             held.pop(label, None)
+
+    def owe_keys(self) -> None:
+        """Tell the members of multicast groups the keys, which are others now."""
+        self.owe([label for label, told in self.told.items() if told.groups])
 
     def update(self, topic: bytes, parts: Mapping[int, Part]) -> bool:
         """These are all parts in a topic from now on: did that change anything?"""
@@ -65,8 +69,10 @@ class OrderBook:
         channels = superimposed(channel for part in parts for channel in part.channels)
         standings = tuple(part.standing for part in parts)
         number = told.number if told is not None else 0
+        mechanisms = dict.fromkeys(mechanism for part in parts for mechanism in part.mechanisms)
+        groups = tuple(GroupKey(mechanism, self.state.key(mechanism)) for mechanism in mechanisms)
         scope, epoch = self.state.scope, self.state.epoch
-        orders = Orders(scope, epoch, number, member.serial, label, above, standings, channels, ring)
+        orders = Orders(scope, epoch, number, member.serial, label, above, standings, channels, ring, groups)
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))
         return Send(member.party, orders)

@@ -25,11 +25,16 @@ class Group(NamedTuple):
     """Those that subscribe."""
 
 
+ALL = 0
+"""The target of a channel to all other receivers at once, over the policy's multicast mechanism (`mechanism_of`)."""
+
+
 class WantedChannel(NamedTuple):
     """A channel between two members, for the bundles that locally originated at a member, or at any."""
 
     source: int
     target: int
+    """A member, or `ALL`."""
     origin: int | None
     """The member at which its bundles locally originated; None: any."""
     filter: Filter | None = None
@@ -43,7 +48,8 @@ RoundTrips = Callable[[int, int], float | None]
 class ScopePolicy(Protocol):
     """Decides which channels the members of a scope keep.
 
-    Same input, same answer: it keeps no state, and rolls no dice.
+    Same input, same answer: it keeps no state, and rolls no dice. An attribute `mechanism`, if it has one, names the
+    external multicast mechanism behind its channels to `ALL`, as text (`core.multicast`).
     """
 
     @property
@@ -60,3 +66,9 @@ class ScopePolicy(Protocol):
     ) -> tuple[WantedChannel, ...]:
         """The channels that it wants, given those that stand."""
         ...
+
+
+def mechanism_of(policy: ScopePolicy) -> str:
+    """The external multicast mechanism that a policy uses; empty if it uses none."""
+    mechanism: str = getattr(policy, "mechanism", "")
+    return mechanism

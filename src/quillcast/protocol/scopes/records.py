@@ -79,7 +79,7 @@ def matches(
     if depth < record.top:
         return begins and (origin is None or origin == channel.source[0])
     pair = record.at(depth)
-    if pair is None or pair.current != channel.source[0] or pair.origin == channel.target[0]:
+    if pair is None or pair.current != channel.source[0] or pair.origin in channel.target[:1]:
         return False
     follows = begins if pair.origin == pair.current else pair.version == version
     return follows and (origin is None or origin == pair.origin)
@@ -89,13 +89,25 @@ def forwarded(record: Record, channel: ChannelLabel, depth: int, version: int = 
     """The record after the channel.
 
     It is extended up to the channel's level, what is inside the scope that it leaves is replaced by what is inside the
-    one that it enters, and the current member at the channel's level changes. Levels above stay.
+    one that it enters, and the current member at the channel's level changes. Levels above stay. A channel to all
+    members at once leaves it where it is: each of them notes that it is there (`arrived`).
     """
     pair = record.at(depth)
     origin = channel.source[0] if pair is None else pair.origin
-    entered, *inside = channel.target
+    entered, *inside = channel.target or channel.source[:1]
     changed = (Pair(origin, entered, version), *(Pair(label, label) for label in inside))
     return Record(min(record.top, depth), record.pairs[: max(0, depth - record.top)] + changed)
+
+
+def arrived(record: Record, depth: int, label: int) -> Record | None:
+    """The record of a bundle that came to a member at this depth over a multicast mechanism; None if it is not for it.
+
+    Its own bundles come back to a sender, and those of other levels mean nothing there.
+    """
+    pair = record.at(depth)
+    if pair is None or label in (pair.origin, pair.current):
+        return None
+    return Record(record.top, (*record.pairs[: depth - record.top], pair._replace(current=label)))
 
 
 def encode(record: Record) -> bytes:

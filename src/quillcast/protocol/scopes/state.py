@@ -1,5 +1,6 @@
 """What a manager keeps on disk: after a crash it is the same manager, with a higher epoch and the same labels."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
-from quillcast.protocol.scopes.messages import Relation, Role
+from quillcast.protocol.scopes.messages import KEY_BYTES, Relation, Role
 from quillcast.protocol.scopes.policy import ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
@@ -100,6 +101,16 @@ class ScopeState(msgspec.Struct):
     asked: dict[bytes, Asked] = {}
     settings: tuple[TopicRule, ...] = ()
     """The policies that were set while the scope was in use, the latest first."""
+    secret: bytes = b""
+    """What the keys of multicast groups are made of. The manager's host draws it."""
+    generation: int = 0
+    """Of these keys: members that left do not have the next ones."""
+
+    def key(self, mechanism: str) -> bytes:
+        """The key of a multicast group now."""
+        assert self.secret, "the manager's host has to draw a secret"
+        what = f"quillcast multicast {self.generation} {mechanism}"
+        return hashlib.blake2b(what.encode(), key=self.secret, digest_size=KEY_BYTES).digest()
 
     def set_owners(self, owners: Mapping[bytes, Owner]) -> None:
         """Be a member of these scopes, the preferred one first, and of no others. What is known of them stays."""

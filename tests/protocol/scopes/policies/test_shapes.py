@@ -9,19 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from quillcast.core.multicast import UdpGroup, parse
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.policies import (
     BUILT_IN,
     Chain,
     DelayOptimised,
     Gossip,
+    IpMulticast,
     KAry,
     Mesh,
     Ring,
     Star,
     Stripes,
 )
-from quillcast.protocol.scopes.policy import Group, ScopePolicy, WantedChannel
+from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel
 
 Channels = tuple[WantedChannel, ...]
 
@@ -214,6 +216,7 @@ FEW: dict[str, tuple[float, float]] = {
     "gossip": (37, 37),
     "stripes": (4, 22),
     "delay_optimised": (1, 6),
+    "ip_multicast": (0, 0),
 }
 
 
@@ -245,6 +248,10 @@ def test_a_small_change_of_the_group_changes_few_channels(name: str) -> None:
         (Mesh, {"degree": 3}, r"multiple of 2"),
         (Gossip, {"fan_out": 8, "view": 4}, r"fan_out = 8 is larger than view = 4; choose a larger view"),
         (Star, {"fan_out": 4}, r"unknown field `fan_out`"),
+        (IpMulticast, {"group": "10.0.0.1:8167"}, r'group = "10.0.0.1:8167" is no multicast group; write an IPv4'),
+        (IpMulticast, {"group": "224.0.0.1:8167"}, r"no multicast group"),
+        (IpMulticast, {"group": "239.0.0.1"}, r"no multicast group"),
+        (IpMulticast, {"hops": 0}, r"Expected `int` >= 1 - at `\$.hops`"),
     ],
 )
 def test_parameters_are_checked(policy: type[Any], parameters: dict[str, object], text: str) -> None:
@@ -270,8 +277,16 @@ def test_where_there_is_nothing_to_carry_there_are_no_channels(policy: ScopePoli
 def test_members_that_do_nothing_in_the_topic_are_left_alone() -> None:
     group = Group(tuple(range(1, 9)), (2,), (2, 4, 6))
     for policy in BUILT_IN.values():
-        named = {label for each in policy().channels(group, (), unmeasured) for label in each[:2]}
-        assert named == {2, 4, 6}
+        if policy is not IpMulticast:  # which names nobody but the senders
+            named = {label for each in policy().channels(group, (), unmeasured) for label in each[:2]}
+            assert named == {2, 4, 6}
+
+
+def test_ip_multicast_has_one_channel_to_all_for_each_sender() -> None:
+    group = Group((1, 2, 3), (3, 1), (2, 3))
+    assert IpMulticast().channels(group, (), unmeasured) == (WantedChannel(1, ALL, 1), WantedChannel(3, ALL, 3))
+    assert IpMulticast().channels(Group((1, 2), (1,), (1,)), (), unmeasured) == ()
+    assert parse(IpMulticast().mechanism) == UdpGroup("239.255.81.67", 8167, 1, 1400, 12_500_000)
 
 
 def test_a_chain_is_a_line() -> None:

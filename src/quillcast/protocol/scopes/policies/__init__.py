@@ -10,6 +10,7 @@ from quillcast.core.errors import LocalError
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.gossip import Gossip
+from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
@@ -17,7 +18,7 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 
-BuiltIn = Chain | DelayOptimised | Gossip | KAry | Mesh | Ring | Star | Stripes
+BuiltIn = Chain | DelayOptimised | Gossip | IpMulticast | KAry | Mesh | Ring | Star | Stripes
 
 BUILT_IN: Mapping[str, type[BuiltIn]] = {
     "star": Star,
@@ -28,6 +29,7 @@ BUILT_IN: Mapping[str, type[BuiltIn]] = {
     "gossip": Gossip,
     "stripes": Stripes,
     "delay_optimised": DelayOptimised,
+    "ip_multicast": IpMulticast,
 }
 
 

@@ -1,0 +1,79 @@
+"""External multicast mechanisms: what reaches all members of a scope at once, such as a UDP multicast group.
+
+A mechanism travels as text, `udp://239.255.81.67:8167?hops=1&datagram_bytes=1400&bytes_per_s=12500000`. To the data
+path a group is a contact like a peer's: its id is the hash of that text, its address the text itself. Whoever takes
+part in it (`Host.multicast`) may carry bundles to that contact, and gets what others carry as the input `datagram`.
+"""
+
+import hashlib
+import re
+from typing import NamedTuple
+
+from quillcast.core.errors import Malformed
+from quillcast.core.ids import ID_BYTES
+from quillcast.core.messages import Contact
+
+SCHEME = "udp://"
+FRAGMENTS_MAX = 64  # datagrams of one bundle; a guess: losing one of them loses the bundle
+DATAGRAM_BYTES_MIN = 512  # RFC 791 has every host take that much
+OVERHEAD_BYTES = 60  # of each datagram, for its header and the proof that it is genuine
+_VARIABLE_BYTES = 2048  # what a bundle's tags, record and list of blocks take at most, as a rule
+_WRITTEN = re.compile(
+    r"udp://(\d+\.\d+\.\d+\.\d+):(\d+)\?hops=(\d+)&datagram_bytes=(\d+)&bytes_per_s=(\d+)(?:&of=([0-9a-f]{16}))?",
+    re.ASCII,
+)
+
+
+class UdpGroup(NamedTuple):
+    """A UDP multicast group, and how members send to it."""
+
+    host: str
+    port: int
+    hops: int
+    """Routers that pass a datagram on, plus one."""
+    datagram_bytes: int
+    """The largest datagram, without the headers of UDP and IP."""
+    bytes_per_s: int
+    """The most that one member sends per second, datagrams with their overhead."""
+    of: str = ""
+    """The scope, for several may have the same group: the first digits of its id."""
+
+    def __str__(self) -> str:
+        pace = f"hops={self.hops}&datagram_bytes={self.datagram_bytes}&bytes_per_s={self.bytes_per_s}"
+        return f"{SCHEME}{self.host}:{self.port}?{pace}" + (f"&of={self.of}" if self.of else "")
+
+    @property
+    def fragment_bytes(self) -> int:
+        """The bytes of a bundle in one datagram."""
+        return self.datagram_bytes - OVERHEAD_BYTES
+
+    @property
+    def bundle_bytes_max(self) -> int:
+        """The largest bundle that is sent, without its tags and record."""
+        return FRAGMENTS_MAX * self.fragment_bytes - _VARIABLE_BYTES
+
+
+def parse(mechanism: str) -> UdpGroup:
+    """The group that a text names. Raises `Malformed`."""
+    match = _WRITTEN.fullmatch(mechanism)
+    numbers = [int(number) for number in match.groups()[1:5] if len(number) < 12] if match else []
+    if match is None or len(numbers) < 4:
+        raise Malformed(f"{mechanism!r} is not a multicast mechanism that this version knows")
+    port, hops, datagram_bytes, bytes_per_s = numbers
+    group = UdpGroup(match[1], port, hops, datagram_bytes, bytes_per_s, match[6] or "")
+    if not (is_group(group.host) and 0 < group.port < 1 << 16 and 0 < group.hops < 256 and group.bytes_per_s):
+        raise Malformed(f"{mechanism!r} names no UDP multicast group")
+    if not DATAGRAM_BYTES_MIN <= group.datagram_bytes < 1 << 16:
+        raise Malformed(f"{mechanism!r} has datagrams of a size that UDP does not carry")
+    return group
+
+
+def is_group(host: str) -> bool:
+    """Is this a multicast address of IPv4 that applications may use (RFC 5771: not 224.0.0.0/24)?"""
+    parts = [int(part) for part in host.split(".") if part.isascii() and part.isdigit() and len(part) < 4]
+    return len(parts) == 4 and max(parts) < 256 and 224 <= parts[0] < 240 and parts[:3] != [224, 0, 0]
+
+
+def contact(mechanism: str) -> Contact:
+    """What the data path knows a group as."""
+    return Contact(hashlib.sha256(mechanism.encode()).digest()[:ID_BYTES], mechanism)

@@ -1,0 +1,182 @@
+"""UDP multicast groups: one socket to send and one to receive for each group that a peer takes part in.
+
+There is no credit in a group. A sender keeps to the pace that the scope's policy says, and queues little: what waits
+beyond that stays in the logs of its topics. Receivers drop what they have no room for. What is lost is asked for along
+the topic's tree, whose links have credit, so a slow receiver slows its publishers as it does over a tree alone.
+"""
+
+import errno
+import socket
+from collections import Counter, deque
+from collections.abc import Mapping
+from functools import partial
+from itertools import count
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.errors import Malformed
+from quillcast.core.messages import Contact
+from quillcast.core.multicast import UdpGroup, contact, parse
+from quillcast.live.runtime.problems import Problems
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport.datagrams import Cutter, Joiner
+
+QUEUE_BYTES_MAX = 256 << 10  # of bundles that wait to be sent; a guess: 20 ms at 100 Mbit/s
+BURST_S = 0.004  # a sender that waited may catch up on this much; a guess: timers are late by a millisecond or two
+PACE_S = 0.001  # between two looks at a queue that has to wait
+RECEIVE_BYTES = 4 << 20  # asked of the kernel for what comes while this process does something else; a guess
+READS_MAX = 64  # datagrams that are read in a row; a guess: links wait for their turn meanwhile
+_ANY_INTERFACE = "0.0.0.0"
+_DATAGRAM_BYTES_MAX = 1 << 16
+
+
+class MulticastGroups:
+    """The groups of one peer. `interface` is the address that it listens at."""
+
+    def __init__(self, pump: Pump, me: bytes, incarnation: bytes, counters: Counter[str], problems: Problems) -> None:
+        self._pump, self._counters, self._problems = pump, counters, problems
+        self._cutter = partial(Cutter, sender=me, incarnation=incarnation, numbers=count())
+        self._joiner = partial(Joiner, me=me)
+        self.interface = _ANY_INTERFACE
+        self.groups: dict[bytes, GroupSocket] = {}
+
+    def take_part(self, groups: Mapping[str, bytes]) -> None:
+        """Take part in these groups, each with its key, and in no others."""
+        wanted = {contact(mechanism).node_id: (mechanism, key) for mechanism, key in groups.items()}
+        for id_ in [id_ for id_ in self.groups if id_ not in wanted]:
+            self.groups.pop(id_).close()
+        for id_, (mechanism, key) in wanted.items():
+            try:
+                if id_ not in self.groups:
+                    self.groups[id_] = self._opened(parse(mechanism), contact(mechanism))
+                    self._pump.hand(self._pump.inputs.room, contact(mechanism))
+                group = self.groups[id_]
+                group.cutter, group.joiner = self._cutter(group.group, key), self._joiner(key)
+            except (Malformed, OSError) as problem:
+                self._problems.append(f"cannot take part in multicast, bundles come over links: {problem}: {mechanism}")
+
+    def room(self, to: Contact) -> int:
+        """Bytes that a group takes now; none if this peer takes no part in it."""
+        group = self.groups.get(to.node_id)
+        return group.room if group is not None else 0
+
+    def _opened(self, group: UdpGroup, to: Contact) -> "GroupSocket":
+        interface = _ANY_INTERFACE if ":" in self.interface else self.interface
+        return GroupSocket(self._pump, group, to, interface, self._counters)
+
+
+class GroupSocket:
+    """One group: a queue towards it, and what comes from it."""
+
+    cutter: Cutter
+    joiner: Joiner
+
+    def __init__(self, pump: Pump, group: UdpGroup, to: Contact, interface: str, counters: Counter[str]) -> None:
+        """Join the group. Raises `OSError`."""
+        self._pump, self.group, self.contact, self._counters = pump, group, to, counters
+        self._queue: deque[tuple[bytes, int]] = deque()  # datagrams; the size of the bundle with the last one of each
+        self._queued_bytes = 0
+        self._allowed = 0.0  # bytes that may be sent now
+        self._allowed_at = pump.loop.time()
+        self._full = self._waits = False
+        self._receiver = _receiver(group, interface)
+        try:
+            self._sender = _sender(group, interface)
+        except OSError:
+            self._receiver.close()
+            raise
+        pump.loop.add_reader(self._receiver, self._read)
+
+    @property
+    def room(self) -> int:
+        """Bytes of bundles that it takes now."""
+        room = QUEUE_BYTES_MAX - self._queued_bytes
+        self._full = self._full or room <= 0
+        return room
+
+    def carry(self, bundle: Bundle) -> None:
+        """Send a bundle, at the group's pace."""
+        datagrams = [(each, 0) for each in self.cutter.cut(bundle)]
+        if not datagrams:
+            self._counters["datagrams_unsent"] += 1
+            return
+        datagrams[-1] = datagrams[-1][0], bundle.size
+        self._queue += datagrams
+        self._queued_bytes += bundle.size
+        if not self._waits:
+            self._send()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._pump.loop.remove_reader(self._receiver)
+        self._queue.clear()
+        self._receiver.close()
+        self._sender.close()
+
+    def _send(self) -> None:
+        now = self._pump.loop.time()
+        most = self.group.bytes_per_s * BURST_S
+        self._allowed = min(self._allowed + (now - self._allowed_at) * self.group.bytes_per_s, most)
+        self._allowed_at = now
+        while self._queue and self._allowed > 0 and self._put(self._queue[0][0]):
+            datagram, bundle_bytes = self._queue.popleft()
+            self._allowed -= len(datagram)
+            self._queued_bytes -= bundle_bytes
+        self._waits = bool(self._queue)
+        if self._waits:
+            self._pump.loop.call_later(PACE_S, self._send)
+        if self._full and self._queued_bytes < QUEUE_BYTES_MAX // 2:
+            self._full = False
+            self._pump.hand(self._pump.inputs.room, self.contact)
+
+    def _put(self, datagram: bytes) -> bool:
+        """Hand a datagram to the kernel; False if it has to wait. One that cannot be sent is lost, like any other."""
+        try:
+            self._sender.sendto(datagram, (self.group.host, self.group.port))
+        except OSError as problem:
+            if problem.errno in (errno.EAGAIN, errno.ENOBUFS):
+                return False
+            self._counters["datagrams_unsent"] += 1
+        else:
+            self._counters["datagrams_out"] += 1
+        return True
+
+    def _read(self) -> None:
+        for _ in range(READS_MAX):
+            try:
+                datagram = self._receiver.recv(_DATAGRAM_BYTES_MAX)
+            except OSError:  # there is nothing more; no error of a multicast socket concerns what comes next
+                return
+            try:
+                bundle = self.joiner.take(datagram)
+            except Malformed:
+                self._counters["datagrams_refused"] += 1
+                continue
+            self._counters["datagrams_in"] += 1
+            if bundle is not None and not self._pump.closed:
+                self._pump.hand(self._pump.inputs.datagram, self.contact, bundle)
+
+
+def _receiver(group: UdpGroup, interface: str) -> socket.socket:
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # other peers of this machine join it, too
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        receiver.bind((group.host, group.port))
+        wanted = socket.inet_aton(group.host) + socket.inet_aton(interface)
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, wanted)
+    except OSError:
+        receiver.close()
+        raise
+    return receiver
+
+
+def _sender(group: UdpGroup, interface: str) -> socket.socket:
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, group.hops)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+    except OSError:
+        sender.close()
+        raise
+    return sender
