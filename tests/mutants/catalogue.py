@@ -208,8 +208,8 @@ MUTANTS = (
         "named-before-it-spoke",
         "A newcomer is named to those above once it has spoken for those below it, and not before.",
         "protocol/topics/state/holders.py",
-        "        return (self.contact.node_id, *self.newcomers) if self.spoken else ()\n",
-        "        return (self.contact.node_id, *self.newcomers)\n",
+        "        return (self.contact.node_id, *self.others.nodes) if self.spoken else ()\n",
+        "        return (self.contact.node_id, *self.others.nodes)\n",
         "protocol/topics/test_terms.py::test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it",
     ),
     Mutant(

@@ -1,6 +1,8 @@
 """Trees that somebody plans: a peer follows an invitation without missing an event, and without waiting for one."""
 
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, next_life
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -72,3 +74,75 @@ def test_whom_nothing_here_concerns_is_not_followed() -> None:
     assert village.root(NAME) == root
     assert village.tree(outside, NAME) is None
     assert (parent_of(village, first), parent_of(village, second)) == (root, first)
+
+
+def three_branches() -> tuple[Village, list[int], Publisher]:
+    """A root with two forwarders, and a peer below the first one, which has a lease there."""
+    village = Village(8)
+    root, first, second, mover, *_ = by_distance(village)
+    for number in (first, second, mover):
+        village.subscribe(number, NAME, Reader())
+    village.run(5)
+    invite(village, first, mover)
+    village.run(40)
+    assert [parent_of(village, number) for number in (first, second, mover)] == [root, root, first]
+    return village, [root, first, second, mover], village.publisher(root, NAME)
+
+
+def test_what_is_published_after_a_move_is_stable_at_once() -> None:
+    village, (root, first, second, mover), publisher = three_branches()
+    invite(village, second, mover)
+    village.run(0.1)
+    village.publish(root, publisher, b"one")
+    village.run(1)
+    assert parent_of(village, mover) == second
+    assert village.marks["lease_moved"] == 1
+    assert publisher.stable == publisher.next == 1
+    reports = [village.tree(number, NAME).child_report(b"", village.world.now) for number in (first, second)]
+    assert [report.departures for report in reports] == [(), ()], "nobody waits for it any more"
+
+
+def test_a_lease_goes_on_until_the_new_way_covers_the_member() -> None:
+    """The mover falls silent as it moves: what it has not is not stable until its lease has ended."""
+    village, (root, _, second, mover), publisher = three_branches()
+    invite(village, second, mover)
+    village.run(0.1)
+    village.kill(mover, silently=True)
+    village.publish(root, publisher, b"one")
+    village.run(20)
+    assert publisher.stable == 0
+    village.run(20)
+    assert publisher.stable == 1
+
+
+def test_an_old_word_of_an_arrival_ends_no_lease_of_a_later_move() -> None:
+    """A child may still name a peer that has gone on from there: only a later parent speaks for that lease."""
+    village = Village(6)
+    root, left, right, mover = by_distance(village)[:4]
+    for number in (left, right):
+        village.subscribe(number, NAME, Reader())
+    village.run(5)
+    tree, contacts = village.tree(root, NAME), [machine.contact for machine in village.world.machines]
+    moves = [Move(contacts[mover].node_id, number) for number in (5, 6, 7)]
+
+    def says(child: int, **names: tuple[Move, ...]) -> tuple[Move, ...]:
+        report = ChildReport(tree.term, 0, tree.term, **names)
+        village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
+        return tree.arrived_elsewhere(())
+
+    assert says(left, arrivals=(moves[0],)) == ()
+    assert says(right, departures=(moves[1],)) == (), "that was before"
+    assert says(left, arrivals=(moves[2],)) == (moves[2],)
+    restarted = Move(contacts[mover].node_id, next_life(moves[2].number))
+    assert says(left, arrivals=(restarted,)) == (), "it does not know who was below it"
+
+
+def test_names_go_no_further_than_the_lowest_peer_above_both_parents() -> None:
+    village, (root, first, second, mover), _ = three_branches()
+    invite(village, second, mover)
+    village.run(1)
+    node = village.world.machines[root].node_id
+    (arrival,) = village.tree(second, NAME).arrivals(b"")
+    assert (arrival.peer, arrival.up_to) == (village.world.machines[mover].node_id, node)
+    assert village.tree(root, NAME).arrivals(node) == ()
+    assert village.tree(first, NAME).departures(b"", village.world.now) == ()

@@ -137,7 +137,7 @@ def test_a_leaving_forwarder_names_the_peers_below_it_and_no_lease_ends() -> Non
     tree = village.tree(root, NAME)
     assert tree is not None
     village.run(20)
-    assert [child.newcomers for child in tree.children.values()] == [(), ()], "it is told for a while, not for good"
+    assert [child.others.nodes for child in tree.children.values()] == [(), ()], "it is told for a while, not for good"
 
 
 def test_a_peer_below_a_leaving_forwarder_that_does_not_arrive_is_waited_for() -> None:
@@ -650,10 +650,10 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     assert tree is not None
     join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
     village.act(above, lambda peer: peer.scribe.joins.adopt(join))
-    assert tree.child_report(village.world.now).newcomers == (), "what it has itself may be more than they have"
+    assert tree.child_report(b"", village.world.now).newcomers == (), "what it has itself may be more than they have"
     report = ChildReport(tree.term, 2, tree.term)
     village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(report)))
-    assert tree.child_report(village.world.now).newcomers == (contact.node_id,)
+    assert tree.child_report(b"", village.world.now).newcomers == (contact.node_id,)
 
 
 def test_the_lease_of_a_lost_child_is_counted_from_its_loss() -> None:

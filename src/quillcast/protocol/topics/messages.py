@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import SourceWarrant, Warrant
@@ -48,6 +49,10 @@ class Join(Message, frozen=True, tag=41):
     """The streams that are over, as far as it remembers, and where they ended."""
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of these streams, where a list says who may publish."""
+    number: Number = 0
+    """Of this parent, by the child's count: the next one has a higher number. 0: it does not count."""
+    path: tuple[WireId, ...] = ()
+    """From the root to the parent that it left, if it moved."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -112,6 +117,8 @@ class Leave(Message, frozen=True, tag=45):
     moved: bool = False
     leases: tuple[WireId, ...] = ()
     """Whose they are, each with all below it; none named: mine."""
+    up_to: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
+    """The lowest peer above both you and my new parent, as far as I know: no other need hear that I moved."""
 
 
 class Orphaned(Message, frozen=True, tag=46):

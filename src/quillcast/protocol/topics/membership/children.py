@@ -12,7 +12,7 @@ from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.messages import Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
-from quillcast.protocol.topics.state.link_reports import ChildReport
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, lowest_above_both
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
@@ -67,6 +67,7 @@ class ChildrenTables:
         self.progress.tell_child(tree, contact)
         if join is not None and join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
+        self._count(tree, child, join, former)
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
@@ -74,6 +75,15 @@ class ChildrenTables:
             self.dispatch.order(ChildEntered(tree, contact))
         self.schedule.touch(tree)
         return child
+
+    def _count(self, tree: Tree, child: Child, join: Join | None, former: Child | None) -> None:
+        """By which of its moves has it come? Who joins again, or whose Join is an old one, came by an earlier one."""
+        if former is not None:
+            child.number, child.up_to = former.number, former.up_to
+        if join is None or not join.number:
+            return
+        if not (child.move and child.move.follows(Move(child.contact.node_id, join.number))):
+            child.number, child.up_to = join.number, lowest_above_both(join.path, tree.path_here(self.host.me))
 
     def await_word(self, tree: Tree, child: Child) -> None:
         """The child has yet to say a word as one; who never does is none."""
@@ -107,10 +117,20 @@ class ChildrenTables:
 
     # ---- letting go
 
-    def remove(self, tree: Tree, node: bytes, why: str, *, lease: bool, whose: tuple[bytes, ...] = ()) -> None:
+    def remove(
+        self,
+        tree: Tree,
+        node: bytes,
+        why: str,
+        *,
+        lease: bool,
+        whose: tuple[bytes, ...] = (),
+        up_to: bytes | None = None,
+    ) -> None:
         """Take a child out of the table; where a lease goes on, its last report still holds stability back.
 
-        `whose` lease it is: its own if it says nothing else.
+        `whose` lease it is: its own if it says nothing else. `up_to`: it moves, and peers up to there are to hear of
+        that.
         """
         child = tree.take_out(node)
         tree.waiting.pop(node, None)
@@ -119,7 +139,9 @@ class ChildrenTables:
         awaited = [other for other in whose or (node,) if other != self.host.me]
         if lease and awaited and not child.is_cut and not child.sends_only:
             leaf = not whose and self.links.is_leaf(node, tree.topic)
-            tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
+            move = child.move if up_to is not None and not whose else None
+            move = move._replace(up_to=up_to) if move is not None and up_to is not None else None
+            tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf, move=move)
         self.placement.install(tree)
         self.links.drop(child.contact, tree.topic)
         self.source_streams.parted(tree, child.contact)
@@ -150,7 +172,8 @@ class ChildrenTables:
         if tree is None:
             return
         why, child = "moved" if message.moved else "left", tree.children.get(sender.node_id)
-        self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases)
+        up_to = message.up_to if message.moved else None
+        self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, up_to=up_to)
         if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))

@@ -20,7 +20,7 @@ from quillcast.protocol.topics.membership.subscribing import wishes
 from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, RecordState, Rejoin
 from quillcast.protocol.topics.state.effects import BecomeRoot, ChildIsParent, ParentAccepted, Settled, TopicFailed
 from quillcast.protocol.topics.state.holders import OrphanedLease
-from quillcast.protocol.topics.state.link_reports import ParentReport
+from quillcast.protocol.topics.state.link_reports import ParentReport, first_number, lowest_above_both, next_life
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.schedule import Schedule
@@ -52,6 +52,8 @@ class TreeMembership:
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one
+        self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
+        self.parents_had = first_number(host.incarnation)  # in all topics
         self.began_at = host.now()
         dispatch.on_message(Accepted, self.accepted)
         dispatch.on_message(Invite, self.invited)
@@ -98,17 +100,20 @@ class TreeMembership:
     def join_message(self, tree: Tree, *, fault: bool, whole: bool = True, moved: bool = False) -> Join:
         """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way.
 
-        `moved`: it comes from another parent.
+        `moved`: it comes from another parent. To its present parent it names no number: that one knows it.
         """
         descriptor = tree.descriptor if whole else None
         earliest, warrant = wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
+        number = self.parents_had + 1 if moved or tree.parent is None else 0
+        moved = moved or tree.moved
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=moved or tree.moved, again=tree.attempt > 1, sends_only=sends_only,
+            warrant=warrant, moved=moved, again=tree.attempt > 1, sends_only=sends_only,
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
-            warrants=self.source_streams.warrants(tree),
+            warrants=self.source_streams.warrants(tree), number=number,
+            path=(tree.path or self.came_from.get(tree.topic, ())) if moved else (),
         )  # fmt: skip
         handlers = self.trees.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
@@ -189,7 +194,7 @@ class TreeMembership:
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
             if self.invited_by.get(tree.topic) == parent.node_id:
                 self.host.trace(Mark("invitation_followed"))
-                self.drop_parent(tree, "moved")
+                self.drop_parent(tree, "moved", lowest_above_both(tree.path, message.path))
                 self._attach(tree, parent, message)
             else:
                 self.refuse(parent, message.topic, message.term)
@@ -222,6 +227,7 @@ class TreeMembership:
         whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
+        self.came_from.pop(tree.topic, None)
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
         tree.follow_path(interned(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
@@ -239,6 +245,7 @@ class TreeMembership:
         )
         self.terms.heard_of(tree, message.term)
         if new:
+            self.parents_had += 1
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.progress.tell_parent(tree, parent)
@@ -270,6 +277,8 @@ class TreeMembership:
         parent = tree.parent
         self.invited_by.pop(tree.topic, None)
         self.host.trace(Detached(tree.topic, parent.node_id, why))
+        if why == "refused":
+            self.came_from[tree.topic] = tree.path
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
         self.schedule.note_held_back(tree, held_back=False)
@@ -279,10 +288,10 @@ class TreeMembership:
         self.parents.remove(parent.node_id)
         self.schedule.wake(tree)
 
-    def drop_parent(self, tree: Tree, why: str) -> None:
-        """Leave the parent for another, or to be root."""
+    def drop_parent(self, tree: Tree, why: str, up_to: bytes = b"") -> None:
+        """Leave the parent for another, or to be root. `up_to`: the lowest peer above both parents, if it is known."""
         if tree.parent is not None:
-            self.host.send(tree.parent, Leave(tree.topic, moved=True))
+            self.host.send(tree.parent, Leave(tree.topic, moved=True, up_to=up_to))
             self.detach(tree, why)
 
     # ---- leaving
@@ -345,12 +354,14 @@ class TreeMembership:
         leases = self.trees.leases_left(tree.topic, self.host.now())
         if leases:
             self.trees.leave_behind(tree.topic, leases)
+            self.parents_had = next_life(self.parents_had)  # it may not speak for them when it comes again
         if tree.parent is not None:
             self.host.send(tree.parent, Leave(tree.topic, bool(leases), _whose(leases)))
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.former.pop(tree.topic, None)
+        self.came_from.pop(tree.topic, None)
         self.trees.forget(tree)
 
     def last_word(self, topic: bytes) -> Leave:

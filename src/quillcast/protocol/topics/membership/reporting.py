@@ -71,19 +71,16 @@ class Reporting:
             self._unknown_child_says(tree, sender, topic, report)
             return
         child = tree.children[sender.node_id]
-        if (
-            child.acknowledged_term != report.term
-            or child.acknowledged != report.acknowledged
-            or child.newcomers != report.newcomers
-        ):
-            self.schedule.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
+        former = child.acknowledged_term, child.acknowledged, child.others
         first = not child.spoken
         child.note_report(report)
+        if former != (child.acknowledged_term, child.acknowledged, child.others):
+            self.schedule.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
         tree.speaks_here(sender.node_id)
         if report.term == tree.term:
             tree.catch_up(child, self.host.now())
             cut_below(self.host, tree, child)
-        if first or report.newcomers:
+        if first or report.newcomers or report.arrivals:
             self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
         if tree.root is not None:
@@ -138,6 +135,7 @@ class Reporting:
         tree.follow_path(interned(report.path))
         tree.fallbacks, tree.parent_held = interned(report.fallbacks), report.held
         self.schedule.note_held_back(tree, held_back=report.held_back)
+        self._arrived(tree, report)
         self.terms.heard_of(tree, term)
         if term > tree.term:
             session = tree.session
@@ -149,6 +147,15 @@ class Reporting:
             if report.frontier > tree.frontier:
                 self.dispatch.order(GapNoticed(topic))
             self.progress.stable_to(tree, report.stable)
+
+    def _arrived(self, tree: Tree, report: link_reports.ParentReport) -> None:
+        """Peers that moved away have arrived elsewhere: their leases here end, and those below are told."""
+        if report.arrivals:
+            ended = tree.note_arrived(report.arrivals)
+            if ended:
+                self.host.trace(Mark("lease_moved"))
+            if ended or any(child.others.departures for child in tree.children.values()):
+                self.schedule.touch(tree)
 
 
 def cut_below(host: Host, tree: Tree, child: Child) -> None:

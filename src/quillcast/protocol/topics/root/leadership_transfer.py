@@ -323,7 +323,7 @@ class LeadershipTransfer:
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
-        below = (node for child in tree.children.values() for node in child.newcomers)
+        below = (node for child in tree.children.values() for node in child.others.nodes)
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until

@@ -4,7 +4,7 @@ Local subscriptions do so as well (`subscription.py`).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
@@ -13,7 +13,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
-from quillcast.protocol.topics.state.link_reports import ChildReport, StreamUp
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, StreamUp
 
 
 class LeaseHolder(Protocol):
@@ -41,6 +41,22 @@ NEVER, BEFORE, SINCE = range(3)
 """When a child spoke last: never, or before or since it was entered in the children table."""
 
 
+class Others(NamedTuple):
+    """Of whom a child speaks besides itself (`ChildReport`)."""
+
+    newcomers: tuple[bytes, ...] = ()
+    arrivals: tuple[Move, ...] = ()
+    departures: tuple[Move, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[bytes, ...]:
+        """Those that came below it lately, whether or not they count their parents."""
+        return (*self.newcomers, *[move.peer for move in self.arrivals]) if self.arrivals else self.newcomers
+
+
+NO_OTHERS = Others()
+
+
 class Child(PeerSink):
     """An entry of the children table, where the channel to that child leads."""
 
@@ -55,9 +71,11 @@ class Child(PeerSink):
         "held",
         "moved_at",
         "named_until",
-        "newcomers",
+        "number",
+        "others",
         "outdated",
         "spoken",
+        "up_to",
     )
 
     sends_only = False
@@ -73,7 +91,8 @@ class Child(PeerSink):
         self.acknowledged_term, self.acknowledged = term, acknowledged
         self.held: Held = ()
         self.spoken = NEVER  # is this its own word?
-        self.newcomers: tuple[bytes, ...] = ()  # below it, lately
+        self.others = NO_OTHERS  # of whom it speaks besides itself
+        self.number, self.up_to = 0, b""  # of its move to this peer (`Move`); 0: it does not count them
         self.outdated: tuple[bytes, ...] = ()  # of these, who spoke as this peer's own child since they were named
         self.frontier = acknowledged  # how far it came itself, even if those below it are behind
         self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
@@ -86,14 +105,11 @@ class Child(PeerSink):
             self.moved_at = self.host.now()
         if report.term != self.acknowledged_term:
             self.cut_requested_to = 0
-        self.acknowledged_term, self.acknowledged, self.held, self.newcomers = (
-            interned(report.term),
-            report.acknowledged,
-            report.held,
-            report.newcomers,
-        )
+        self.acknowledged_term, self.acknowledged, self.held = interned(report.term), report.acknowledged, report.held
+        others = Others(report.newcomers, report.arrivals, report.departures)
+        self.others = others if any(others) else NO_OTHERS
         if self.outdated:
-            self.outdated = tuple(node for node in self.outdated if node in report.newcomers)
+            self.outdated = tuple(node for node in self.outdated if node in self.others.nodes)
         frontier = max(report.acknowledged, report.frontier)
         if frontier > self.frontier:
             self.frontier_moved_at = self.host.now()
@@ -148,7 +164,18 @@ class Child(PeerSink):
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
         """The peers that its last report names: itself, and those that arrived below it lately."""
-        return (self.contact.node_id, *self.newcomers) if self.spoken else ()
+        return (self.contact.node_id, *self.others.nodes) if self.spoken else ()
+
+    @property
+    def move(self) -> Move | None:
+        """Its move to this peer, if it counts its parents."""
+        return Move(self.contact.node_id, self.number, self.up_to) if self.number else None
+
+    @property
+    def arrived(self) -> tuple[Move, ...]:
+        """The moves that its last report covers: its own, if that was lately, and those that it names."""
+        own = self.move if self.spoken == SINCE and self.named_until else None
+        return (own, *self.others.arrivals) if own is not None else self.others.arrivals
 
 
 class SourcesChild(Child):
@@ -193,10 +220,13 @@ class OrphanedLease:
 
     __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "streams", "until")
 
-    def __init__(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
+    def __init__(
+        self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None
+    ) -> None:
+        """`move`: the child's to this peer, if it is only the child's lease, which said that it moves elsewhere."""
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
         self.streams = child.streams
-        self.awaited = dict.fromkeys(awaited)
+        self.awaited: dict[bytes, Move | None] = dict.fromkeys(awaited, move)
         self.leaf = leaf  # it is the child's own lease only
 
     @property

@@ -1,9 +1,14 @@
 """What a tree link says per topic, kept equal on both sides by its change stream (docs/design.md, decision 4)."""
 
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Annotated, NamedTuple
+
 import msgspec
 
 from quillcast.core.envelope import Term
 from quillcast.core.errors import Malformed
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
@@ -16,13 +21,49 @@ Held = tuple[tuple[Term, Number, tuple[Range, ...], Number], ...]
 """Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
 
 
+COUNT_BITS = 24  # of the number of a move; the others say in which life of its peer; a guess: enough parents for any
+
+
+class Move(NamedTuple):
+    """A peer and the number of its parent, by its own count: it has left those with lower numbers of the same life.
+
+    Peers pass it on up to `up_to`, the lowest one that is above both parents. Empty: up to the root.
+    """
+
+    peer: WireId
+    number: Number
+    up_to: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
+
+    def follows(self, other: "Move") -> bool:
+        """Did the same peer move so after another time? After a restart it does not know who was below it then."""
+        same_life = self.peer == other.peer and self.number >> COUNT_BITS == other.number >> COUNT_BITS
+        return same_life and self.number > other.number
+
+
+def first_number(incarnation: bytes) -> int:
+    """From which number on a peer counts its parents in this life."""
+    return int.from_bytes(incarnation[:4], "big") << COUNT_BITS
+
+
+def next_life(number: int) -> int:
+    """From which number on a peer counts that does not speak any more for all those that were below it."""
+    return (number >> COUNT_BITS) + 1 << COUNT_BITS
+
+
+def lowest_above_both(path: Sequence[bytes], other: Sequence[bytes]) -> bytes:
+    """Where two paths from the root part: the last peer on both, as far as these are known. Empty if there is none."""
+    common = takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))
+    return next(reversed([here for here, _ in common]), b"")
+
+
 class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A child to its parent: I and all below me have everything of `term` below `acknowledged`.
 
     `heard` is the highest term known here or below. `newcomers` are those that came below me lately from another
     parent: `acknowledged` speaks for them and all below them. `frontier` is how far the term came to me without a gap:
     where it is ahead of `acknowledged`, somebody below me holds that back. A `leaf` has nobody below it: if it dies, no
-    lease continues.
+    lease continues. `arrivals` are newcomers too, those that say by which parent they came. `departures` moved to a
+    parent elsewhere, and their leases go on below me until I hear that they have arrived.
     """
 
     term: Term
@@ -32,6 +73,8 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     newcomers: tuple[WireId, ...] = ()
     frontier: Number = 0
     leaf: bool = False
+    arrivals: tuple[Move, ...] = ()
+    departures: tuple[Move, ...] = ()
 
 
 class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -39,6 +82,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     `stable` is the root's word, passed on: 0 while it has not come to me. So is `held_back`: the root holds publishers
     back, and what they keep comes later; and so is the `descriptor`, if the child may not have the latest one.
+    `arrivals` are departures that children reported and that have arrived: what I report covers them.
     """
 
     term: Term
@@ -49,6 +93,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     held: Held = ()
     held_back: bool = False
     descriptor: Descriptor | None = None
+    arrivals: tuple[Move, ...] = ()
 
 
 class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -122,9 +167,12 @@ def encode(report: LinkReport | StreamReport) -> bytes:
 def decode(data: bytes) -> LinkReport:
     """The report in these bytes. Values that other reports have as well are shared. Raises `Malformed`."""
     match decoded(_decoder, data, "report on a topic"):
-        case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf):
-            return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
-        case ParentReport(term, frontier, stable, path, fallbacks, held, held_back, descriptor):
-            return ParentReport(
-                interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back, descriptor
+        case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf, arrivals, departures):
+            return ChildReport(
+                interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf, arrivals, departures
             )
+        case ParentReport(term, frontier, stable, path, fallbacks, held, held_back, descriptor, arrivals):
+            return ParentReport(
+                interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back, descriptor,
+                arrivals,
+            )  # fmt: skip

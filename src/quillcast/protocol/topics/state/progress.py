@@ -75,18 +75,27 @@ class Progress:
 
     def tell_parent(self, tree: Tree, parent: Contact) -> None:
         """Report to the parent."""
-        self.streams.put(parent, tree.topic, link_reports.encode(tree.child_report(self.host.now())))
+        self.streams.put(parent, tree.topic, link_reports.encode(tree.child_report(self.host.me, self.host.now())))
 
     def tell_child(self, tree: Tree, child: Contact) -> None:
         """Report to one child."""
         self.streams.put(child, tree.topic, self._parent_report(tree))
 
     def _parent_report(self, tree: Tree) -> bytes:
+        held_back = tree.topic in self.schedule.held_back
         return link_reports.encode(
             tree.parent_report(
-                self.host.me, self.placement.stand_ins(tree), held_back=tree.topic in self.schedule.held_back
+                self.host.me, self.placement.stand_ins(tree), self._arrived_above(tree), held_back=held_back
             )
         )
+
+    def _arrived_above(self, tree: Tree) -> tuple[link_reports.Move, ...]:
+        """The arrivals that the parent reports. It is looked up only if a child waits for any."""
+        if tree.parent is None or not any(child.others.departures for child in tree.children.values()):
+            return ()
+        value = self.streams.told(tree.parent.node_id).get(tree.topic)
+        report = link_reports.decode(value) if value is not None else None
+        return report.arrivals if isinstance(report, link_reports.ParentReport) else ()
 
     # ---- what is stable
 

@@ -20,7 +20,7 @@ from quillcast.protocol.topics.messages import Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
-from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildReport, ParentReport
+from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildReport, Move, ParentReport
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
@@ -235,14 +235,19 @@ class Tree:
             self.flow.close(child.channel)
         return child
 
-    def orphan_lease(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
-        """A child is gone, and its lease, or those of others that it names, go on until a time."""
+    def orphan_lease(
+        self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None
+    ) -> None:
+        """A child is gone, and its lease, or those of others that it names, go on until a time.
+
+        `move` is the one by which it had come here, if it moves to another parent now.
+        """
         self.orphaned_leases = self.orphaned_leases or {}
         node = child.contact.node_id
-        lease = OrphanedLease(child, until, awaited, leaf=leaf)
+        lease = OrphanedLease(child, until, awaited, leaf=leaf, move=move)
         former = self.orphaned_leases.get(node)
         if former is not None:  # it came back and goes again: it need not have spoken for those that it named then
-            lease.awaited |= former.awaited
+            lease.awaited = {**former.awaited, **lease.awaited}
             lease.leaf = lease.leaf and former.leaf
             lease.acknowledged_term, lease.acknowledged = min(
                 (lease.acknowledged_term, lease.acknowledged), (former.acknowledged_term, former.acknowledged)
@@ -255,7 +260,7 @@ class Tree:
     def speaks_here(self, node: bytes) -> None:
         """A child reports as one: peers that still name it say nothing about its lease here from now on."""
         for other in self.children.values():
-            if node in other.newcomers and node not in other.outdated:
+            if node in other.others.nodes and node not in other.outdated:
                 other.outdated = (*other.outdated, node)
 
     def heard_from(self, nodes: Iterable[bytes]) -> bool:
@@ -269,6 +274,17 @@ class Tree:
                 lease.awaited.pop(node, None)
                 if not lease.awaited:
                     del self.orphaned_leases[former]
+        return len(self.orphaned_leases) < before
+
+    def note_arrived(self, arrivals: Iterable[Move]) -> bool:
+        """What the parent reports covers peers that moved away from here: their leases end. True if one did."""
+        before = len(self.orphaned_leases)
+        for former, lease in list(self.orphaned_leases.items()):
+            for node, move in list(lease.awaited.items()):
+                if move is not None and any(arrival.follows(move) for arrival in arrivals):
+                    del lease.awaited[node]
+            if not lease.awaited:
+                del self.orphaned_leases[former]
         return len(self.orphaned_leases) < before
 
     def forgot(self, node: bytes) -> None:
@@ -298,10 +314,34 @@ class Tree:
         """Peers that came below this one lately from another parent, and have reported or left since."""
         nodes: dict[bytes, None] = dict.fromkeys(self.ended)
         for child in self.children.values():
-            if child.newcomers or child.named_until:
-                named = child.speaks_for if child.named_until > now else child.newcomers
-                nodes |= dict.fromkeys(named)
+            if child.spoken and child.named_until > now and not child.number:
+                nodes[child.contact.node_id] = None
+            nodes |= dict.fromkeys(child.others.newcomers)
         return tuple(nodes)[-NEWCOMERS_MAX:] if nodes else ()
+
+    def arrivals(self, me: bytes) -> tuple[Move, ...]:
+        """Those of them that count their parents, for the peers above that may be waiting for them."""
+        return tuple(move for move in self._covered() if move.up_to != me)[-NEWCOMERS_MAX:]
+
+    def departures(self, me: bytes, now: float) -> tuple[Move, ...]:
+        """Peers whose leases go on here or below, because they moved and are not known to have arrived."""
+        leases = [lease for lease in self.orphaned_leases.values() if lease.until > now]
+        moves = [move for lease in leases for move in lease.awaited.values() if move is not None]
+        moves += [move for child in self.children.values() for move in child.others.departures]
+        waiting = [move for move in moves if move.up_to != me]
+        return tuple(m for m in waiting if not any(here.follows(m) for here in self._covered()))[-NEWCOMERS_MAX:]
+
+    def arrived_elsewhere(self, above: Iterable[Move]) -> tuple[Move, ...]:
+        """The arrivals that children wait for: by what other children report, or the parent (`above`)."""
+        awaited = [move for child in self.children.values() for move in child.others.departures]
+        if not awaited:
+            return ()
+        here = [*self._covered(), *above]
+        return tuple(Move(each.peer, each.number) for each in here if any(each.follows(move) for move in awaited))
+
+    def _covered(self) -> Iterator[Move]:
+        """The moves that children's reports cover."""
+        return (move for child in self.children.values() for move in child.arrived)
 
     @property
     def admitter(self) -> Admitter | None:
@@ -524,7 +564,7 @@ class Tree:
             if lease.until > now:
                 yield lease
 
-    def child_report(self, now: float) -> ChildReport:
+    def child_report(self, me: bytes, now: float) -> ChildReport:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
         leaf = not (self.children or self.waiting or self.orphaned_leases)
@@ -536,10 +576,14 @@ class Tree:
             self.newcomers(now),
             self.frontier,
             leaf,
+            self.arrivals(me),
+            self.departures(me, now),
         )
 
-    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...], *, held_back: bool) -> ParentReport:
-        """What to tell the children."""
+    def parent_report(
+        self, me: bytes, fallbacks: tuple[Contact, ...], above: Iterable[Move] = (), *, held_back: bool
+    ) -> ParentReport:
+        """What to tell the children. `above` are the arrivals that the parent reports."""
         return ParentReport(
             self.term,
             self.frontier,
@@ -549,6 +593,7 @@ class Tree:
             self.flow.held(),
             held_back,
             (self.descriptor if self.root is None else self.root.noted) if self.changed else None,
+            self.arrived_elsewhere(above),
         )
 
     def check_place(self, me: bytes) -> None:
