@@ -9,7 +9,12 @@ from quillcast.core.messages import Number, WireId
 
 OF_SOURCES = 1 << 60  # counters from here on are those of sources: far above all that roots may reach
 SESSION_TERMS = 1 << 32  # counters of a topic's session: those of the next one are above them
-BEST_EFFORT_TERMS = SESSION_TERMS >> 1  # from here on, within a session after the first, if that is best-effort
+RELIABLE_TERMS = SESSION_TERMS >> 1  # from here on, within a session after the first, if that is reliable
+Guarantee = tuple[int, bool]
+"""A session, and whether it is reliable: of two that have the same number, beyond a partition, that is the later one.
+
+Always False for the first session, because its guarantee may be another than first use had assumed.
+"""
 
 
 class Term(NamedTuple):
@@ -18,9 +23,8 @@ class Term(NamedTuple):
     `node` is the first half of the root's nodeId, then its incarnation. So a root that was restarted and remembers
     nothing cannot mistake its own old term for a new one. Each term belongs to one session of the topic, and those of a
     later session are above those of earlier ones, whoever their roots are. They also tell whether that session is
-    best-effort. The first session's do not, because its guarantee may be another than first use had assumed. Where each
-    source numbers its own events (`admission = source`), a term is that of one source's stream. Such terms stand side
-    by side, and none follows another.
+    reliable, unless it is the first. Where each source numbers its own events (`admission = source`), a term is that of
+    one source's stream. Such terms stand side by side, and none follows another.
     """
 
     counter: Number
@@ -34,7 +38,13 @@ class Term(NamedTuple):
     @property
     def best_effort(self) -> bool:
         """Is it of a later session than the first that is best-effort? Nobody looks for what is missing of it."""
-        return self.counter % SESSION_TERMS > BEST_EFFORT_TERMS
+        session, reliable = self.guarantee
+        return session > 0 and not reliable and not self.of_source
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The session of a root's term, and whether the term says that it is reliable."""
+        return self.session, self.session > 0 and self.counter % SESSION_TERMS > RELIABLE_TERMS
 
     @property
     def of_source(self) -> bool:

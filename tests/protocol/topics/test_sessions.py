@@ -4,11 +4,18 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from quillcast.core.errors import LocalError
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.effects import Outdone
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
+from tests.protocol.recording import BOB, FIRST, PAUL, RecordingHost
+from tests.protocol.topics.parts import Parts
 from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
+from tests.protocol.topics.test_publisher import Listener
 from tests.protocol.topics.village import Reader, Village
 
 S, E, D = SessionState, SessionInput, SessionStep
@@ -88,3 +95,46 @@ def test_what_cannot_change_is_refused() -> None:
     for wanted in ({"admission": "root"}, {"delivery": "best_effort"}):
         assert isinstance(change(village, 1, **wanted), LocalError)
     assert isinstance(change(village, 1, partition="wait"), Descriptor)
+
+
+RELIABLE = Descriptor("weather", Settings(partition="wait"), version=2, session=1)
+BEST_EFFORT = Descriptor("weather", Settings(delivery="best_effort"), version=3, session=1)
+
+
+def test_of_two_sessions_with_one_number_the_reliable_one_is_the_later_for_descriptors_and_terms() -> None:
+    world = Parts()
+    tree = world.tree(BEST_EFFORT)
+    former = world.succession.next_term(tree)
+    world.terms.enter(tree, former, 0)
+    world.known.learn(RELIABLE)
+    assert (tree.descriptor, tree.flow.keeps) == (RELIABLE, False), "its term is still best-effort"
+    following = world.succession.next_term(tree)
+    world.terms.enter(tree, following, 0)
+    assert (former.best_effort, following.best_effort, tree.flow.keeps) == (True, False, True)
+    world.known.learn(replace(BEST_EFFORT, version=9))
+    assert tree.descriptor == RELIABLE
+
+
+def test_a_root_of_a_session_that_is_best_effort_begins_a_term_when_the_reliable_one_is_known() -> None:
+    world = Parts()
+    tree = world.root(BEST_EFFORT)
+    assert tree.root is not None
+    world.known.learn(RELIABLE)
+    assert tree.root.descriptor == BEST_EFFORT
+    world.root_settings.learned(tree)
+    assert world.ordered[-1] == Outdone(tree)
+
+
+def test_a_publisher_of_a_best_effort_session_follows_the_root_to_the_reliable_one_of_that_number() -> None:
+    host = RecordingHost()
+    publisher = Publisher(host, TopicConfig(), BEST_EFFORT, PAUL, Listener(), lambda publisher, bundle: None)
+    publisher.root_is(BOB, FIRST)
+    publisher.offer([b"sent and let go"])
+    publisher.adapt(RELIABLE)
+    publisher.check()
+    assert (publisher.begins(BEST_EFFORT), publisher.begins(RELIABLE)) == (False, True)
+    publisher.begin_session()
+    publisher.check()
+    publisher.receipt(FIRST, 1, 1, again=False)
+    assert not publisher.is_stable(0), "nobody looks for it"
+    assert not publisher.begins(RELIABLE)

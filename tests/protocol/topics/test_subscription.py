@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from quillcast.core.envelope import BEST_EFFORT_TERMS, SESSION_TERMS, Term
+from quillcast.core.envelope import RELIABLE_TERMS, SESSION_TERMS, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
@@ -15,7 +15,7 @@ BEST_EFFORT = Descriptor("weather", Settings(delivery="best_effort"), session=1)
 
 def of_session(session: int) -> Term:
     """A term of a session: those with odd numbers are best-effort here."""
-    return Term(session * SESSION_TERMS + session % 2 * BEST_EFFORT_TERMS + 1, ALICE.node_id)
+    return Term(session * SESSION_TERMS + (session + 1) % 2 * RELIABLE_TERMS + 1, ALICE.node_id)
 
 
 def a_subscription() -> tuple[Subscription, Notes]:

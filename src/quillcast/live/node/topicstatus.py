@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quillcast.core.envelope import BEST_EFFORT_TERMS, OF_SOURCES, Term
+from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, Term
 from quillcast.core.messages import Contact
 from quillcast.core.status import PeerContact, SubscriberLag, Topic, TopicSettings, TopicStatus
 from quillcast.protocol.peer import Peer
@@ -85,7 +85,7 @@ def peer_contact(contact: Contact) -> PeerContact:
 def term_shown(term: Term) -> str:
     """A term, for people to read."""
     session = "" if term.of_source or not term.session else f"{term.session}:"
-    counter = term.counter % (OF_SOURCES if term.of_source else BEST_EFFORT_TERMS)
+    counter = term.counter % (OF_SOURCES if term.of_source else RELIABLE_TERMS)
     return f"{session}{counter}.{term.node[:4].hex()}"
 
 

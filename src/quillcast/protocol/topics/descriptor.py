@@ -5,6 +5,7 @@ from unicodedata import category
 
 import msgspec
 
+from quillcast.core.envelope import Guarantee
 from quillcast.core.errors import LocalError, UnknownTopic, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
 from quillcast.core.interning import interned
@@ -142,8 +143,13 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self._age, other.digest) > (other._age, self.digest)
 
     @property
-    def _age(self) -> tuple[int, int, bool]:
-        return self.session, self.version, self.upcoming is not None
+    def _age(self) -> tuple[int, bool, int, bool]:
+        return *self.guarantee, self.version, self.upcoming is not None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Its session, and whether that is reliable, as terms of that session say."""
+        return self.session, self.session > 0 and self.settings.reliable
 
     def rivals(self, other: "Descriptor") -> bool:
         """Is this another owner's descriptor of the same name, as two sides of a partition may have made?"""

@@ -138,9 +138,9 @@ class Reporting:
         self._arrived(tree, report)
         self.terms.heard_of(tree, term)
         if term > tree.term:
-            session = tree.session
+            guarantee = tree.guarantee
             self.terms.enter(tree, term, 0)
-            if tree.session != session:
+            if tree.guarantee != guarantee:
                 self.progress.hurry(tree)  # the word of a session goes ahead of its events
         if term == tree.term:
             tree.parent_frontier = report.frontier

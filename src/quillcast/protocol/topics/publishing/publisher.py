@@ -102,11 +102,16 @@ class Publisher:
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on; `reliable`: events are kept until they are stable.
 
-        A later session begins when its root says so (`begin_session`).
+        Another session than the first begins when its root says so (`begin_session`).
         """
         self.descriptor = descriptor
-        if descriptor.session == self.session:
+        if descriptor.session == self.session == 0:
             self.reliable = descriptor.settings.reliable
+
+    def begins(self, descriptor: Descriptor) -> bool:
+        """Does the session of this descriptor, which the topic's root goes by, begin now for this publisher?"""
+        known, here = self.descriptor.guarantee, (self.session, self.session > 0 and self.reliable)
+        return here != descriptor.guarantee == known
 
     def begin_session(self) -> None:
         """The topic's root says that the descriptor's session has begun.

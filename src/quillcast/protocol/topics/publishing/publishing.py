@@ -230,7 +230,7 @@ class Publishing:
             self._watch(topic, root)
         for publisher in publishers:
             publisher.adapt(self._current(descriptor))
-            if publisher.session != descriptor.session == publisher.descriptor.session:
+            if publisher.begins(descriptor):
                 publisher.begin_session()
             self._tell(publisher, root, term)
 

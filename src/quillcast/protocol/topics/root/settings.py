@@ -56,7 +56,7 @@ class RootSettings:
     def learned(self, tree: Tree) -> None:
         """This peer goes by other settings: as a root it tells the tree once most replicas have recorded them."""
         root = tree.root
-        if root is not None and tree.descriptor.session != root.session:
+        if root is not None and tree.descriptor.guarantee != root.descriptor.guarantee:
             self.dispatch.order(Outdone(tree))  # another root began that session
         elif root is not None and tree.descriptor != root.noted:
             self.replication.note(tree.descriptor, root.term, lambda round_: self._noted(tree, root, round_))

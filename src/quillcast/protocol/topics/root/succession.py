@@ -7,7 +7,7 @@ until those whom the root before names have come (docs/decisions/leadership-tran
 """
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import BEST_EFFORT_TERMS, NO_TERM, SESSION_TERMS, Term
+from quillcast.core.envelope import NO_TERM, RELIABLE_TERMS, SESSION_TERMS, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot, Mark
@@ -38,8 +38,8 @@ class Succession:
     def next_term(self, tree: Tree) -> Term:
         """A term above all that were heard of, in the topic's present session."""
         tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
-        session, settings = tree.descriptor.session, tree.descriptor.settings
-        lowest = session * SESSION_TERMS + (BEST_EFFORT_TERMS if session and not settings.reliable else 0)
+        session, reliable = tree.descriptor.guarantee
+        lowest = session * SESSION_TERMS + (RELIABLE_TERMS if reliable else 0)
         counter = max(tree.heard.counter, lowest) + 1
         return interned(Term(counter, self.host.me[:8] + self.host.incarnation))
 

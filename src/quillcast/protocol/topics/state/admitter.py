@@ -70,7 +70,7 @@ class Admitter:
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on, unless it is for another session than this stream's."""
-        if descriptor.session == self.session:
+        if descriptor.guarantee == self.descriptor.guarantee:
             self.descriptor = descriptor
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from quillcast.core.envelope import NO_TERM, Position, Term
+from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
@@ -137,16 +137,21 @@ class Tree:
         """
         self.descriptor = descriptor
         self.changed |= bool(self.children)
-        if descriptor.session == self.session or not self.flow.begun:
+        if descriptor.guarantee == self.guarantee or not self.flow.begun:
             self.session, self.flow.keeps = descriptor.session, descriptor.settings.reliable
             for subscription in self.subscriptions:
                 subscription.adapt(descriptor)
         if self.root is not None:
             self.root.adapt(descriptor)
 
+    @property
+    def guarantee(self) -> Guarantee:
+        """The session that this peer goes by, and whether that is reliable, as terms of that session say."""
+        return self.session, self.session > 0 and self.flow.keeps
+
     def begin_session(self, term: Term) -> None:
         """A term begins. If it is the first one of another session, go by that, even if a later one is known."""
-        if term.session > self.session:
+        if term.guarantee > self.guarantee:
             settings = replace(self.descriptor.settings, delivery="best_effort" if term.best_effort else "reliable")
             self.session, self.flow.keeps = term.session, settings.reliable
             for subscription in self.subscriptions:
