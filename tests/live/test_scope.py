@@ -157,7 +157,7 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
             "site.toml:2: this peer does not run the manager of superscope campus: write campus@",
         ),
         ('superscopes = ["campus@127.0.0.1:1"]', "site.toml:2: nobody answers for superscope campus"),
-        ("[limits]\nbytes_per_s = 3", "the scope has limits of bytes or bundles a second"),
+        ('[[topics]]\npattern = "a"\nroot = true', "the scope would be the root scope of a: managers do not keep that"),
     ],
 )
 def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why: str) -> None:

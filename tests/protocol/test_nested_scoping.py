@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
 from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.policies.chain import Chain
@@ -15,7 +17,8 @@ from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
-from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.scopes.state import Entering, ScopeConfig
+from quillcast.protocol.topics.descriptor import Settings, described
 from tests.protocol.test_scoping import LEASE_S, Network
 from tests.protocol.topics.village import Reader
 
@@ -27,23 +30,21 @@ class Campus:
 
     def __init__(
         self, campus: ScopePolicy, sites: ScopePolicy, laboratory: ScopePolicy | None = None, peers: int = 0,
-        **config: int | bool,
+        **config: Any,
     ) -> None:  # fmt: skip
+        """`config` is that of all scopes; `north` that of one more."""
         self.village, self.saved = Network(2), dict[str, bytes]()
         self.manager = self.village.world.machines[1]
-        self.configs = {"campus": self._config(campus, config), "north": self._config(sites, config)}
-        self.configs["south"] = self.configs["north"]
-        self.owners = {"campus": (), "north": ("campus",), "south": ("campus",)}
-        if laboratory is not None:
-            self.configs["laboratory"], self.owners["laboratory"] = self._config(laboratory, config), ("north",)
+        policies = {"campus": campus, "north": sites, "south": sites, "laboratory": laboratory}
+        apart = config.pop("north", {})
+        self.configs = {name: _config(policy, config) for name, policy in policies.items() if policy is not None}
+        self.configs["north"] = self.configs["north"]._replace(**apart)
+        self.owners = {"campus": (), "north": ("campus",), "south": ("campus",), "laboratory": ("north",)}
         for name in self.configs:
             self.manage(name)
         self.members = {name: [self.add(name) for _ in range(4)] for name in self.configs if name != "campus"}
         self.members["campus"] = [self.add("campus") for _ in range(peers)]
         self.village.run(15)
-
-    def _config(self, policy: ScopePolicy, config: dict[str, int | bool]) -> ScopeConfig:
-        return ScopeConfig(lambda topic: policy, LEASE_S, **config)
 
     def party(self, name: str) -> Party:
         return Party(scope_id(name.encode()), self.manager.contact, managed=True, name=name)
@@ -98,6 +99,10 @@ class Campus:
         return [len(self.entered(scope)) for scope in self.configs if scope != "campus"]
 
 
+def _config(policy: ScopePolicy, config: dict[str, Any]) -> ScopeConfig:
+    return ScopeConfig(lambda topic: policy, LEASE_S, **config)
+
+
 POLICIES = [
     (Chain(), Star()), (KAry(), Ring()), (Ring(), Star()), (Mesh(), Stripes(stripes=3)),
     (Star(), Mesh()),
@@ -124,7 +129,7 @@ def test_a_bundle_goes_through_scopes_in_scopes_as_each_of_them_wants(
     [{"entry_points": 2}, {"replicas": 2}, {"entry_points": 2, "replicas": 2, "split": True}],
     ids="+".join,
 )
-def test_several_entry_points_and_delegates_share_the_bundles(config: dict[str, int | bool]) -> None:
+def test_several_entry_points_and_delegates_share_the_bundles(config: dict[str, Any]) -> None:
     nested = Campus(Chain(), Ring(), Star(), 3, **config)
     readers = nested.subscribe(nested.everybody())
     assert nested.crossings() == [1, 1, 1]
@@ -150,3 +155,74 @@ def test_data_goes_on_when_an_entry_point_and_all_managers_die(silently: bool) -
         nested.manage(name)
     nested.village.run(40)
     assert nested.crossings() == [1, 1, 1]
+
+
+def best_effort(nested: Campus) -> None:
+    nested.village.act(0, lambda peer: peer.create(TOPIC, Settings(delivery="best_effort"), lambda answer: None))
+    nested.village.run(2)
+
+
+HALF = Entering(Modulo(2, (0,)))
+
+
+def test_a_filter_of_a_scope_decides_what_enters_it() -> None:
+    nested = Campus(Star(), Chain(), Star(), 3, north={"entering": lambda topic: HALF})
+    best_effort(nested)
+    readers = nested.subscribe(nested.everybody())
+    sent = nested.publish(30)
+    inside = nested.members["north"] + nested.members["laboratory"]
+    got = {number: len(reader.payloads) for number, reader in readers.items()}
+    assert {number: 15 if number in inside else 30 for number in readers} == got
+    nested.village.run(10)
+    assert all(len(readers[number].payloads) == 15 for number in inside), "nobody asks for the others"
+    assert len(sent) == 30
+
+
+def test_what_the_topmost_scope_lets_in_its_entry_points_decide() -> None:
+    nested = Campus(Star(), Chain(), None, 3, entering=lambda topic: HALF)
+    best_effort(nested)
+    outside = Reader()
+    nested.village.subscribe(1, TOPIC, outside)
+    readers = nested.subscribe(nested.members["campus"])
+    nested.publish(30)
+    assert {number: len(reader.payloads) for number, reader in readers.items()} == dict.fromkeys(readers, 15)
+    assert len(outside.payloads) == 30
+
+
+def test_subscribers_of_a_reliable_topic_are_owed_what_a_filter_would_stop() -> None:
+    nested = Campus(Star(), Chain(), None, 3, north={"entering": lambda topic: HALF})
+    nested.subscribe(nested.members["north"][:1])
+    controller = nested.village.peers[nested.members["north"][0]].scoping.controller
+    assert controller is not None
+    why = controller.standing(described(TOPIC).topic).why
+    assert f"the rule for topic {TOPIC} in the file of scope north has a filter, and the topic is reliable" in why
+
+
+@pytest.mark.parametrize("peers", [0, 3])
+@pytest.mark.parametrize("in_all", [False, True])
+def test_who_sends_into_a_scope_keeps_to_its_rate(peers: int, *, in_all: bool) -> None:
+    slow = Entering(bundles_per_s=10)
+    apart = {"in_all": slow} if in_all else {"entering": lambda topic: slow}
+    nested = Campus(Star(), Ring(), Chain(), peers, north=apart)
+    readers = nested.subscribe(nested.everybody())
+    inside = [*nested.members["north"], *nested.members["laboratory"]]
+    if not peers:  # bundles come from the overlay: its entry point keeps to the rate, as nobody else does
+        inside.remove(*nested.entered("north"))
+    sent = nested.publish(30)
+    within = {number: len(readers[number].payloads) for number in inside}
+    assert all(5 < count < 20 for count in within.values()), "that was about one second"
+    assert all(readers[number].payloads == sent for number in nested.members["south"] if peers)
+    nested.village.run(4)
+    assert all(reader.payloads == sent for reader in readers.values())
+
+
+def test_no_more_subscribe_in_a_scope_than_its_file_says() -> None:
+    nested = Campus(Star(), Chain(), None, 3, north={"entering": lambda topic: Entering(subscribers_max=2)})
+    first, second, third, _ = nested.members["north"]
+    nested.subscribe([first, second, third])
+    manager, _ = nested.village.peers[1].scoping.managers[nested.party("north").id]
+    (kept,) = manager.state.topics.values()
+    assert len(kept.entries) == 2
+    controller = nested.village.peers[third].scoping.controller
+    assert controller is not None
+    assert "has 2 of at most 2 subscribers in scope north" in controller.standing(described(TOPIC).topic).why

@@ -67,7 +67,7 @@ class Peer:
         self.recovery = self.scribe.recovery
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
-            self.scribe.membership.move, self.table, customs or {}, self.dispatch,
+            self.scribe.membership.move, self.scribe.room, self.table, customs or {}, self.dispatch,
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
         self.scribe.tracing.explain = self.scoping.installing.explain

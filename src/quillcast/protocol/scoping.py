@@ -45,6 +45,7 @@ from quillcast.protocol.scopes.messages import (
     Role,
     Standing,
 )
+from quillcast.protocol.scopes.pacing import Paced
 from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
@@ -57,6 +58,7 @@ SaveState = Callable[[bytes], bool]
 """Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
 
 Move = Callable[[Iterable[bytes], Contact], None]
+Resume = Callable[[Contact], None]
 
 
 INVITED_EVERY_MAX = 32
@@ -82,19 +84,22 @@ class Scoping:
 
     __slots__ = (
         "beat_s", "beats", "climbed", "controller", "groups", "had_place", "host", "installing", "invited",
-        "known_ends", "managers", "move", "overlay", "placement", "subscribing", "table", "trees",
+        "known_ends", "managers", "move", "overlay", "placement", "resume", "subscribing", "table", "trees",
     )  # fmt: skip
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        move: Move, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
+        move: Move, resume: Resume, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others."""
+        """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others.
+
+        `resume` has channels to a peer go on that waited for room.
+        """
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
         self.placement, self.installing = placement, Installing(host, customs)
         self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
-        self.table = table
+        self.table, self.resume = table, resume
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.controller: LocalController | None = None
@@ -106,6 +111,7 @@ class Scoping:
         self.had_place = False
         dispatch.on_message(Control, self._received)
         dispatch.on_timer(Beat, self._beat)
+        dispatch.on_timer(Paced, self._paced)
 
     # ---- calls
 
@@ -210,6 +216,10 @@ class Scoping:
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
+    def _paced(self, _: Paced) -> None:
+        for contact in self.installing.pacing.due():
+            self.resume(contact)
+
     def _set_beat(self, lease_s: float) -> None:
         beat_s = lease_s / BEATS
         if not self.beat_s:
@@ -223,9 +233,10 @@ class Scoping:
         for topic in [topic for topic in known if topic not in topics]:
             self._carry_out(self.host.me, controller.take_part(Role(topic)))
         for tree in [self.trees[topic] for topic in topics]:
-            tree_only = not may_have_others(tree)
-            if tree.topic not in known or known[tree.topic].tree_only != tree_only:
-                role = Role(tree.topic, subscribes=True, name=tree.descriptor.name, tree_only=tree_only)
+            tree_only, reliable = not may_have_others(tree), tree.descriptor.settings.reliable
+            name = tree.descriptor.name
+            role = Role(tree.topic, subscribes=True, name=name, tree_only=tree_only, reliable=reliable)
+            if known.get(tree.topic) != role:
                 self._carry_out(self.host.me, controller.take_part(role))
 
     # ---- what managers order
@@ -257,7 +268,7 @@ class Scoping:
             self.groups = groups
             self.host.multicast(groups)
         topics = self.installing.follow(controller)
-        self.placement.ordered = self.installing.topics
+        self.placement.ordered, self.table.borders = self.installing.topics, self.installing.borders
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])

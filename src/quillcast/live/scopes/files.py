@@ -11,6 +11,7 @@ from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
 from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, opened
 from quillcast.protocol.scopes import config
 from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
+from quillcast.protocol.scopes.filters import stops
 from quillcast.protocol.scopes.policies import first_line
 from quillcast.protocol.scopes.policy import Delivery
 
@@ -113,12 +114,11 @@ def not_kept(described: Described) -> list[Fault]:
 def _not_yet(scope: config.ScopeFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """What a file may say and managers do not keep yet."""
     later = "managers do not keep that yet; remove it"
-    if any(_rates(scope.limits)):
-        yield ("limits",), f"the scope has limits of bytes or bundles a second: {later}"
     for at, rule in enumerate(scope.topics):
-        bounds = (rule.bytes_per_s, rule.bundles_per_s, rule.publishers_max, rule.subscribers_max)
-        if rule.root or rule.filter is not None or any(bound is not None for bound in bounds):
-            yield ("topics", at, "pattern"), f"the rule for {rule.pattern} has a root, a filter or bounds: {later}"
+        if rule.root:
+            yield ("topics", at, "root"), f"the scope would be the root scope of {rule.pattern}: {later}"
+        if rule.publishers_max is not None:
+            yield ("topics", at, "publishers_max"), f"the rule for {rule.pattern} limits publishers: {later}"
 
 
 # In sentences
@@ -184,6 +184,8 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
             yield f"A bundle enters only if {condition}."
         if tags := dict.fromkeys(_tags(rule.filter)):
             yield f"The filter tags bundles {_listed(tags, 'and')}."
+        if stops(rule.filter.filter()):
+            yield "Only best-effort topics are carried: subscribers of reliable ones are owed what the filter stops."
     if rates := list(_rates(rule)):
         yield f"At most {_listed(rates, 'and')} enter per topic; senders wait above that."
     people = [

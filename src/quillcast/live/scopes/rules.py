@@ -14,6 +14,7 @@ from quillcast.live.scopes.plugins import opened
 from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.config import Described, TopicRule
 from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.protocol.scopes.state import Entering
 
 
 class OpenRule(NamedTuple):
@@ -53,6 +54,15 @@ class Rules:
         """The rule that decides for a topic."""
         found = self._found(topic)
         return None if found is None else found.rule
+
+    def entering(self, topic: str) -> Entering:
+        """What the file lets in of a topic."""
+        found = _first(self._file, topic)
+        if found is None:
+            return Entering()
+        rule = found.rule
+        filter_ = rule.filter.filter() if rule.filter is not None else None
+        return Entering(filter_, rule.bytes_per_s or 0, rule.bundles_per_s or 0, rule.subscribers_max or 0)
 
     @property
     def of_file(self) -> tuple[TopicRule, ...]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from quillcast.live.scopes.files import not_kept, read
 from quillcast.live.scopes.rules import Rules
 from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, check_together
-from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.scopes.state import Entering, ScopeConfig
 
 
 class Superscope(NamedTuple):
@@ -47,7 +47,8 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
     channels = scope.channels
     config = ScopeConfig(
         rules.policy, members_max=most, entry_points=channels.entry_points, replicas=channels.replicas,
-        split=channels.split,
+        split=channels.split, entering=rules.entering,
+        in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0),
     )  # fmt: skip
     return Served(scope, described.file, config, rules, tuple(_superscopes(described)))
 

@@ -75,6 +75,10 @@ class PeerSink(Sink):
     def take(self, bundle: Bundle) -> None:
         self.host.carry(self.contact, bundle)
 
+    def plain(self) -> "PeerSink":
+        """The same peer, without conditions that others made."""
+        return self
+
 
 class Channel:
     """One way out of a flow. Each advances at its own pace, so that a slow one never delays the others."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
-from quillcast.protocol.forwarding.channels import Filter, PeerSink
+from quillcast.protocol.forwarding.channels import Filter, PeerSink, Sink
 
 
 class Way(NamedTuple):
@@ -22,6 +22,13 @@ class Ordered(NamedTuple):
     ways: Mapping[bytes, Way]
     others: Filter | None = None
     """What a bundle turns into on a link of the tree to anybody else."""
+
+    def sink_to(self, node: bytes, standing: Sink) -> Sink:
+        """The end of a link to a child. A scope may have ordered that it keeps to rates."""
+        way = self.ways.get(node)
+        if way is not None:
+            return way.sink
+        return standing.plain() if isinstance(standing, PeerSink) else standing
 
     def to_child(self, node: bytes, wanted: Filter | None) -> Filter | None:
         """What a link to a child lets through, if the tree's own policy wants this."""

@@ -8,7 +8,7 @@
 5. Tell the control plane, and return the sender's credit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from quillcast.core.bundle import Bundle
@@ -57,6 +57,7 @@ class ForwardingTable:
         self.budget = Budget(budget_bytes)
         self.flows: dict[bytes, Flow] = {}
         self.entrances: dict[bytes, Filter] = {}  # what bundles of a topic pass before they are recorded
+        self.borders: Mapping[bytes, Filter] = {}  # what those without one pass that come into a scope here
         self.recorded: Filter = lambda bundle: bundle  # what those with a routing record pass when they arrive
         self.listener: FlowListener = _Nobody(host)
         self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer was not told of yet
@@ -102,6 +103,13 @@ class ForwardingTable:
                 self.host.release(sender.node_id, bundle.size)
                 self._drop(bundle, "misrouted")
                 return "misrouted"
+            bundle = entering
+        elif flow.topic in self.borders:
+            entering = self.borders[flow.topic](bundle)
+            if entering is None:
+                self.host.release(sender.node_id, bundle.size)
+                self._drop(bundle, "filtered")
+                return "filtered"
             bundle = entering
         if flow.others and envelope.kind is not REPAIR:
             flow.note_way(bundle, sender.node_id)

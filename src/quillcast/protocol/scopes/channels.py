@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from quillcast.core.messages import Contact, WireId
+from quillcast.core.messages import Contact, Number, WireId
 from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
 from quillcast.protocol.scopes.records import NO_RECORD, VERSIONS, Record, forwarded, matches, misroutes
@@ -51,12 +51,30 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=3):
     scope: Party
 
 
+class Rate(msgspec.Struct, frozen=True, array_like=True):
+    """The most that may enter a scope over all channels of one sender that name this rate."""
+
+    scope: WireId
+    topic: WireId | None = None
+    """The topic that it is for; None: all together."""
+    bytes_per_s: Number = 0
+    """0: no limit."""
+    bundles_per_s: Number = 0
+
+    def share(self, n: int) -> "Rate":
+        """The rate of each of n senders."""
+        bytes_, bundles = (most and max(1, most // n) for most in (self.bytes_per_s, self.bundles_per_s))
+        return Rate(self.scope, self.topic, bytes_, bundles)
+
+
 class Subchannel(msgspec.Struct, frozen=True, array_like=True):
     """One of several ways into a scope: the member that it enters through, and which bundles take it."""
 
     label: Label
     spec: "Spec"
     filter: Filter | None = None
+    rates: tuple[Rate, ...] = ()
+    """What the sender has to keep to."""
 
 
 class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -91,6 +109,8 @@ class Constraint(NamedTuple):
     """Of the policy that wants it: bundles on their way keep to channels of one version."""
     begins: bool = True
     """Do bundles begin their way on it? Not yet, or no more, while the policy changes (`swaps`)."""
+    rates: tuple[Rate, ...] = ()
+    """What the peer at its source has to keep to."""
 
 
 class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -197,5 +217,6 @@ def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
 def entered(order: ChannelOrder, part: Subchannel, *, beside: bool = False) -> ChannelOrder:
     """One of the subchannels of a channel; `beside`: it is no link of the topic's tree."""
     label = ChannelLabel(order.label.source, (*order.label.target, part.label))
-    entering = ChannelOrder(label, part.spec, order.constraints, both(order.filter, part.filter))
+    constraints = tuple(each._replace(rates=each.rates + part.rates) for each in order.constraints)
+    entering = ChannelOrder(label, part.spec, constraints, both(order.filter, part.filter))
     return aside(entering) if beside else entering

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
+import msgspec
+
 from quillcast.core.multicast import parse
 from quillcast.protocol.scopes.channels import (
     Answers,
@@ -16,16 +18,18 @@ from quillcast.protocol.scopes.channels import (
     ChannelOrder,
     Constraint,
     Multicast,
+    Rate,
     Spec,
     Subchannel,
     Subchannels,
+    both,
     delegated,
     entered,
     for_topic,
     replicated,
     to_party,
 )
-from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample
+from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Standing
@@ -75,7 +79,10 @@ class Composition:
         self.kept: Topic = state.topics[topic]
         self.policy, self.swap = policy, swap
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
+        self.entering = config.entering(self.kept.name)
         taking = [each for each in state.members.values() if self._takes_part(each)]
+        self.beyond = self._beyond(taking)
+        taking = [each for each in taking if each.label not in self.beyond]
         self.clients = [each for each in taking if each.relation == "client"]
         self.members = {each.label: each for each in taking if each.relation == "member"}
         if around.is_top:  # its entry point is one that the overlay reaches, even if nobody subscribes there
@@ -84,6 +91,11 @@ class Composition:
     def _takes_part(self, member: Member) -> bool:
         role = member.roles.get(self.topic)
         return role is not None and role.root == self.kept.root
+
+    def _beyond(self, taking: list[Member]) -> dict[int, None]:
+        """The members that came when there were enough subscribers."""
+        most = self.entering.subscribers_max
+        return dict.fromkeys([each.label for each in taking if self._does(each, "subscribes")][most:] if most else ())
 
     def _labels(self, doing: str) -> list[int]:
         return [label for label, each in self.members.items() if self._does(each, doing)]
@@ -164,7 +176,8 @@ class Composition:
         """By label: what each member and client is ordered to do."""
         why = self._obstacle()
         if why is not None:
-            return {label: Part(Standing(self.topic, why=why)) for label in [*self.members, *self._client_labels()]}
+            waiting = [*self.members, *self._client_labels()]
+            return {label: Part(Standing(self.topic, why=why)) for label in waiting} | self._parts_beyond()
         depth = (self.around.standing.depth or 0) + 1
         channels = dict[int, list[ChannelOrder]]()
         for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
@@ -180,7 +193,12 @@ class Composition:
         }
         for label in self._client_labels():
             parts[label] = Part(Standing(self.topic, depth), tuple(channels.get(label, ())))
-        return parts
+        return parts | self._parts_beyond()
+
+    def _parts_beyond(self) -> dict[int, Part]:
+        most = self.entering.subscribers_max
+        why = f"topic {self.kept.name} has {most} of at most {most} subscribers in scope {self.state.scope.name}"
+        return {label: Part(Standing(self.topic, why=why)) for label in self.beyond}
 
     def _obstacle(self) -> str | None:
         """Why the scope cannot carry the topic; empty if even its superscope does not know."""
@@ -189,6 +207,8 @@ class Composition:
             return f"scope {name} does not carry topic {self.kept.name}; its manager's file has no rule for it"
         if not self.members:
             return f"no member of scope {name} takes part, who could serve its clients"
+        if why := self._unkeepable():
+            return why
         if standing.depth is None:
             return standing.why
         if standing.depth >= DEPTH_MAX:
@@ -197,13 +217,53 @@ class Composition:
             )
         return None
 
+    def _unkeepable(self) -> str:
+        """Why the scope cannot carry the topic as its file says; empty if it can."""
+        rule = f"the rule for topic {self.kept.name} in the file of scope {self.state.scope.name}"
+        filter_, members = self.entering.filter, [*self.members.values()]
+        if filter_ is not None and stops(filter_) and any(self._does(each, "reliable") for each in members):
+            return (
+                f"{rule} has a filter, and the topic is reliable, so that its subscribers are owed every event: create "
+                "it with delivery = best_effort, or remove the filter"
+            )
+        if self._is_guarded and any(self._does(each, "tree_only") for each in members):
+            return (
+                f"{rule} has a filter or rates, which a topic with admission = source or a list of subscribers cannot "
+                "keep: remove them"
+            )
+        return ""
+
+    @property
+    def _is_guarded(self) -> bool:
+        """Does not everything enter at once?"""
+        return self.entering.filter is not None or bool(self._rates())
+
+    def _rates(self) -> list[Rate]:
+        """What senders have to keep to, all together."""
+        scope, (_, *one, _), (_, *all_, _) = self.state.scope.id, self.entering, self.config.in_all
+        rates = Rate(scope, self.topic, *one), Rate(scope, None, *all_)
+        return [rate for rate in rates if rate.bytes_per_s or rate.bundles_per_s]
+
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]
 
     def _standing(self, label: int, depth: int) -> Standing:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
         ring = rank if self.around.is_top else self.around.standing.ring if rank == 0 else None
-        return Standing(self.topic, depth, rank, ring, records=self.kept.records)
+        standing = Standing(self.topic, depth, rank, ring, records=self.kept.records)
+        if not self._is_border(label):
+            return standing
+        lets_in = both(self.around.standing.filter, self.entering.filter)
+        return msgspec.structs.replace(standing, filter=lets_in, rates=self._border_rates(label))
+
+    def _is_border(self, label: int) -> bool:
+        """Does the member take bundles in that nobody was asked to send?"""
+        return self._has_tree and self.around.standing.ring is not None and label in self.kept.entries
+
+    def _border_rates(self, label: int) -> tuple[Rate, ...]:
+        """What a member keeps to because nobody outside does: the entry point, not those that stand by."""
+        acting = self._is_border(label) and label == self.kept.entries[0]
+        return (*self.around.standing.rates, *self._rates()) if acting else ()
 
     def _choose_links(self) -> None:
         """Choose the links of the topic's tree: the channels of a plain tree, or else a tree that stays as it is.
@@ -245,7 +305,7 @@ class Composition:
         if self.policy is None or self.policy.delivery != "tree" or self.swap is not None:
             return False
         composed = self._has_tree and any(each.party.managed for each in self.members.values())
-        return not composed and all(each.filter is None for each in self.kept.channels)
+        return not composed and not self._is_guarded and all(each.filter is None for each in self.kept.channels)
 
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """The policy's channels, and links that are none of them: what is missing over those can be asked for."""
@@ -253,7 +313,8 @@ class Composition:
         for each in self.kept.channels:
             beside = self._has_tree and each[:2] not in links
             links.pop(each[:2], None)
-            constraint = Constraint(self.topic, depth, each.origin, beside, self.kept.version)
+            rates = self._border_rates(each.source)
+            constraint = Constraint(self.topic, depth, each.origin, beside, self.kept.version, rates=rates)
             yield from self._orders(each, constraint, mechanism)
         for source, target in links:
             link = WantedChannel(source, target, None, _left_to_links(mechanism))
@@ -333,15 +394,20 @@ class Composition:
     def _spec(self, label: int) -> Spec:
         return to_party(self.state.members[label].party)
 
+    def _shares_of_senders(self) -> tuple[Rate, ...]:
+        """What each sender has to keep to."""
+        in_topic, in_all = max(1, len(self.senders)), max(1, len(self.state.senders))
+        return tuple(rate.share(in_all if rate.topic is None else in_topic) for rate in self._rates())
+
     def specification(self) -> Spec:
         """The answer to who asks for a channel into this scope."""
         if self.config.multicast:
             return Multicast(self.config.multicast)
         entries = self.kept.entries[: self.config.entry_points]
-        n = len(entries)
+        n, rates, filter_ = len(entries), self._shares_of_senders(), self.entering.filter
         return Subchannels(
             tuple(
-                Subchannel(label, self._spec(label), Modulo(n, (k,)) if n > 1 else None)
+                Subchannel(label, self._spec(label), both(filter_, Modulo(n, (k,)) if n > 1 else None), rates)
                 for k, label in enumerate(entries)
             )
         )

@@ -269,6 +269,19 @@ def _custom(custom: CustomFilter) -> Decision:
     return decide
 
 
+def stops(filter_: Filter) -> bool:
+    """May it stop a bundle? Otherwise, it only notes tags."""
+    match filter_:
+        case AddTag():
+            return False
+        case Every(filters):
+            return any(map(stops, filters))
+        case Either(filters):
+            return all(map(stops, filters))
+        case _:
+            return True
+
+
 def worded(filter_: Filter) -> str:
     """A filter in words."""
     match filter_:

@@ -19,14 +19,15 @@ from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.forwarding.channels import Filter, PeerSink
+from quillcast.protocol.forwarding.channels import Filter
 from quillcast.protocol.forwarding.ordered import Decision, Ordered, Way
-from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint, Multicast
+from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint, Multicast, Rate
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import Customs, on_bundles, worded
 from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.messages import Standing
+from quillcast.protocol.scopes.pacing import Pacing
 from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, top
 
 RECORDS_MAX = 1024  # records that were found right; a guess
@@ -36,10 +37,11 @@ class Installing:
     """Makes filters of the channels that are ordered of this peer, anew whenever the orders change."""
 
     def __init__(self, host: Host, customs: Customs) -> None:
-        self.host, self.customs = host, customs
+        self.host, self.customs, self.pacing = host, customs, Pacing(host)
         self.channels: tuple[ChannelOrder, ...] = ()
         self.standings: Mapping[bytes, Standing] = {}
         self.topics: dict[bytes, Ordered] = {}
+        self.borders: dict[bytes, Filter] = {}  # by topic: what may enter from outside
         self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
         self.last: dict[bytes, bytes] = {}  # by topic: the record with which a bundle of its stream came last
         self.changing: dict[bytes, None] = {}  # topics whose policy changes
@@ -51,15 +53,25 @@ class Installing:
         if channels == self.channels and standings == self.standings:
             return []
         self.channels, self.standings, former = channels, standings, self.topics
+        constraints = [each for channel in channels for each in channel.constraints]
+        self.pacing.keep(rate for each in constraints for rate in each.rates)
         crossed = list(self._crossed())
         self.topics = {
             topic: Ordered(self._ways(topic, standing, crossed), without_record)
             for topic, standing in standings.items()
         }
         self.right, self.last = {}, {}
-        constraints = (each for channel in channels for each in channel.constraints)
+        self.borders = dict(self._borders())
         self.changing = {each.topic: None for each in constraints if not each.begins}
         return list(former | self.topics)
+
+    def _borders(self) -> Iterator[tuple[bytes, Filter]]:
+        for topic, standing in self.standings.items():
+            if standing.filter is not None:
+                try:
+                    yield topic, on_bundles(standing.filter, self.customs)
+                except LocalError:
+                    self.host.trace(Mark("filter_unusable"))
 
     def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
         for order in self.channels:
@@ -76,15 +88,17 @@ class Installing:
         self, topic: bytes, standing: Standing, crossed: list[tuple[Contact, ChannelOrder, Filter]]
     ) -> dict[bytes, Way]:
         """One way to each peer, that takes what any of the channels there takes."""
-        found = dict[Contact, list[Filter]]()
+        found, rates = dict[Contact, list[Filter]](), dict[Contact, list[Rate]]()
         for contact, order, filter_ in crossed:
-            if contact.node_id != self.host.me and any(each.topic == topic for each in order.constraints):
+            concerned = [each for each in order.constraints if each.topic == topic]
+            if contact.node_id != self.host.me and concerned:
                 found.setdefault(contact, []).append(filter_)
+                rates.setdefault(contact, []).extend(rate for each in concerned for rate in each.rates)
         ways = dict[bytes, Way]()
         for contact, filters in found.items():
             enters = filters[0] if len(filters) == 1 else _first_of(filters)
             to_child = enters if standing.rank == 0 else self._whole_without_record(enters)
-            ways[contact.node_id] = Way(PeerSink(self.host, contact), enters, to_child)
+            ways[contact.node_id] = Way(self.pacing.sink(topic, contact, rates[contact]), enters, to_child)
         return ways
 
     def _whole_without_record(self, filter_: Filter) -> Filter:

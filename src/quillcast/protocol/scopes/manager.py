@@ -203,8 +203,8 @@ class ScopeManager:
             return
         roles = [role for role in self.members.roles(topic) if role.root == kept.root]
         publishes, subscribes = any(role.publishes for role in roles), any(role.subscribes for role in roles)
-        tree_only = any(role.tree_only for role in roles)
-        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes, kept.name, tree_only))
+        tree_only, reliable = any(role.tree_only for role in roles), any(role.reliable for role in roles)
+        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes, kept.name, tree_only, reliable))
 
     # ---- with members and clients
 
@@ -266,13 +266,22 @@ class ScopeManager:
     # ---- with senders
 
     def _asked(self, message: ChannelRequest, now: float) -> Iterable[Effect]:
+        others = len(self.state.senders)
         topics = self.receiver.asked(message, now)
         self._mark(topics)
+        self._mark(self._shared_anew(others))
         return () if topics else self.receiver.repeat(message.sender.id)
 
     def _forget_sender(self, id_: bytes) -> None:
+        others = len(self.state.senders)
         self.round_trips.forget_party(id_)
         self._mark(self.receiver.forget(id_))
+        self._mark(self._shared_anew(others))
+
+    def _shared_anew(self, former: int) -> Iterable[bytes]:
+        """The topics in which senders may send at another rate, after their number changed."""
+        limited = any(self.config.in_all[1:3]) and len(self.state.senders) != former
+        return self.state.topics if limited else ()
 
     def _measured(self, message: Measured) -> None:
         member = self.members.find(message.member)

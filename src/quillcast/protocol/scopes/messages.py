@@ -19,7 +19,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from quillcast.core.messages import Contact, Message, Number, WireId
-from quillcast.protocol.scopes.channels import ChannelOrder, Party, Spec
+from quillcast.protocol.scopes.channels import ChannelOrder, Party, Rate, Spec
+from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
 
@@ -38,6 +39,8 @@ class Role(Message, frozen=True):
     """The topic's name: policies are chosen by it. Empty: not told."""
     tree_only: bool = False
     """Must its bundles keep to the topic's tree?"""
+    reliable: bool = False
+    """Is each subscriber owed every event?"""
 
 
 class Registration(Message, frozen=True, tag=90):
@@ -82,6 +85,10 @@ class Standing(Message, frozen=True):
     ring: Number | None = None
     """Its rank among those through which the scope takes part in the overlay's tree, where that is the root scope."""
     why: str = ""
+    filter: Filter | None = None
+    """What this member lets in of the bundles that come from the overlay."""
+    rates: tuple[Rate, ...] = ()
+    """What it keeps to when it passes them on inside."""
     records: bool = False
     """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
 

@@ -9,6 +9,7 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.config import TopicRule
+from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import KEY_BYTES, Relation, Role
@@ -25,6 +26,18 @@ Refusal = Callable[[Party, str], str]
 
 class LabelsExhausted(LocalError):
     """A scope gave out all labels of its epoch."""
+
+
+class Entering(NamedTuple):
+    """What may enter a scope in a topic."""
+
+    filter: Filter | None = None
+    """Decides per bundle."""
+    bytes_per_s: int = 0
+    """0: no limit."""
+    bundles_per_s: int = 0
+    subscribers_max: int = 0
+    """Members that may subscribe; 0: no limit."""
 
 
 class ScopeConfig(NamedTuple):
@@ -44,6 +57,10 @@ class ScopeConfig(NamedTuple):
     """An external multicast mechanism that reaches all members, instead of entry points."""
     rate: int = 0
     """Bytes per second that may enter through one sender; 0: no limit."""
+    entering: Callable[[str], Entering] = lambda topic: Entering()
+    """What may enter in a topic, by its name."""
+    in_all: Entering = Entering()
+    """The rates of all topics together."""
     refusal: Refusal = lambda party, token: ""
     """Why a party cannot be a member."""
     members_max: int = 0

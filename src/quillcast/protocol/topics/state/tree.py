@@ -180,6 +180,7 @@ class Tree:
             spec, standing = specs.get(node), child.channel in open_
             if spec is not None:
                 child.channel.filter = self._filter_to(node, ordered.to_child(node, spec.filter))
+                child.channel.sink = ordered.sink_to(node, child.channel.sink)
             if spec is not None and not standing:
                 self.flow.open(child.channel)
             elif spec is None and standing:
@@ -197,7 +198,7 @@ class Tree:
             if node not in self.beside:
                 self.beside[node] = Channel(way.sink, self.flow.log.end)
                 self.flow.open(self.beside[node])
-            self.beside[node].filter = way.enters
+            self.beside[node].filter, self.beside[node].sink = way.enters, way.sink
 
     def _filter_to(self, node: bytes, wanted: Filter | None) -> Filter | None:
         """What a channel to a neighbour lets through."""
