@@ -36,6 +36,7 @@ bench: setup  ## run the benchmarks (ARGS="--quick", ...)
 
 sim: setup  ## simulate networks with faults (SEEDS=500)
 	@$(BIN)/python -m quillcast.sim --seeds $(SEEDS) $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python -m quillcast.sim --hard --composed --seeds $(SEEDS))
 
 chaos: setup  ## kill, stop and partition real processes under load; needs root (MINUTES=10 SEED=...)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 
+from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import FAULTS_MIN, PEERS_MAX, PEERS_MIN, drawn
+from quillcast.sim.composed import composed
 from quillcast.sim.faults import Arrive, Disturb, Partition
 from quillcast.sim.hard import LEASE_S, hard
 from quillcast.sim.hard import PEERS_MAX as HARD_MAX
@@ -18,10 +20,12 @@ from quillcast.sim.simulation import Simulation
 SEEDS, LONG_SEEDS = range(1000, 1005), range(1005, 1025)
 PEERS = 12  # at most, so that all of it stays well under a minute
 HARD_SEEDS, LONG_HARD_SEEDS = range(2000, 2030), range(2030, 2100)
+COMPOSED_SEEDS, LONG_COMPOSED = range(3000, 3016), range(3016, 3060)
 MARKS: Counter[str] = Counter()
 
 TRACE = """
 import hashlib, sys, msgspec
+from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import drawn
 from quillcast.sim.simulation import Simulation
 simulation = Simulation(drawn(int(sys.argv[1]), 12), int(sys.argv[1]))
@@ -29,6 +33,24 @@ simulation.world.run(60)
 records = [(at, machine, record) for at, machine, record in simulation.world.journal.records]
 print(simulation.world.steps, len(records), hashlib.sha256(msgspec.msgpack.encode(records)).hexdigest())
 """
+
+
+@pytest.mark.parametrize(
+    "seed", [*COMPOSED_SEEDS, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_COMPOSED)]
+)
+def test_the_promises_hold_through_any_composition_of_scopes_policies_and_admissions(seed: int) -> None:
+    Simulation(composed(hard(seed), seed), seed).run()
+
+
+def test_compositions_have_scopes_in_scopes_all_policies_changes_and_both_admissions() -> None:
+    drawn_ = [composed(hard(seed), seed) for seed in range(100)]
+    for seed, scenario in enumerate(drawn_):
+        scenario.validate()
+        assert scenario == composed(hard(seed), seed)
+    scopes = [scope for scenario in drawn_ for scope in scenario.scopes]
+    assert {scope.policy for scope in scopes} == {*BUILT_IN}
+    assert {bool(scope.within) for scope in scopes} == {bool(scope.then) for scope in scopes} == {True, False}
+    assert {topic.admission for scenario in drawn_ for topic in scenario.topics} == {"root", "source"}
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG_SEEDS)])

@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scope", default="", metavar="POLICY,...", help="most peers are in a scope with these policies")
     add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--within", default="", metavar="POLICY,...", help="with --scope: the scopes are members of one with these")
+    add("--composed", action="store_true", help="each seed draws scopes, their policies, and who numbers events")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -72,6 +73,8 @@ def _check(options: argparse.Namespace) -> None:
     for option, policies in (("--scope", options.scope), ("--within", options.within)):
         if unknown := [each for each in policies.split(",") if each and each not in BUILT_IN]:
             raise LocalError(f"{option} {unknown[0]}: policies are {', '.join(BUILT_IN)}")
+    if options.composed and options.scope:
+        raise LocalError("--composed draws the scopes; leave --scope out")
     if options.within and not options.scope:
         raise LocalError("--within goes with --scope POLICY")
     if options.messages and not options.story:
@@ -139,7 +142,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     twists = None if options.wild is None else tuple(filter(None, options.wild.split(",")))
     return Plan(
         options.scenario, options.peers, options.hard, twists, options.sources, options.outside, options.scope,
-        options.scopes, options.within,
+        options.scopes, options.within, options.composed,
     )  # fmt: skip
 
 
@@ -158,6 +161,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts += ["--scope", plan.scope] if plan.scope else []
     parts += ["--scopes", str(plan.scopes)] if plan.scopes > 1 else []
     parts += ["--within", plan.within] if plan.within else []
+    parts += ["--composed"] if plan.composed else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.sim.chance import PEERS_MAX, drawn
+from quillcast.sim.composed import composed
 from quillcast.sim.hard import hard
 from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
@@ -50,12 +51,15 @@ class Plan(NamedTuple):
     """Into how many scopes with those policies they are divided."""
     within: str = ""
     """The policies of a scope that those are members of; without one, there is none."""
+    composed: bool = False
+    """Does each seed draw a composition of scopes, policies and admissions?"""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
         scenario = self._drawn(seed)
         scenario = scenario.by_sources() if self.sources else scenario
         scenario = scenario.with_outsiders() if self.outside else scenario
+        scenario = composed(scenario, seed) if self.composed else scenario
         return scenario.with_scopes(self.scope, self.scopes, self.within) if self.scope else scenario
 
     def _drawn(self, seed: int) -> Scenario:

@@ -1,0 +1,60 @@
+"""Random compositions of scopes, forwarding policies and admissions, for histories that are random otherwise.
+
+Most machines are members of scopes, and scopes of other scopes. Each scope has a policy, or several that follow one
+another while the history's faults happen. Some topics have their events numbered by sources. The promises are the same.
+"""
+
+from random import Random
+from typing import get_args
+
+import msgspec
+
+from quillcast.sim.scenario import Policy, Scenario, ScopePlan
+from quillcast.sim.world import derived
+
+FREE = 2  # machines that are in no scope: they run the managers, and the overlay has a ring without any scope
+SCOPES_MAX = 4
+IN_SCOPE = 0.85  # of the other machines are in a scope
+WITHIN = 0.5  # of the scopes that may be are members of another one
+CHANGES = 0.4  # of the scopes change their policy
+BY_SOURCE = 0.25  # of the topics have their events numbered by sources
+
+
+def composed(scenario: Scenario, seed: int) -> Scenario:
+    """The same with a composition that the seed draws, and no marks."""
+    random = derived(seed, "composition")
+    topics = [
+        msgspec.structs.replace(plan, admission="source" if random.random() < BY_SOURCE else plan.admission)
+        for plan in scenario.topics
+    ]
+    scopes = _scopes(random, scenario.peers)
+    name = f"{scenario.name}, in {'; '.join(map(_told, scopes)) or 'no scope'}"
+    return msgspec.structs.replace(scenario, name=name, topics=topics, scopes=scopes, marks=[])
+
+
+def _scopes(random: Random, peers: int) -> list[ScopePlan]:
+    count = random.randint(1, SCOPES_MAX)
+    members: list[list[int]] = [[] for _ in range(count)]
+    for machine in range(FREE, peers):
+        if random.random() < IN_SCOPE:
+            random.choice(members).append(machine)
+    scopes = list[ScopePlan]()
+    for part in filter(None, members):
+        policies = [random.choice(get_args(Policy)) for _ in range(random.choice([2, 3]))]
+        scopes.append(
+            ScopePlan(
+                name=f"site {len(scopes)}",
+                members=part,
+                manager=random.randrange(FREE),
+                policy=policies[0],
+                then=policies[1:] if random.random() < CHANGES else [],
+                change_s=random.uniform(4.0, 12.0),
+                within=[random.choice(scopes).name] if scopes and random.random() < WITHIN else [],
+            )
+        )
+    return scopes
+
+
+def _told(scope: ScopePlan) -> str:
+    within = f" within {' and '.join(scope.within)}" if scope.within else ""
+    return f"{scope.name}{within} ({', '.join([scope.policy, *scope.then])})"
