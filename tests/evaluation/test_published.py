@@ -23,6 +23,7 @@ from quillcast.evaluation.topology.generator import compose, transit_stub
 from tests.evaluation.naive_related import squared
 
 EDGE = np.array([-1, 0], np.int32)  # the tree of a root and one child
+LOOKUPS = 200  # to random points of a CAN
 
 
 def copies(topology: Topology, peers: Peers, tree: Tree) -> tuple[Counts, Counts]:
@@ -218,7 +219,7 @@ def path_length(realities: list[can.Zones]) -> float:
     nodes, dimensions = realities[0].low.shape
     chance = np.random.default_rng(1)
     hops = 0
-    for start, *point in chance.integers(0, [nodes, *[can.SPAN] * dimensions], (400, 1 + dimensions)).tolist():
+    for start, *point in chance.integers(0, [nodes, *[can.SPAN] * dimensions], (LOOKUPS, 1 + dimensions)).tolist():
         at = start
         left = min(squared(point, space[at]) for space in spaces)
         while left > 0:
@@ -229,7 +230,7 @@ def path_length(realities: list[can.Zones]) -> float:
             ]
             left, at = min(near)
             hops += 1
-    return hops / 400
+    return hops / LOOKUPS
 
 
 def neighbours(zones: can.Zones, at: int) -> Iterator[int]:
