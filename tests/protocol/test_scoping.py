@@ -37,25 +37,29 @@ LEASE_S = 4.0
 class Network(Village):
     """All join the ring but the members of the site, who wait for orders."""
 
+    def __init__(self, outside: int, config: Config | None) -> None:
+        self.outside = outside + 1  # and the manager's peer
+        super().__init__(self.outside, config=config)
+
     def _start(self, host: SimHost) -> Peer:
-        if host.machine.number < 2:
+        if host.machine.number < self.outside:
             return super()._start(host)
         peer = self.peers[host.machine.number] = Peer(host, self.config)
         return peer
 
 
 class Site:
-    """A village of which all but the first two machines are members of a scope; the second runs its manager."""
+    """A village of which some machines are outside of a scope, one runs its manager, and the others are members."""
 
-    def __init__(self, peers: int, policy: ScopePolicy, config: Config | None = None) -> None:
-        self.village = Network(2, config=config)
-        self.policy, self.saved = policy, b""
-        self.manager = self.village.world.machines[1]
+    def __init__(self, peers: int, policy: ScopePolicy, config: Config | None = None, *, outside: int = 1) -> None:
+        self.village = Network(outside, config)
+        self.policy, self.saved, self.outside = policy, b"", outside
+        self.manager = self.village.world.machines[outside]
         self.party = Party(scope_id(b"site"), self.manager.contact, managed=True, name="site")
         self.manage(ScopeManager.new(self.party, (), self.config))
         self.members = [self.add() for _ in range(peers)]
         self.village.run(10)
-        ring = [self.village.world.machines[number].node_id for number in (0, 1, *self.members[:3])]
+        ring = [self.village.world.machines[number].node_id for number in (*range(outside + 1), *self.members[:3])]
         names = (f"news/{number}" for number in range(100))
         self.name = next(name for name in names if min(ring, key=lambda node: distance(node, name)) == ring[0])
 
@@ -65,7 +69,7 @@ class Site:
 
     def manage(self, manager: ScopeManager) -> None:
         manager.state.secret = manager.state.secret or bytes(KEY_BYTES)
-        self.village.act(1, lambda peer: peer.scoping.manage(manager, self.save))
+        self.village.act(self.outside, lambda peer: peer.scoping.manage(manager, self.save))
 
     def save(self, state: bytes) -> bool:
         self.saved = state
