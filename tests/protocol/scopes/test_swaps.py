@@ -27,6 +27,11 @@ class Site:
         self.policy = policy
         self.network.carry_out(scope("X").id, self.manager.policies_changed())
 
+    def restart_manager(self) -> None:
+        self.network.crash_manager("X")
+        self.manager = self.network.restore_manager("X")
+        self.network.settle()
+
     def constraints(self, name: str) -> set[tuple[int, bool]]:
         """Version of each channel that a member keeps, and whether bundles begin on it."""
         channels = self.network.installed[peer(name).id]
@@ -112,16 +117,60 @@ def test_changes_follow_one_after_the_other() -> None:
     assert site.received().keys() == {*"BCD"}
 
 
-def test_a_manager_that_comes_back_goes_by_the_new_policy_at_once() -> None:
+def test_a_manager_that_comes_back_while_channels_are_installed_finishes_that() -> None:
     site = Site(KAry())
+    site.network.cut.add(peer("D").id)
     site.change(Chain())
     site.network.settle()
-    site.network.crash_manager("X")
-    site.manager = site.network.restore_manager("X")
-    site.network.settle()
+    site.restart_manager()
+    assert site.phase() is Phase.INSTALLING
+    assert site.constraints("A") == {(0, True), (1, False)}
+    assert site.received() == dict.fromkeys("BCD", 1)
+    site.network.cut.clear()
+    site.network.passed(4 * LEASE_S)
     assert site.phase() is None
     assert site.constraints("A") == {(1, True)}
     assert site.received() == dict.fromkeys("BCD", 1)
+
+
+def test_or_ends_it_where_a_member_is_silent() -> None:
+    site = Site(KAry())
+    site.network.cut.add(peer("D").id)
+    site.change(Chain())
+    site.network.settle()
+    site.restart_manager()
+    site.network.passed(2 * LEASE_S)
+    assert site.manager.swaps.story(T) == "the policy stays as it was: D fell silent"
+    assert site.constraints("A") == {(0, True)}
+    site.network.cut.clear()
+    assert site.received() == dict.fromkeys("BC", 1)
+
+
+def test_a_manager_that_comes_back_while_old_channels_drain_lets_them_drain() -> None:
+    site = Site(KAry())
+    site.change(Chain())
+    site.network.settle()
+    assert site.phase() is Phase.DRAINING
+    site.restart_manager()
+    assert site.phase() is Phase.DRAINING
+    assert site.constraints("A") == {(0, False), (1, True)}
+    site.network.passed(LEASE_S)
+    assert site.phase() is None
+    assert site.constraints("A") == {(1, True)}
+
+
+def test_a_manager_that_comes_back_with_another_policy_changes_in_two_phases() -> None:
+    site = Site(KAry())
+    site.network.cut.add(peer("D").id)
+    site.policy = Chain()
+    site.restart_manager()
+    assert site.constraints("A") == {(0, True), (1, False)}
+    site.network.cut.clear()
+    site.network.passed(4 * LEASE_S)
+    assert site.constraints("A") == {(1, True)}
+    site.restart_manager()
+    assert site.phase() is None
+    assert site.constraints("A") == {(1, True)}, "the same policy as before is no change"
 
 
 def swaps(**names: int) -> Swaps:

@@ -167,10 +167,13 @@ class LastGood:
 
     delivery: Delivery
 
-    def __init__(self, policy: ConfinedPolicy, tell: Callable[[str], object]) -> None:
-        """`tell` is given the reason, once."""
-        self.delivery, self.mechanism, self._policy = policy.delivery, policy.mechanism, policy
+    def __init__(self, policy: ConfinedPolicy, tell: Callable[[str], object], called: str = "") -> None:
+        """`tell` is given the reason, once. `called` is the same for the same policy after a restart."""
+        self.delivery, self.mechanism, self._policy, self._called = policy.delivery, policy.mechanism, policy, called
         self._tell: Callable[[str], object] | None = tell
+
+    def __repr__(self) -> str:
+        return self._called
 
     def fan_out_max(self, group: Group) -> int:
         """The bound; without the policy, there is none but the size of the group."""

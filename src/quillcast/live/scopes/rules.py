@@ -125,7 +125,8 @@ class Rules:
         folder = Path(self._described.file).parent
         policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=folder)
         confined = policy if isinstance(policy, ConfinedPolicy) else None
-        return OpenRule(rule, policy if confined is None else LastGood(confined, self._tell), confined)
+        called = f"{rule.policy} {rule.parameters} {rule.sha256}"
+        return OpenRule(rule, policy if confined is None else LastGood(confined, self._tell, called), confined)
 
 
 def _first(rules: Iterable[OpenRule], topic: str) -> OpenRule | None:

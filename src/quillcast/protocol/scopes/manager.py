@@ -61,6 +61,7 @@ class ScopeManager:
         self.round_trips = RoundTripTable()
         self.orders = OrderBook(state)
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
+        self.swaps.restore(state.topics)
         self.now = 0.0
         self.topics: dict[bytes, None] = dict.fromkeys(state.topics)  # to be composed
         self.changed = True
@@ -350,6 +351,7 @@ class ScopeManager:
         if (kept := self.state.topics.get(topic)) is not None:
             self.swaps.want(topic, self.config.policy(kept.name), self.now)
             parts = self._composition(topic).composed()
+            kept.of, kept.change = self.swaps.saved(topic)
             for member in self.members.at_other_root(topic, kept.root):
                 two = TwoRootScopes(topic, kept.root.hex()[:8], member.roles[topic].root.hex()[:8])
                 parts[member.label] = Part(Standing(topic, why=str(two)))

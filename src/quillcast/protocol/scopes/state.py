@@ -13,7 +13,7 @@ from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import KEY_BYTES, Relation, Role
-from quillcast.protocol.scopes.policy import ScopePolicy, WantedChannel
+from quillcast.protocol.scopes.policy import Delivery, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
 SCOPE_LEASE_S = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
@@ -77,6 +77,25 @@ class Member(msgspec.Struct):
     roles: dict[bytes, Role]
 
 
+class Basis(msgspec.Struct, frozen=True):
+    """What channels that stand are of, for a manager that comes back."""
+
+    policy: str
+    """A text that is another one for another policy."""
+    delivery: Delivery = "tree"
+    mechanism: str = ""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change of a topic's policy that goes on (`swaps`)."""
+
+    switched: bool
+    """Do bundles begin on the new channels? Then these are the old ones; otherwise, these are the new ones."""
+    of: Basis
+    version: int
+    channels: tuple[WantedChannel, ...]
+
+
 class Topic(msgspec.Struct):
     """How a scope carries a topic; what is chosen stays chosen as long as it serves."""
 
@@ -92,6 +111,9 @@ class Topic(msgspec.Struct):
     """Who is to be whose child in the topic's tree."""
     records: bool = False
     """Do bundles take channels with records?"""
+    of: Basis | None = None
+    """The policy that is in force."""
+    change: Change | None = None
 
 
 class Sender(msgspec.Struct):

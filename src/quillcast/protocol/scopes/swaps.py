@@ -7,16 +7,18 @@
 3. *Draining.* The old channels carry what is on its way, until every member says that it has all that it knew of since
    then, or for `DRAIN_S` at most. Then they go.
 
-A manager that comes back does not know what it changed from: its policies are in force at once.
+A manager that comes back begins installing anew, or lets the old channels drain. Of the old policy it knows only the
+channels (`Kept`). If its file names another policy than before, that is a change, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 
 import msgspec
 
-from quillcast.protocol.scopes.policy import ScopePolicy, WantedChannel
+from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.records import VERSIONS
+from quillcast.protocol.scopes.state import Basis, Change, Topic
 
 DRAIN_S = 30.0  # a guess: as long as a lease in a topic
 
@@ -27,6 +29,33 @@ class Phase(Enum):
     INSTALLING = "its new channels are being installed"
     SWITCHED = "its new channels are taken"
     DRAINING = "its old channels drain"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A policy that only its channels are known of. They stay between those that are still members."""
+
+    of: Basis
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.of.delivery
+
+    @property
+    def mechanism(self) -> str:
+        return self.of.mechanism
+
+    def fan_out_max(self, group: Group) -> int:
+        return len(group.members)
+
+    def channels(
+        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+    ) -> tuple[WantedChannel, ...]:
+        return standing
+
+
+def basis(policy: ScopePolicy) -> Basis:
+    """What is to be known of a policy after a crash."""
+    return policy.of if isinstance(policy, Kept) else Basis(repr(policy), policy.delivery, mechanism_of(policy))
 
 
 class Swap(msgspec.Struct):
@@ -52,12 +81,15 @@ class Swaps:
         self.in_force: dict[bytes, ScopePolicy] = {}
         self.running: dict[bytes, Swap] = {}
         self.refused: dict[bytes, tuple[ScopePolicy, str]] = {}  # changes that ended, and why
+        self.restored: dict[bytes, Topic] = {}  # as they were before a crash, until they are composed again
         self.held: dict[int, int] = {}  # by member: the number of the orders that it acknowledged last
 
     # ---- what policies are wanted
 
     def want(self, topic: bytes, wanted: ScopePolicy | None, now: float) -> None:
         """Go by this policy in a topic; None: the scope does not carry it."""
+        if wanted is not None and topic in self.restored:
+            self._resume(topic, self.restored.pop(topic), wanted, now)
         standing, swap = self.in_force.get(topic), self.running.get(topic)
         if wanted is None or standing is None:
             self.forget(topic)
@@ -72,6 +104,25 @@ class Swaps:
             self.refused.pop(topic, None)
             self.running[topic] = Swap(wanted, (self.version(topic) + 1) % VERSIONS, now)
 
+    def restore(self, topics: Mapping[bytes, Topic]) -> None:
+        """The manager is back: these are the topics as it saved them."""
+        self.restored = {topic: kept for topic, kept in topics.items() if kept.of is not None}
+
+    def _resume(self, topic: bytes, kept: Topic, wanted: ScopePolicy, now: float) -> None:
+        assert kept.of is not None
+        self.in_force[topic] = wanted if kept.of == basis(wanted) else Kept(kept.of)
+        if (change := kept.change) is not None and change.switched:
+            self.running[topic] = Swap(Kept(change.of), change.version, now, Phase.SWITCHED, change.channels)
+
+    def saved(self, topic: bytes) -> tuple[Basis | None, Change | None]:
+        """What `restore` has to know of a topic: the policy in force, and the change that goes on."""
+        policy, swap = self.in_force.get(topic), self.running.get(topic)
+        change = None
+        if swap is not None:
+            switched = swap.phase is not Phase.INSTALLING
+            change = Change(switched, basis(swap.other), swap.version, swap.channels)
+        return basis(policy) if policy is not None else None, change
+
     def _is_new(self, topic: bytes, wanted: ScopePolicy) -> bool:
         swap, refused = self.running.get(topic), self.refused.get(topic)
         return wanted != (swap.other if swap is not None else refused[0] if refused is not None else None)
@@ -82,7 +133,7 @@ class Swaps:
 
     def forget(self, topic: bytes) -> None:
         """Nobody takes part in a topic any more."""
-        for known in (self.in_force, self.running, self.refused):
+        for known in (self.in_force, self.running, self.refused, self.restored):
             known.pop(topic, None)
 
     def story(self, topic: bytes) -> str:
