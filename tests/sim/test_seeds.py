@@ -22,6 +22,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    830295: "a publisher that had asked for the root, and nothing more, was not told that it had room again",
     800306: "what a best-effort session overtook counted as a repeat in the reliable one after it",
     2025: "a joining peer waited for measurements of dead peers",
     2096: "a subscriber that was cut was judged as one with a lease",

@@ -62,6 +62,17 @@ def test_what_is_settled_is_gone_sooner() -> None:
     assert gap.nobody_has([(0, 4)], 31.0, 30.0, 5.0, [(0, 3)]) == [(0, 4)]
 
 
+def test_while_there_is_no_room_for_answers_nobodys_silence_counts_for_a_while() -> None:
+    gap = a_gap()
+    gap.refused(SIBLING, [(0, 4)], [])
+    gap.to_ask(PARENT, [(0, 4)], 1.0)
+    for now in (6.0, 11.0):
+        gap.excuse_silence(now, 30.0)
+        assert gap.nobody_has([(0, 4)], now, 0.0, 5.0) == []
+    gap.excuse_silence(40.0, 30.0)
+    assert gap.nobody_has([(0, 4)], 40.0, 0.0, 5.0) == [(0, 4)], "nothing came for 30 s"
+
+
 def test_a_source_that_never_answers_has_nothing() -> None:
     gap = a_gap()
     gap.refused(PARENT, [(0, 4)], [])

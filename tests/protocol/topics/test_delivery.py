@@ -1,15 +1,11 @@
 """Delivery: starts, acknowledgements, retention, slowness, as docs/delivery.md lays down; on whole simulated peers."""
 
-from collections import deque
-
 import pytest
 
-from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import Envelope, Kind, Term
+from quillcast.core.bundle import Bundle
 from quillcast.core.errors import EventTooLarge, LocalError
 from quillcast.core.trace import Dropped, Named, Subscribed
 from quillcast.protocol.config import Config
-from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.inspection import Walk
@@ -418,33 +414,6 @@ def test_a_publisher_that_is_paced_leaves_half_of_its_link_to_what_goes_down_the
     village.run(20)
     assert paced.next > held + 1000
     assert len(stuck.payloads) == paced.next
-
-
-def test_topics_that_get_room_again_together_each_give_their_credit_back_once() -> None:
-    """The first returned credit makes this peer check its buffers, and so the other topics."""
-    village = Village(2, config=small_buffers())
-    writer, reader = village.alive()
-    village.subscribe(reader, NAME, Reader())
-    village.run(3)
-    tree = village.tree(reader, NAME)
-    assert tree is not None
-    old = Term(0, b"\xff" * 16)
-    past = Bundle(Envelope(tree.topic, Kind.REPAIR, old), (Block.seal(bytes(16), 0, [bytes(80_000)], time_ns=0),))
-
-    def give_back(peer: Peer) -> None:
-        flow_control, sender = peer.scribe.flow_control, village.world.machines[writer].node_id
-        peer.host.charged[sender] = 20
-        flow_control.withheld_by_topic = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
-        tree.flow.recall(old, 1, peer.host.now() + 60)
-        tree.flow.settle(old, 1)  # so that it may go at once
-        assert tree.flow.restore(past)
-        assert flow_control.budget.over
-        flow_control.relieved()
-        assert not flow_control.budget.over
-        assert not flow_control.withheld_by_topic
-        assert not flow_control.withheld
-
-    village.act(reader, give_back)
 
 
 def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, NO_TERM, OF_SOURCES, Envelope, Position, Term
+from quillcast.core.envelope import DOWN, NO_TERM, OF_SOURCES, UP, Envelope, Position, Term
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -22,6 +22,7 @@ from quillcast.protocol.topics.messages import (
     Leave,
     NotRoot,
     Orphaned,
+    Receipts,
     Recorded,
     RecordState,
     Rejoin,
@@ -49,6 +50,7 @@ from quillcast.protocol.topics.state.effects import (
     ParentAccepted,
     RefuseRequest,
     Resign,
+    RoomAgain,
     RootHere,
     Settled,
 )
@@ -287,7 +289,7 @@ def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back
 ) -> None:
     tree = world.root(Descriptor("weather", Settings(slow="wait")))
     fill(world, tree)
-    flow_control.sealed(tree, BOB.node_id, 10)
+    flow_control.hold_back_publishers(tree)
     assert tree.topic in world.schedule.held_back
     assert tree.topic in world.schedule.dirty
     world.budget.limit_bytes *= 4
@@ -297,6 +299,58 @@ def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back
     assert world.schedule.held_back.lately(tree.topic, 10.0)
     world.host.time += 1
     assert not world.schedule.held_back.lately(tree.topic, 10.0)
+
+
+def test_publishers_of_a_topic_without_room_are_told_and_their_credit_goes_back(world: Parts) -> None:
+    """Other topics use the same link: a topic that waits must not keep its credit."""
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    intake = world.intake
+    intake.up(BOB, Bundle(Envelope(tree.topic, UP), (block(PAUL, 0),)))
+    world.budget.limit_bytes = 0
+    intake.seal(Seal(tree.topic))
+    intake.acknowledge(Acknowledge(tree.topic))
+    assert [message.held_back for _, message in world.host.sent if isinstance(message, Receipts)] == [True]
+    world.budget.limit_bytes = 10 * world.budget.used_bytes
+    world.flow_control.relieved()
+    assert len(world.host.released) == 1
+    assert RoomAgain(tree) in world.ordered
+    intake.room_again(tree)
+    assert [message.held_back for _, message in world.host.sent if isinstance(message, Receipts)] == [True, False]
+
+
+def test_publishers_that_only_asked_for_the_root_are_told_too_when_there_is_room_again(world: Parts) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    assert tree.root is not None
+    tree.root.note_asked(BOB)
+    world.intake.room_again(tree)
+    assert world.host.sent == [(BOB, RootIs(FIRST, tree.descriptor))]
+
+
+def test_a_root_holds_publishers_back_while_a_peer_below_has_no_room_for_the_topic(world: Parts) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    world.child(tree, BOB)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST, used_up=True)))
+    world.progress.tell(tree)
+    assert world.flow_control.waiting == [tree.topic]
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST)))
+    assert world.flow_control.waiting == []
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST, used_up=True)))
+    world.progress.tell(tree)
+    tree.children.clear()
+    world.flow_control.housekeep(0.0, paused=False)
+    assert world.flow_control.waiting == [], "it is no child any more"
+
+
+def test_a_peer_tells_its_parent_that_it_has_no_room_for_a_topic_and_when_it_has_again(world: Parts) -> None:
+    tree = world.tree(Descriptor("weather", Settings(slow="wait")))
+    tree.flow.begin(FIRST, 0, 0.0, 0)
+    fill(world, tree)
+    assert world.flow_control.shares.tell(tree)
+    world.schedule.take()
+    world.budget.limit_bytes *= 4
+    world.flow_control.relieved()
+    assert world.schedule.take() == [tree.topic]
+    assert not world.flow_control.shares.tell(tree)
 
 
 def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:

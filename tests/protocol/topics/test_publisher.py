@@ -165,3 +165,28 @@ def test_a_best_effort_publisher_without_a_root_keeps_no_more_than_its_bound() -
     publisher.adapt(Descriptor("weather", Settings(delivery="best_effort")))
     publisher.offer([bytes(200)])
     assert publisher.room() < 0
+
+
+def test_a_publisher_that_is_held_back_sends_nothing_until_its_root_says_so() -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.root_is(BOB, FIRST, held_back=True)
+    publisher.offer([b"a"])
+    assert not carried
+    publisher.receipt(FIRST, 0, 0, again=False)
+    assert sequences(carried) == [(0, 1)]
+    publisher.receipt(FIRST, 1, 0, again=False, held_back=True)
+    publisher.offer([b"b"])
+    publisher.resend()
+    assert sequences(carried) == [(0, 1)]
+    publisher.root_is(CAROL, SECOND)
+    assert sequences(carried) == [(0, 1), (0, 1), (1, 2)], "another root has room until it says otherwise"
+
+
+def test_a_publisher_that_is_held_back_asks_again_after_a_while_even_if_all_was_admitted_once() -> None:
+    publisher, _, _ = a_publisher(receipt_timeout_s=10.0)
+    publisher.root_is(BOB, FIRST)
+    publisher.offer([b"a"])
+    publisher.receipt(FIRST, 1, 0, again=False)
+    assert not publisher.overdue(11.0)
+    publisher.root_is(CAROL, SECOND, held_back=True)
+    assert publisher.overdue(11.0)

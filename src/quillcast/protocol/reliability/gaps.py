@@ -48,6 +48,7 @@ class Gap:
         "_looked_at",
         "_missing",
         "_moved_at",
+        "_shrunk_at",
         "_under",
         "_wait_s",
         "confirmed",
@@ -58,7 +59,7 @@ class Gap:
         self.confirmed: list[Range] = []  # missing at two checks in a row, and so not just in transit
         self.sources: dict[bytes, Source] = {}
         self._under = NO_TERM  # the term of the root that the sources followed at the last check
-        self._moved_at = now
+        self._moved_at = self._shrunk_at = now
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0
         self._hopeless: list[tuple[float, RangeSet]] = []  # ranges that nobody has, and since when
@@ -70,6 +71,7 @@ class Gap:
         missing = sum(last - first for first, last in ranges)
         if missing < self._missing:
             self._moved_at, self._wait_s = now, self._first_wait_s
+            self._shrunk_at = now
             for source in self.sources.values():
                 source.unanswered_since = None
         elif self.sources and now - self._moved_at >= self._wait_s:
@@ -78,6 +80,12 @@ class Gap:
             self._moved_at, self._wait_s = now, min(2 * self._wait_s, WAIT_S_MAX)
         self._missing = missing
         self.confirmed, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
+
+    def excuse_silence(self, now: float, for_s: float) -> None:
+        """This peer has no room for answers now: nobody's silence counts, unless nothing came for `for_s` seconds."""
+        if now - self._shrunk_at < for_s:
+            for source in self.sources.values():
+                source.unanswered_since = None if source.unanswered_since is None else now
 
     def ask_among(self, names: Iterable[bytes], under: Term = NO_TERM) -> None:
         """Set the sources to ask. If one of them is new, nothing is hopeless, and no refusal and no silence counts.

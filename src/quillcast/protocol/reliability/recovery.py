@@ -90,19 +90,22 @@ class Recovery:
         flow = group.flow
         for term in flow.live_terms():
             if missing := self._missing(group, term):
-                gap = self._gap(flow.topic, term)
-                gap.look(missing, self.host.now())
+                gap = self._look_at(flow.topic, term, missing)
                 self._fill_present(group, term, gap)
                 yield (flow.topic, term), gap
         for term in sorted(flow.past):
             if wanted := self._wanted(group, term):
-                gap = self._gap(flow.topic, term)
-                gap.look(wanted.ranges(), self.host.now())
+                gap = self._look_at(flow.topic, term, wanted.ranges())
                 self._fill_past(group, term, gap)
                 yield (flow.topic, term), gap
 
-    def _gap(self, topic: bytes, term: Term) -> Gap:
-        return self.gaps.get((topic, term)) or Gap(self.host.now(), 2 * self.times.gap_s)
+    def _look_at(self, topic: bytes, term: Term, missing: list[Range]) -> Gap:
+        now = self.host.now()
+        gap = self.gaps.get((topic, term)) or Gap(now, 2 * self.times.gap_s)
+        gap.look(missing, now)
+        if self.groups.is_pressed():
+            gap.excuse_silence(now, self.times.lease_s)
+        return gap
 
     def _missing(self, group: Group, term: Term) -> list[Range]:
         stream = group.flow.live(term)

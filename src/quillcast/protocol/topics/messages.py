@@ -171,6 +171,8 @@ class RootIs(Message, frozen=True, tag=50):
 
     term: Term
     descriptor: Descriptor
+    held_back: bool = False
+    """Send nothing for now (`Receipts.held_back`)."""
 
 
 class NotRoot(Message, frozen=True, tag=51):
@@ -199,6 +201,8 @@ class Receipts(Message, frozen=True, tag=52):
     """Of the topic's descriptor: who knows an earlier one only asks for the root, and gets this one."""
     settled: Number = 0
     """The index below which the term is stable."""
+    held_back: bool = False
+    """The topic waits for slow subscribers, and buffers have no more room for it: send nothing until I say so."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):

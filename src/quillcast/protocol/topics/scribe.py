@@ -79,6 +79,7 @@ from quillcast.protocol.topics.state.effects import (
     ProcessPaused,
     RefuseRequest,
     Resign,
+    RoomAgain,
     RootEffect,
     RootHere,
     SettingsEffect,
@@ -286,7 +287,7 @@ class Scribe:
         )  # fmt: skip
         self.inspection = Inspection(
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing.roots,
-            self.flow_control.withheld_by_topic, self.tracing, dispatch,
+            self.flow_control.held_back, self.tracing, dispatch,
         )  # fmt: skip
 
     # ---- what parts order of others: done at once, before the part goes on
@@ -323,6 +324,8 @@ class Scribe:
             case AllStable(tree) if tree.root is not None:
                 self.leadership_transfer.all_stable(tree.root)
                 self.sessions.all_stable(tree)
+            case RoomAgain(tree):
+                self.intake.room_again(tree)
             case GapNoticed(topic):
                 self.recovery.look_soon(topic)
             case FrontFilled(topic, term):

@@ -76,6 +76,7 @@ class Reporting:
         child.note_report(report)
         if former != (child.acknowledged_term, child.acknowledged, child.others):
             self.schedule.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
+        self.progress.child_says(tree, sender.node_id, used_up=report.used_up)
         tree.speaks_here(sender.node_id)
         if report.term == tree.term:
             tree.catch_up(child, self.host.now())

@@ -131,7 +131,7 @@ class SettingsChanges:
             return
         for contact in root.publishing_peers():
             if contact.node_id != self.host.me:
-                self.host.send(contact, RootIs(root.term, tree.descriptor))
+                self.host.send(contact, RootIs(root.term, tree.descriptor, root.held_back))
 
     def learned(self, descriptor: Descriptor) -> None:
         """This peer learned a change: its publishers go by it."""

@@ -94,6 +94,7 @@ class Publisher:
         self.waiting_bytes = 0
         self.progress_at = host.now()
         self.closed = self.said_closed = False  # no more is published; and its root was told
+        self.held_back = False  # the root has no room for the topic now
         self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
@@ -182,7 +183,7 @@ class Publisher:
 
     def push(self) -> None:
         """Send what was not sent yet, as far as the link to the root has room."""
-        if self.root is None:
+        if self.root is None or self.held_back:
             return
         while self.sent < self.next and (room_bytes := self._room(self.root)) > 0:
             newest = self.retained[-1]
@@ -215,10 +216,14 @@ class Publisher:
                 return tuple(blocks[:count])
         return tuple(blocks)
 
-    def root_is(self, root: Contact, term: Term) -> None:
-        """Send to this root from now on; a root of a later term gets everything again that is not stable."""
+    def root_is(self, root: Contact, term: Term, *, held_back: bool = False) -> None:
+        """Send to this root from now on; a root of a later term gets everything again that is not stable.
+
+        While it holds publishers back, send nothing.
+        """
         if term < self.term:
             return
+        self.held_back = held_back
         if term > self.term:
             self.spoke_at = self.host.now()
         if root != self.root or term > self.term:
@@ -233,10 +238,16 @@ class Publisher:
         """There is no root to send to until another is found."""
         self.root = None
 
-    def receipt(self, term: Term, admitted: int, stable: int, again: bool, *, partitioned: bool = False) -> None:
-        """The root reports what it admitted and what is stable; with `partitioned`, on its side of a partition."""
+    def receipt(
+        self, term: Term, admitted: int, stable: int, again: bool, *, partitioned: bool = False, held_back: bool = False
+    ) -> None:
+        """The root reports what it admitted and what is stable; with `partitioned`, on its side of a partition.
+
+        `held_back`: it has no room for more of the topic now.
+        """
         if term < self.term:
             return  # a root that does not know that its term is over
+        self.held_back = held_back
         self.partitioned = partitioned
         self.progress_at = self.spoke_at = self.host.now()
         self.term = max(self.term, term)
@@ -276,8 +287,9 @@ class Publisher:
         return self.closed or bool(self.retained or self.waiting_bytes or self.sealed_at)
 
     def overdue(self, now: float) -> bool:
-        """Has the root been silent for too long about events it was sent?"""
-        return self.waiting_bytes > 0 and now - self.progress_at > self.config.receipt_timeout_s
+        """Has the root been silent for too long about events it was sent, or is to be sent when it has room?"""
+        waits = self.waiting_bytes > 0 or (self.held_back and bool(self.retained))
+        return waits and now - self.progress_at > self.config.receipt_timeout_s
 
     def remind(self, now: float) -> None:
         """All is admitted and nothing was heard of its being stable: send the last block again, for its receipt."""

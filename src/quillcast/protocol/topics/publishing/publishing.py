@@ -92,7 +92,7 @@ class Publishing:
         tree = self.trees.get(topic)
         if tree is not None and tree.root is not None:
             self._watch(topic, self.host.contact)
-            self._tell(publisher, self.host.contact, tree.root.term)
+            self._tell(publisher, self.host.contact, tree.root.term, held_back=False)
         elif topic in self.roots and not descriptor.access and warrant is None:
             publisher.root_is(self.roots[topic], NO_TERM)
         else:
@@ -188,8 +188,8 @@ class Publishing:
     def room_to(self, root: Contact, topic: bytes) -> int:
         """Bytes of a topic that its root takes now.
 
-        Publishers take half of a link's credit at most. A root that holds them back because their topic waits for slow
-        subscribers holds that half; what goes down the trees to that peer, and what it asks for, takes the other.
+        Publishers take half of a link's credit at most. What goes down the trees to that peer, and what it asks for,
+        takes the other half, even if the peer's buffers are full of what publishers sent.
         """
         if root.node_id == self.host.me:
             return self.intake.room_for(topic)
@@ -213,12 +213,12 @@ class Publishing:
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
         assert tree.root is not None
-        self._root_known(self.host.contact, tree.root.term, tree.descriptor)
+        self._root_known(self.host.contact, tree.root.term, tree.descriptor, held_back=False)
 
     def _root_is(self, root: Contact, message: RootIs) -> None:
-        self._root_known(root, message.term, message.descriptor)
+        self._root_known(root, message.term, message.descriptor, held_back=message.held_back)
 
-    def _root_known(self, root: Contact, term: Any, descriptor: Descriptor) -> None:
+    def _root_known(self, root: Contact, term: Any, descriptor: Descriptor, *, held_back: bool) -> None:
         topic = descriptor.topic
         self.known.learn(descriptor)
         self.changes.root_found(self.known.descriptors[topic])
@@ -232,21 +232,21 @@ class Publishing:
             publisher.adapt(self._current(descriptor))
             if publisher.begins(descriptor):
                 publisher.begin_session()
-            self._tell(publisher, root, term)
+            self._tell(publisher, root, term, held_back=held_back)
 
     def _current(self, told: Descriptor) -> Descriptor:
         """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
         known = self.known.descriptors[told.topic]
         return told if told.rivals(known) and told.genuine else known
 
-    def _tell(self, publisher: Publisher, root: Contact, term: Any) -> None:
+    def _tell(self, publisher: Publisher, root: Contact, term: Any, *, held_back: bool) -> None:
         """A publisher may send to this root, unless the topic's list is against it."""
         rule = self._denied(publisher)
         if rule is None:
             if publisher.descriptor.settings.by_source:
                 self._number_here(publisher)
             else:
-                publisher.root_is(root, term)
+                publisher.root_is(root, term, held_back=held_back)
             publisher.listener.progressed()
         else:
             self._fail(publisher, AccessDenied(rule))
@@ -349,7 +349,9 @@ class Publishing:
         for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
-                publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
+                publisher.receipt(
+                    message.term, admitted, stable, again, partitioned=message.partitioned, held_back=message.held_back
+                )
                 self._drop_if_done(publisher)
         self._learn_version(message.topic, message.version)
 

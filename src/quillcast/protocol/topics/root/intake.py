@@ -145,9 +145,19 @@ class Intake:
             self._acknowledge(tree)
 
     def _acknowledge(self, tree: Tree) -> None:
+        self.flow_control.hold_back_publishers(tree)
         self.progress.send_receipts(tree)
         for node, size in self.unsealed.pop(tree.topic, ()):
-            self.flow_control.sealed(tree, node, size)
+            self.flow_control.release(node, size, tree.topic)
+
+    def room_again(self, tree: Tree) -> None:
+        """Publishers were held back for want of room, and may send again: tell them, and those that only asked."""
+        if tree.admitter is not None:
+            tree.admitter.go_on()
+            self.progress.send_receipts(tree)
+        if tree.root is not None:
+            told = {admission.contact: None for admission in tree.root.admissions.values()}
+            self.tell_publishers(tree, [contact for contact in tree.root.asked if contact not in told])
 
     # ---- a root that goes
 
@@ -181,7 +191,7 @@ class Intake:
         for contact in publishers:
             if tree.root is not None:
                 tree.root.note_asked(contact)  # it need not ask again, and is to hear of changes, too
-                self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
+                self.host.send(contact, RootIs(tree.root.term, tree.descriptor, tree.root.held_back))
             else:
                 self.host.send(contact, NotRoot(tree.topic, self.successors.of(tree.topic)))
 

@@ -68,7 +68,8 @@ class Rendezvous:
             tree.flow.settle(term, index)
         tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
-        self.answers.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
+        answer = RootIs(tree.root.term, tree.descriptor, tree.root.held_back)
+        self.answers.tell(message.publisher, answer, again=message.again)
 
     def _is_over(self, tree: Tree) -> bool:
         """Did what a message said end this root's term? Its descriptor or its term may be later ones."""

@@ -41,6 +41,7 @@ class Admitter:
         "config",
         "descriptor",
         "frontiers",
+        "held_back",
         "host",
         "index",
         "marks",
@@ -64,6 +65,7 @@ class Admitter:
         self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
+        self.held_back = False  # publishers are to send nothing for now: buffers have no more room for the topic
         self.closing = False  # the topic is about to be transferred, or the stream to end: nothing more is admitted
         self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something meanwhile
         self.frontiers: dict[bytes, int] = EMPTY  # the root before left nothing open below; of those to come
@@ -197,6 +199,11 @@ class Admitter:
             if publisher in self.admissions or self._enter(contact, publisher) is not None:
                 self.marks[publisher] = True
         self.turned_away = EMPTY
+
+    def go_on(self) -> None:
+        """Publishers that were held back may send again: all are owed a receipt that says so."""
+        self.held_back = False
+        self.marks = dict.fromkeys(self.admissions, False) | self.marks
 
     def _acknowledged(self, admission: Admission) -> int:
         """Up to where a publisher's events are acknowledged as admitted."""

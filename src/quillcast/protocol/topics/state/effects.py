@@ -45,6 +45,12 @@ class Outdone(msgspec.Struct, frozen=True):
     tree: Tree
 
 
+class RoomAgain(msgspec.Struct, frozen=True):
+    """There is room for more of a topic: tell its publishers, which were held back."""
+
+    tree: Tree
+
+
 class Resign(msgspec.Struct, frozen=True):
     """Another peer is to be the topic's root: hand it over."""
 
@@ -173,7 +179,7 @@ class OpenSession(msgspec.Struct, frozen=True):
 
 
 PlaceEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildIsParent | Settled | TopicFailed | NeighbourLost
-ArrivalEffect = ChildEntered | LeaseEnded | AllStable | GapNoticed | FrontFilled | CameFromSource
+ArrivalEffect = ChildEntered | LeaseEnded | AllStable | RoomAgain | GapNoticed | FrontFilled | CameFromSource
 RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
 SettingsEffect = SettingsLearned | SettingsEntered | OpenSession
 Effect = PlaceEffect | ArrivalEffect | RootEffect | SettingsEffect

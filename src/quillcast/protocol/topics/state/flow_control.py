@@ -12,9 +12,7 @@ Where the budget is used up, a peer gives in this order:
    (`CutLeases`).
 
 A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
-publishers' credit before: while the topic keeps more than the budget has left (the dynamic threshold of shared-memory
-switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes half of the budget at most,
-two a third each, and there is always room for those that are not slow.
+publishers' credit before: while the topic's share of buffers is used up, here or at a peer below (`shares.py`).
 """
 
 from collections import deque
@@ -27,9 +25,10 @@ from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.state.cut import CATCH_UP_S
-from quillcast.protocol.topics.state.effects import LeaseEnded
+from quillcast.protocol.topics.state.effects import LeaseEnded, RoomAgain
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.schedule import Schedule
+from quillcast.protocol.topics.state.shares import Shares
 from quillcast.protocol.topics.state.tree import Tree
 
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
@@ -58,11 +57,10 @@ class FlowControl:
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
         self.schedule, self.dispatch = schedule, dispatch
+        self.shares = Shares(trees, budget, schedule)
         self.withheld = _NOTHING_WITHHELD  # sender, bytes, topic
         self.withheld_bytes = 0
-        self.withheld_by_topic: dict[
-            bytes, deque[tuple[bytes, int]]
-        ] = {}  # by topics that have their share of the budget
+        self.held_back: dict[bytes, None] = {}  # topics whose publishers are held back here
         self.over_since: float | None = None
         self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
@@ -94,8 +92,8 @@ class FlowControl:
 
     @property
     def waiting(self) -> list[bytes]:
-        """Topics whose publishers this root holds back, because they wait for slow subscribers."""
-        return list(self.withheld_by_topic)
+        """Topics whose publishers this peer holds back, because they wait for slow subscribers."""
+        return list(self.held_back)
 
     @property
     def takes_repairs(self) -> bool:
@@ -116,32 +114,35 @@ class FlowControl:
         else:
             self._give_back(sender, size_bytes, topic)
 
-    def sealed(self, tree: Tree, sender: bytes, size_bytes: int) -> None:
-        """What a publisher sent to this root is in the buffer: its credit goes back, unless the topic has its share."""
-        if tree.topic in self.withheld_by_topic or self._has_its_share(tree):
-            if tree.topic not in self.withheld_by_topic:
-                self.withheld_by_topic[tree.topic] = deque()
-                self.host.trace(Mark("topic_blocked"))
-                self.schedule.note_held_back(tree, held_back=True)
-            self.withheld_by_topic[tree.topic].append((sender, size_bytes))
-        else:
-            self.release(sender, size_bytes, tree.topic)
+    def hold_back_publishers(self, tree: Tree) -> None:
+        """If the topic's share of buffers is used up, its publishers are to send no more, and are told with receipts.
 
-    def _has_its_share(self, tree: Tree) -> bool:
-        left_bytes = self.budget.limit_bytes - self.budget.used_bytes
-        return tree.descriptor.settings.slow == "wait" and tree.flow.log.size_bytes > left_bytes
+        Their credit goes back: other topics use the same links.
+        """
+        if tree.topic in self.held_back or not self._is_to_wait(tree):
+            return
+        self.held_back[tree.topic] = None
+        self.host.trace(Mark("topic_blocked"))
+        if tree.admitter is not None:
+            tree.admitter.held_back = True
+        if tree.root is not None:
+            self.schedule.note_held_back(tree, held_back=True)
 
     def _unblock_topics(self) -> None:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
-        relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.trees.get(topic))]
-        for tree in (self.trees[topic] for topic in relieved if topic in self.trees):
-            self.schedule.note_held_back(tree, held_back=False)
-        due = [(*credit, topic) for topic in relieved for credit in self.withheld_by_topic.pop(topic)]
-        for sender, size_bytes, topic in due:  # this may ease others, too
-            self.release(sender, size_bytes, topic)
+        for topic in [topic for topic in self.held_back if not self._is_to_wait(self.trees.get(topic))]:
+            self.held_back.pop(topic, None)
+            tree = self.trees.get(topic)
+            if tree is not None and tree.root is not None:
+                self.schedule.note_held_back(tree, held_back=False)
+            if tree is not None and tree.admitter is not None:
+                self.dispatch.order(RoomAgain(tree))
 
     def _is_to_wait(self, tree: Tree | None) -> bool:
-        return tree is not None and tree.admitter is not None and self._has_its_share(tree)
+        """Is this a root, or a source that the root holds back, of a topic whose share is used up?"""
+        if tree is None or (tree.admitter is None and tree.root is None):
+            return False
+        return self.shares.is_used_up(tree) or (tree.root is None and tree.topic in self.schedule.held_back)
 
     def hold_back(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""
@@ -163,8 +164,10 @@ class FlowControl:
 
     def relieved(self) -> None:
         """The buffers may have shrunk: credit is held back for what they are over their budget, and not for more."""
-        if self.withheld_by_topic:
+        if self.held_back:
             self._unblock_topics()
+        if self.shares.told:
+            self.shares.recheck()
         if not self.budget.over:
             self.over_since = None
         over_bytes = max(0, self.budget.used_bytes - self.budget.limit_bytes) if self.budget.over else 0
@@ -191,6 +194,7 @@ class FlowControl:
             self.over_since = now
             self.host.set_timer(PatienceOver(), self.config.patience_s)
         self.hold_back()
+        self.shares.housekeep()
         self._unblock_topics()
         self.patience()
 

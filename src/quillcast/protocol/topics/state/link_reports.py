@@ -63,7 +63,8 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     parent: `acknowledged` speaks for them and all below them. `frontier` is how far the term came to me without a gap:
     where it is ahead of `acknowledged`, somebody below me holds that back. A `leaf` has nobody below it: if it dies, no
     lease continues. `arrivals` are newcomers too, those that say by which parent they came. `departures` moved to a
-    parent elsewhere, and their leases go on below me until I hear that they have arrived.
+    parent elsewhere, and their leases go on below me until I hear that they have arrived. `used_up`:
+    here or below, the topic keeps its share of a peer's buffers (`shares.py`).
     """
 
     term: Term
@@ -75,6 +76,7 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     leaf: bool = False
     arrivals: tuple[Move, ...] = ()
     departures: tuple[Move, ...] = ()
+    used_up: bool = False
 
 
 class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -167,10 +169,11 @@ def encode(report: LinkReport | StreamReport) -> bytes:
 def decode(data: bytes) -> LinkReport:
     """The report in these bytes. Values that other reports have as well are shared. Raises `Malformed`."""
     match decoded(_decoder, data, "report on a topic"):
-        case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf, arrivals, departures):
+        case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf, arrivals, departures, used_up):
             return ChildReport(
-                interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf, arrivals, departures
-            )
+                interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf, arrivals, departures,
+                used_up,
+            )  # fmt: skip
         case ParentReport(term, frontier, stable, path, fallbacks, held, held_back, descriptor, arrivals):
             return ParentReport(
                 interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back, descriptor,

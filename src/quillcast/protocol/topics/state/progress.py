@@ -61,6 +61,7 @@ class Progress:
         now = self.host.now()
         self.schedule.told(tree)
         if tree.root is not None:
+            self.flow_control.hold_back_publishers(tree)
             self.advance_stable(tree, now)
         else:
             self._trim(tree)
@@ -75,7 +76,9 @@ class Progress:
 
     def tell_parent(self, tree: Tree, parent: Contact) -> None:
         """Report to the parent."""
-        self.streams.put(parent, tree.topic, link_reports.encode(tree.child_report(self.host.me, self.host.now())))
+        used_up = self.flow_control.shares.tell(tree)
+        report = tree.child_report(self.host.me, self.host.now(), used_up=used_up)
+        self.streams.put(parent, tree.topic, link_reports.encode(report))
 
     def tell_child(self, tree: Tree, child: Contact) -> None:
         """Report to one child."""
@@ -96,6 +99,11 @@ class Progress:
         value = self.streams.told(tree.parent.node_id).get(tree.topic)
         report = link_reports.decode(value) if value is not None else None
         return report.arrivals if isinstance(report, link_reports.ParentReport) else ()
+
+    def child_says(self, tree: Tree, node: bytes, *, used_up: bool) -> None:
+        """A child reports whether the topic's share of buffers is used up at it or below."""
+        if self.flow_control.shares.child_says(tree, node, used_up=used_up) and not used_up:
+            self.flow_control.relieved()
 
     # ---- what is stable
 
@@ -157,7 +165,7 @@ class Progress:
         owed = admitter.requests() if waits else admitter.receipts()  # else what is owed to publishers stays owed
         for contact, marks in owed.items():
             version, settled = tree.descriptor.version, 0 if admitter.term.of_source else admitter.stable
-            message = Receipts(tree.topic, admitter.term, marks, partitioned, version, settled)
+            message = Receipts(tree.topic, admitter.term, marks, partitioned, version, settled, admitter.held_back)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

@@ -570,7 +570,7 @@ class Tree:
             if lease.until > now:
                 yield lease
 
-    def child_report(self, me: bytes, now: float) -> ChildReport:
+    def child_report(self, me: bytes, now: float, *, used_up: bool = False) -> ChildReport:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
         leaf = not (self.children or self.waiting or self.orphaned_leases)
@@ -584,6 +584,7 @@ class Tree:
             leaf,
             self.arrivals(me),
             self.departures(me, now),
+            used_up,
         )
 
     def parent_report(
