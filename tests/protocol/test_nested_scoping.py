@@ -33,7 +33,7 @@ class Campus:
         **config: Any,
     ) -> None:  # fmt: skip
         """`config` is that of all scopes; `north` that of one more."""
-        self.village, self.saved = Network(2), dict[str, bytes]()
+        self.village, self.saved = Network(1, None), dict[str, bytes]()
         self.manager = self.village.world.machines[1]
         policies = {"campus": campus, "north": sites, "south": sites, "laboratory": laboratory}
         apart = config.pop("north", {})
