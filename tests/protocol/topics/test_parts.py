@@ -30,6 +30,7 @@ from quillcast.protocol.topics.messages import (
     StateDigest,
     StateQuery,
     StillOpen,
+    StreamsEnded,
     Survey,
     TransferLeadership,
 )
@@ -583,7 +584,7 @@ def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     tree.flow.note_over(over, 5)
     world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
     (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
-    assert accepted.ended == ((over, 5),)
+    assert accepted.ended == ((over, 5, 0.0),)
 
 
 def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:
@@ -918,3 +919,48 @@ def test_a_root_that_alone_keeps_its_state_takes_no_topic_for_new_before_a_lease
     alone = ReplicaSet(parts.host, msgspec.structs.replace(CONFIG, replicas=1), parts.overlay, parts.neighbours)
     assert alone.doubtful_until(WEATHER, parts.host.me) == began_at + CONFIG.lease_s
     assert parts.replica_set.doubtful_until(WEATHER, parts.host.me) == 0.0
+
+
+# ---- streams of sources that are over
+
+
+STREAM = Term(OF_SOURCES + 1, bytes(16))
+BY_SOURCE = described("weather", Settings(admission="source"))
+
+
+def a_subscription_to_sources(world: Parts) -> tuple[Tree, Notes]:
+    """It began at 10 s, below a parent that knew of no stream."""
+    tree, notes = world.root(BY_SOURCE), Notes()
+    tree.root, tree.parent, world.host.time = None, BOB, 10.0
+    subscription = world.subscribing.subscribe("weather", notes)
+    notes.turn_over = subscription.tell_losses
+    world.host.time = 30.0
+    return tree, notes
+
+
+@pytest.mark.parametrize(("ago_s", "lost"), [(25.0, []), (15.0, [(STREAM.counter, 0, 5, "unavailable")])])
+def test_who_subscribed_when_a_streams_last_event_had_come_did_not_lose_that_stream(
+    world: Parts, ago_s: float, lost: list[object]
+) -> None:
+    tree, notes = a_subscription_to_sources(world)
+    world.child(tree, CAROL)
+    world.source_streams.learn_ends(tree, [(STREAM, 5, ago_s)], BOB)
+    assert notes.lost_ == lost
+    assert world.host.sent[-1] == (CAROL, StreamsEnded(tree.topic, [(STREAM, 5, ago_s)])), "others began earlier"
+    world.host.time = 31.0
+    assert world.source_streams.ended(tree) == ((STREAM, 5, ago_s + 1.0),)
+
+
+def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_did_not(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    world.host.time = 32.0
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0),)))
+    state = tree.sources.states[STREAM]
+    assert state.came_at == 32.0
+    world.host.time = 35.0
+    world.source_streams.learn_ends(tree, [(STREAM, 2, 1.0)], BOB)
+    assert state.came_at == 35.0
+    world.source_streams.conclude(tree, STREAM, 2)
+    world.host.time = 40.0
+    assert world.source_streams.ended(tree) == ((STREAM, 2, 5.0),)

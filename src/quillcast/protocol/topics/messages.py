@@ -14,6 +14,8 @@ from quillcast.protocol.topics.descriptor import Descriptor
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
 """For people to read."""
+StreamEnd = tuple[Term, Number, Seconds]
+"""The stream of a source that is over, where it ended, and how long ago its last event came to the sender."""
 
 
 class Have(Message, frozen=True, tag=40):
@@ -45,8 +47,8 @@ class Join(Message, frozen=True, tag=41):
     """The child publishes, and wants no events: forward none to it."""
     streams: tuple[tuple[Term, Number, Number], ...] = ()
     """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
-    ended: tuple[tuple[Term, Number], ...] = ()
-    """The streams that are over, as far as it remembers, and where they ended."""
+    ended: tuple[StreamEnd, ...] = ()
+    """The streams that are over, as far as it remembers."""
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of these streams, where a list says who may publish."""
     number: Number = 0
@@ -90,8 +92,8 @@ class Accepted(Message, frozen=True, tag=43):
     streams: tuple[tuple[Term, Number, Number], ...] = ()
     sends_only: bool = False
     """You asked for no events: none will come."""
-    ended: tuple[tuple[Term, Number], ...] = ()
-    """The streams of sources that are over, and where they ended."""
+    ended: tuple[StreamEnd, ...] = ()
+    """The streams of sources that are over, as far as it remembers."""
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of `streams`, where a list says who may publish."""
     version: Number = 0
@@ -405,7 +407,7 @@ class StreamsEnded(Message, frozen=True, tag=56):
     """
 
     topic: WireId
-    ends: list[tuple[Term, Number]]
+    ends: list[StreamEnd]
 
 
 class CutLeases(Message, frozen=True, tag=68):

@@ -51,7 +51,7 @@ class Arrivals:
         self.progress.moved(tree, bundle.size)
 
     def _moved_stream(self, tree: Tree, term: Term) -> None:
-        self.source_streams.moved(tree, term)
+        self.source_streams.came(tree, term)
         stream = tree.flow.others.get(term)
         if stream is not None and stream.via != self.host.me and stream.via[:8] == term.node[:8]:
             self.dispatch.order(CameFromSource(tree.topic, term, stream.via))

@@ -17,7 +17,7 @@ from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.messages import StreamsEnded
+from quillcast.protocol.topics.messages import StreamEnd, StreamsEnded
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
@@ -104,7 +104,7 @@ class SourceStreams:
         """A stream begins here, or goes on where it was taken for ended: it is owed from an index on."""
         sources, term = self._of(tree), interned(term)
         stream = tree.flow.begin_beside(term, start)
-        sources.states[term] = SourceState(warrant)
+        sources.states[term] = SourceState(warrant, self.host.now())
         for subscription in tree.subscriptions:
             subscription.begin(term, start)
         self._news(tree, term)
@@ -174,22 +174,26 @@ class SourceStreams:
 
     # ---- ends that the other side of a partition knows
 
-    def ended(self, tree: Tree) -> tuple[tuple[Term, int], ...]:
+    def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
-        return tuple((term, end) for term, end in tree.flow.forgotten.items() if term.of_source)
+        now, ended_at = self.host.now(), tree.sources.ended_at
+        ends = ((term, end) for term, end in tree.flow.forgotten.items() if term.of_source)
+        return tuple((term, end, max(0.0, now - ended_at.get(term, now))) for term, end in ends)
 
-    def learn_ends(self, tree: Tree, ends: Iterable[tuple[Term, int]], sender: Contact, *, owed: bool = True) -> None:
+    def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
         """A neighbour says where streams ended that are over there: those that went further are passed on.
 
-        `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more.
+        `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more. Not if
+        the last event came before they began.
         """
-        news = [(interned(term), end) for term, end in ends if term.of_source and self._is_news(tree, term, end)]
-        for term, end in news:
+        news = [(interned(end[0]), *end[1:]) for end in ends if end[0].of_source and self._is_news(tree, *end[:2])]
+        for term, end, ago_s in news:
             if term in tree.sources.states:  # it goes on here, without its source: this is how far it went
                 tree.sources.states[term].heard_end = end
+                self.came(tree, term)
                 self._news(tree, term)
             else:
-                self._lose_beyond(tree, term, end, owed=owed)
+                self._lose_beyond(tree, term, end, self.host.now() - ago_s, owed=owed)
         for contact in tree.neighbours() if news and owed else ():
             if contact.node_id != sender.node_id:
                 self.host.send(contact, StreamsEnded(tree.topic, news))
@@ -199,12 +203,28 @@ class SourceStreams:
             return not self.is_alive(tree, term) and end > known_end(tree, term)
         return end > tree.flow.forgotten.get(term, 0)
 
-    def _lose_beyond(self, tree: Tree, term: Term, end: int, *, owed: bool) -> None:
-        known = tree.flow.forgotten.get(term, 0)
+    def _lose_beyond(self, tree: Tree, term: Term, end: int, ended_at: float, *, owed: bool) -> None:
+        known, since = tree.flow.forgotten.get(term, 0), self._of(tree).since
         tree.flow.note_over(term, end)
+        self._note_ended(tree, term, ended_at)
         for subscription in tree.subscriptions if owed else ():
-            subscription.begin(term, known)
-            subscription.skip(term, [(known, end)], "unavailable")
+            if since.get(subscription.number, 0.0) <= ended_at:
+                subscription.begin(term, known)
+                subscription.skip(term, [(known, end)], "unavailable")
+
+    def _note_ended(self, tree: Tree, term: Term, ended_at: float) -> None:
+        """The last event of a stream that is over came at a time. It is remembered for as long as the end."""
+        times, ends = tree.sources.ended_at, tree.flow.forgotten
+        times[term] = ended_at
+        if len(times) > len(ends):
+            tree.sources.ended_at = {term: at for term, at in times.items() if term in ends}
+
+    def started(self, tree: Tree, number: int) -> None:
+        """A local subscription begins."""
+        if tree.descriptor.settings.by_source:
+            sources, here = self._of(tree), {each.number for each in tree.subscriptions}
+            sources.since = {other: at for other, at in sources.since.items() if other in here}
+            sources.since[number] = self.host.now()
 
     # ---- neighbours
 
@@ -311,9 +331,16 @@ class SourceStreams:
     # ---- news
 
     def moved(self, tree: Tree, term: Term) -> None:
-        """Events of a stream came, or what is known of it changed: neighbours are told in the next report."""
+        """What is known of a stream changed: neighbours are told in the next report."""
         if term in tree.sources.states:
             tree.sources.changed[term] = None
+
+    def came(self, tree: Tree, term: Term) -> None:
+        """Events of a stream came, or word of some that have not."""
+        state = tree.sources.states.get(term)
+        if state is not None:
+            state.came_at = self.host.now()
+            self.moved(tree, term)
 
     def _news(self, tree: Tree, term: Term) -> None:
         self.moved(tree, term)
@@ -458,6 +485,7 @@ class SourceStreams:
     def conclude(self, tree: Tree, term: Term, end: int) -> None:
         """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
         tree.flow.conclude(term, end)
+        self._note_ended(tree, term, tree.sources.states[term].came_at)
         self._forget(tree, term, end)
         self.host.trace(Mark("stream_over"))
 

@@ -13,10 +13,11 @@ from quillcast.protocol.topics.state.source import Source
 class SourceState:
     """What is known of a stream that goes on, or has ended and is not over yet."""
 
-    __slots__ = ("above", "closed", "end", "gone_since", "heard_end", "warrant")
+    __slots__ = ("above", "came_at", "closed", "end", "gone_since", "heard_end", "warrant")
 
-    def __init__(self, warrant: SourceWarrant | None = None) -> None:
+    def __init__(self, warrant: SourceWarrant | None = None, came_at: float = 0.0) -> None:
         self.warrant = warrant  # the source's, where a list says who may publish
+        self.came_at = came_at  # when its last event came, or else word of it
         self.above: StreamDown | None = None  # what the parent reported last
         self.end: int | None = None
         self.closed = False  # the source said so itself
@@ -36,7 +37,7 @@ class SourceState:
 class Sources:
     """The streams of a topic whose events are numbered by their sources."""
 
-    __slots__ = ("changed", "mine", "over", "own", "partitioned", "served", "states", "up")
+    __slots__ = ("changed", "ended_at", "mine", "over", "own", "partitioned", "served", "since", "states", "up")
 
     def __init__(self) -> None:
         self.states: dict[Term, SourceState] = {}
@@ -44,6 +45,8 @@ class Sources:
         self.own: Source | None = None  # the stream of this peer's publishers
         self.mine: dict[Term, None] = {}  # that one, and those it had before that are not over
         self.over = 0  # events of streams that are over
+        self.ended_at: dict[Term, float] = {}  # when the last event of each came
+        self.since: dict[int, float] = {}  # by the number of a local subscription: when it began
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
