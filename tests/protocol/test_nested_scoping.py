@@ -5,11 +5,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import Alive, Control, Registration
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
@@ -226,3 +228,17 @@ def test_no_more_subscribe_in_a_scope_than_its_file_says() -> None:
     controller = nested.village.peers[third].scoping.controller
     assert controller is not None
     assert "has 2 of at most 2 subscribers in scope north" in controller.standing(described(TOPIC).topic).why
+
+
+def test_a_manager_believes_no_other_peer_that_speaks_for_a_member_scope() -> None:
+    nested = Campus(Star(), Star())
+    campus, north = nested.party("campus"), nested.party("north")
+    manager, _ = nested.village.peers[1].scoping.managers[campus.id]
+    stranger = replace(north, contact=nested.village.peers[0].host.contact)
+    heard_at = manager.members.heard_at[north.id]
+    for word in (Alive(campus.id, stranger, 1, 1, 1), Registration(campus.id, stranger, 99)):
+        nested.village.act(0, lambda peer, word=word: peer.host.send(campus.contact, Control(campus.id, word)))
+    nested.village.run(0.2)
+    member = manager.members.find(north.id)
+    assert member is not None
+    assert (member.party, manager.members.heard_at[north.id]) == (north, heard_at)

@@ -375,10 +375,12 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
 def _manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Is it for a manager to heed this? Who it speaks of has been shown already; owners and receivers have not."""
     match message:
-        case Registration() | Alive() | ChannelRequest() | Measured():
+        case Registration() | ChannelRequest() | Measured():
             return True
-        case Deregistration(member=member):
-            return manager.members.runs_at(member, sender)
+        case Alive(member=member):
+            return manager.members.find(member.id) is None or manager.members.runs_at(member.id, sender)
+        case Deregistration(member=id_):
+            return manager.members.runs_at(id_, sender)
         case _:
             return _heeds(manager, sender, message)
 

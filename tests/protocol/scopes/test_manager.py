@@ -3,7 +3,9 @@
 from collections import Counter
 
 import msgspec
+from msgspec.structs import replace
 
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Address, Ask, Party
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Save, Send
@@ -176,6 +178,21 @@ def test_two_managers_of_one_name_are_not_members_of_one_scope() -> None:
     (answer,) = manager(network, "X").received(stranger, network.now)
     assert "scope 'R' has a manager" in answer.message.why
     assert "stop that one, or rename its scope" in answer.message.why
+
+
+def test_nobody_takes_the_place_of_a_member_scope_from_another_peer() -> None:
+    network = campus()
+    x, r = manager(network, "X"), scope("R")
+    former = x.members.find(r.id)
+    stranger = replace(r, contact=peer("F").contact)
+    (answer,) = x.received(Registration(scope("X").id, stranger, 9), network.now)
+    assert (answer.to, "claims the name" in answer.message.why) == (stranger, True)
+    assert former is x.members.find(r.id)
+    assert former is not None
+    assert former.party == r
+    moved = replace(r, contact=Contact(r.contact.node_id, "R:3"))
+    x.received(Registration(scope("X").id, moved, 9), network.now)
+    assert former.party == moved, "the same peer may have another address"
 
 
 def test_members_that_would_lie_too_deep_are_told_so() -> None:

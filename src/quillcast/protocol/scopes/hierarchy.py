@@ -44,12 +44,13 @@ class TwoRootScopes(LocalError):
 
 
 class TwoManagers(LocalError):
-    """Scopes with one name have different keys."""
+    """Scopes with one name have different keys, or run at different peers."""
 
-    def __init__(self, name: str, scope: bytes, other: bytes) -> None:
+    def __init__(self, name: str, scope: str, other: str) -> None:
+        """`scope` and `other` say which these are."""
         super().__init__(
-            f"scope {quoted(name)} has a manager (scopeId {short(scope)}), and another one (scopeId {short(other)}) "
-            "claims the name: stop that one, or rename its scope"
+            f"scope {quoted(name)} has a manager ({scope}), and another one ({other}) claims the name: stop that one, "
+            "or rename its scope"
         )
 
 
@@ -87,7 +88,7 @@ class Hierarchy:
         """Declare a scope. Raises `TwoManagers` if another one has its name."""
         for known, name in self.names.items():
             if name == scope.name and known != scope.id:
-                raise TwoManagers(name, known, scope.id)
+                raise TwoManagers(name, f"scopeId {short(known)}", f"scopeId {short(scope.id)}")
         self.names[scope.id] = scope.name
         return scope.id
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from quillcast.core.errors import LocalError
+from quillcast.core.ids import short
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ScopeCycle, TwoManagers
@@ -72,8 +73,8 @@ class Members:
         if party.id in (self.state.scope.id, *above):
             raise ScopeCycle(party.name, self.state.scope.name)
         for other in self.state.members.values():
-            if other.party.managed and other.party.name == party.name and other.party.id != party.id:
-                raise TwoManagers(party.name, other.party.id, party.id)
+            if other.party.managed and party.name == other.party.name and not _is_same(party, other.party):
+                raise TwoManagers(party.name, _place(other.party), _place(party))
 
     def lives(self, id_: bytes, now: float) -> Member | None:
         """A sign of life came; None: it is no member."""
@@ -107,3 +108,12 @@ class Members:
             for each in self.state.members.values()
             if (role := each.roles.get(topic)) is not None and role.root != root
         ]
+
+
+def _is_same(one: Party, other: Party) -> bool:
+    """Is this one scope at one peer? The link has shown which peer speaks for a scope, and a manager does not move."""
+    return (one.id, one.contact.node_id) == (other.id, other.contact.node_id)
+
+
+def _place(party: Party) -> str:
+    return f"scopeId {short(party.id)} at peer {short(party.contact.node_id)}"
