@@ -220,7 +220,7 @@ class Lost(Record, frozen=True):
 
 
 class Dropped(Record, frozen=True):
-    """Events were dropped in transit. `why`: no_room, budget, stale_term, malformed, not_root."""
+    """Events were dropped in transit. `why`: no_room, budget, stale_term, malformed, not_root, link_lost."""
 
     topic: bytes
     count: int

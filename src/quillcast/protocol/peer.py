@@ -263,6 +263,7 @@ class Peer:
         self.overlay.link_lost(contact)
         self.scribe.publishing.link_lost(contact)
         self.recovery.link_lost(contact)
+        self.table.link_lost(contact)
 
     def died(self, contact: Contact) -> None:
         """This peer has ended for certain."""

@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import Kind, Term
+from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repeated
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
@@ -437,3 +437,17 @@ def test_channels_that_wait_for_the_same_peer_take_turns() -> None:
         table.resume(BOB, ways)
         first.append([channel.cursor for _, channel in ways])
     assert first == [[1, 0], [1, 1], [2, 1], [2, 2]]
+
+
+def test_what_waits_for_the_word_of_its_session_goes_with_the_link_that_it_came_over() -> None:
+    table, listener, host = listening(SECOND)
+    early = [Bundle(Envelope(WEATHER, Kind.DOWN, SECOND, at, session=1), (block(PAUL, at),)) for at in range(2)]
+    for sender, bundle in zip((PAULS, BOB), early, strict=True):
+        assert table.arrive(sender, bundle) == "held"
+    table.link_lost(PAULS)
+    assert host.released == [(PAULS.node_id, early[0].size)]
+    assert Dropped(WEATHER, 1, "link_lost") in host.records
+    listener.session = 1
+    table.take_held(table.flows[WEATHER])
+    assert ("taken", BOB.node_id, False) in listener.heard
+    assert not table.held

@@ -128,6 +128,17 @@ class ForwardingTable:
         for sender, bundle in self.held.pop(flow.topic, ()):
             self.arrive(sender, bundle)
 
+    def link_lost(self, contact: Contact) -> None:
+        """A link is gone. What waits for the word of its session was within that link's credit, which begins anew."""
+        for topic, held in list(self.held.items()):
+            gone = [bundle for sender, bundle in held if sender.node_id == contact.node_id]
+            self.held[topic] = [(sender, bundle) for sender, bundle in held if sender.node_id != contact.node_id]
+            if not self.held[topic]:
+                del self.held[topic]
+            for bundle in gone:
+                self.host.release(contact.node_id, bundle.size)
+                self._drop(bundle, "link_lost")
+
     def move(self, flow: Flow, bundle: Bundle) -> bool:
         """Record a bundle's range and hand it to the flow's channels. False if it was stopped, a repeat or stale."""
         if self.entrances and flow.topic in self.entrances:
