@@ -24,7 +24,8 @@ PUBLISHED: dict[str, list[str]] = {
 }
 """The programs of the page, and their options unless they are to be quick."""
 OTHERS = (
-    "admission", "connect", "fanout", "many_publishers", "policy_swap", "profiles", "journal", "evaluate", "scopes",
+    "admission", "connect", "fanout", "levels", "many_publishers", "policy_swap", "profiles", "journal", "evaluate",
+    "scopes",
 )  # fmt: skip
 PROGRAMS = (*PUBLISHED, *OTHERS)
 

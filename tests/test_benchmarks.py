@@ -66,6 +66,17 @@ def test_clients_of_a_peer_are_measured_beside_nodes() -> None:
 
 @pytest.mark.live
 @pytest.mark.long
+def test_a_forwarder_between_two_levels_of_scopes_is_measured_beside_one_in_a_tree() -> None:
+    ran = subprocess.run(
+        [sys.executable, BENCHMARKS / "levels.py", "--json", "--quick"], capture_output=True, text=True, check=True
+    )
+    rows = json.loads(ran.stdout.splitlines()[-1])["results"]
+    assert [(row["system"], row["lost"]) for row in rows] == [("tree", 0), ("two levels", 0)]
+    assert all(row["ratio"] > 0 for row in rows)
+
+
+@pytest.mark.live
+@pytest.mark.long
 def test_rows_tell_what_a_faulty_subscriber_does_to_the_others() -> None:
     ran = subprocess.run(
         [sys.executable, BENCHMARKS / "stalls.py", "--json", "--quick", "--systems", "quillcast"],

@@ -3,6 +3,8 @@
 import time
 from typing import Any, ClassVar
 
+import msgspec
+
 from clients.base import Client, Handler, Publish
 
 
@@ -12,7 +14,7 @@ class Quillcast(Client):
     library = "quillcast"
 
     async def connect(
-        self, *, local_ipc: bool = True, shares: bool = False, secret: str = "", **options: Any
+        self, *, local_ipc: bool = True, shares: bool = False, secret: str = "", bundle_bytes: int = 0, **options: Any
     ) -> dict[str, Any]:
         import quillcast
         from quillcast.live.transport.hello import Identity
@@ -20,6 +22,11 @@ class Quillcast(Client):
         if secret:
             options["identity"] = Identity.of_secret(bytes.fromhex(secret))
         live = quillcast.LiveConfig() if local_ipc else quillcast.LiveConfig(local_ipc=False)
+        if bundle_bytes:  # and no event shares one with others
+            live = msgspec.structs.replace(live, publish_bytes=bundle_bytes)
+            config = quillcast.Config()
+            topics = msgspec.structs.replace(config.topics, bundle_bytes=bundle_bytes)
+            options["config"] = msgspec.structs.replace(config, topics=topics)
         topics = quillcast.Config().topics
         self.node = quillcast.connect(live=live, **options) if shares else quillcast.Node(live=live, **options)
         await self.node.start()
