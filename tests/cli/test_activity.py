@@ -2,9 +2,12 @@
 
 import ast
 import asyncio
+import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -14,6 +17,7 @@ from msgspec.structs import replace
 import quillcast.cli
 from quillcast.cli.activity import Look, activity, arrived
 from quillcast.cli.summary import parts_by_name, summary
+from quillcast.cli.top import PEERS, _picture
 from quillcast.core.messages import Contact
 from quillcast.core.status import (
     Counters,
@@ -117,6 +121,17 @@ def test_unhealthy_links_are_listed_with_their_peer(changed: dict[str, bool]) ->
 # --- how commands read it
 
 RESULTS = {"bench", "evaluate", "pub"}  # they index what they measured themselves
+
+
+@pytest.mark.parametrize("width", [200, 100, 60])
+def test_a_narrow_terminal_gets_whole_columns_and_is_told_of_the_others(width: int) -> None:
+    seen = activity("test", look(0, STATUS, OTHER), look(1, STATUS, OTHER))
+    picture = _picture(seen, os.terminal_size((width, 50)), coloured=False)
+    lines = re.sub(r"\x1b\[\w*", "", picture).split("\r\n")
+    assert all(len(line) <= width for line in lines)
+    assert (" hidden)" in picture) == (width < 200)
+    names = next(line.split() for before, line in pairwise(lines) if before.startswith("peers:"))
+    assert {"peer", "events/s", "waiting"} <= {*names} <= {*PEERS}
 
 
 def test_no_command_reads_a_status_by_strings() -> None:

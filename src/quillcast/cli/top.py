@@ -158,10 +158,16 @@ def _show(looks: Iterable[Activity]) -> None:
 
 def _picture(seen: Activity, size: os.terminal_size, *, coloured: bool) -> str:
     """A look drawn over the previous one, cut to the size of the terminal."""
-    lines: list[tuple[str, dict[str, Any]]] = [(f"{_head(seen)}; Ctrl-C ends", {"bold": True})]
+    head, ends = _head(seen), "; Ctrl-C ends"
+    lines: list[tuple[str, dict[str, Any]]] = [(head + ends * (len(head + ends) <= size.columns), {"bold": True})]
     for title, columns, rows in _tables(seen):
         if rows:
-            heading, names, *drawn = table(title, columns, rows[:ROWS_MAX], _LEFT[title])
+            kept = _kept(title, columns, rows[:ROWS_MAX], size.columns)
+            hidden = len(columns) - len(kept)
+            shown_rows = [[row[at] for at in kept] for row in rows[:ROWS_MAX]]
+            left = sum(at < _LEFT[title] for at in kept)
+            heading, names, *drawn = table(title, [columns[at] for at in kept], shown_rows, left)
+            heading += f" ({counted(hidden, 'column')} hidden)" if hidden else ""
             lines += [("", {}), (heading, {"fg": "cyan"}), (names, {"bold": True})]
             lines += [(line, _style(row)) for line, row in zip(drawn, rows, strict=False)]
             lines += [(line, {}) for line in _more(rows)]
@@ -169,6 +175,25 @@ def _picture(seen: Activity, size: os.terminal_size, *, coloured: bool) -> str:
     shown = [(line[: size.columns], style if coloured else {}) for line, style in lines[: size.lines]]
     return _HOME + "\r\n".join(click.style(line, **style) + _REST_OF_LINE for line, style in shown) + _BELOW
 
+
+def _kept(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns that fit into a line, by number: those that say least are left out first."""
+    widths = [2 + max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    kept = list(range(len(columns)))
+    for name in _LESS_TOLD[title]:
+        if sum(widths[at] for at in kept) <= width:
+            break
+        kept.remove(columns.index(name))
+    return kept
+
+
+_LESS_TOLD = {
+    "peers": ["topics", "up", "memory", "address", "cpu", "out/s", "in/s", "neighbours", "buffers"],
+    "topics": ["root", "events", "publishers", "subscriptions", "peers"],
+    "subscribers that are behind": ["waiting", "stalled", "peer", "seconds behind"],
+    "links with problems": ["credit", "round trip", "waiting"],
+}
+"""Columns that a narrow terminal does without, the first of them first."""
 
 _LEFT = {"peers": 2, "topics": 2, "subscribers that are behind": 3, "links with problems": 4}
 """How many columns of a table hold words."""

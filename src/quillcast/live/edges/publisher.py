@@ -80,6 +80,8 @@ class Publisher:
                 publisher had to discard it (`reason`).
         """
         if type(payload) is bytes and key is None and attributes is None and wait is None:
+            if timeout_s is not TIMEOUT_S:
+                arguments.seconds("timeout_s", timeout_s)
             room = self.room - len(payload) - EVENT_BYTES
             if room > 0:
                 self.room = room
