@@ -5,7 +5,7 @@ them, opens and closes channels, and says what may be discarded. Where a method 
 one: that of the topic's root. The others are those of sources that number their own events.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -482,7 +482,7 @@ class Flow:
     def check(self) -> None:
         """Raise AssertionError unless the parts of the flow agree."""
         kept = self.log.bundles()
-        assert self.log.size_bytes == sum(bundle.size for bundle in kept)
+        assert self.log.size_bytes == sum([bundle.size for bundle in kept])
         assert not any(self.live(term) for term in self.past), (self.term, list(self.past))
         assert all(channel.cursor <= self.log.end for channel in self.channels)
         if self.keeps:
@@ -494,6 +494,18 @@ class Flow:
             assert len(ranges) == len({*ranges}), f"a bundle is kept twice: {ranges}"
         for stream in self.live_streams():
             stream.seen.check()
-        for bundle in kept:
-            live = self.live(bundle.envelope.term)
-            assert live is None or live.seen.covers(bundle.envelope.first, bundle.last)
+        for term, first, last in _runs(kept):
+            live = self.live(term)
+            assert live is None or live.seen.covers(first, last)
+
+
+def _runs(bundles: Iterable[Bundle]) -> Iterator[tuple[Term, int, int]]:
+    """The ranges of bundles by term; those that follow each other are one."""
+    term, first, last = NO_TERM, 0, 0
+    for bundle in bundles:
+        envelope = bundle.envelope
+        if envelope.first != last or envelope.term != term:
+            yield term, first, last
+            term, first = envelope.term, envelope.first
+        last = bundle.last
+    yield term, first, last

@@ -507,8 +507,12 @@ class Tree:
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
         local subscribers and leases of those that departed, cut or not.
         """
-        streams = self.flow.live_streams() if some is None else [self.flow.others[term] for term in some]
-        kept = {bundle.envelope.term for _, bundle in self.flow.log.entries()}
+        flow = self.flow
+        if not flow.others:
+            keeps = any(bundle.envelope.term == flow.term for _, bundle in flow.log.entries())
+            return self._trim(flow.current, now) if keeps else 0
+        streams = flow.live_streams() if some is None else [flow.others[term] for term in some]
+        kept = {bundle.envelope.term for _, bundle in flow.log.entries()}
         return sum([self._trim(stream, now) for stream in streams if stream.term in kept])
 
     def _trim(self, stream: Stream, now: float) -> int:
