@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from quillcast.cli.app import run
+from quillcast.core.errors import LocalError
+from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
 from tests.cli.commands import Commands
 from tests.cli.test_welcome import completed
@@ -143,6 +145,7 @@ def test_policies_are_completed(quillcast: Commands) -> None:
     assert completed(quillcast, "quillcast scope policy check k") == ["k_ary"]
     assert completed(quillcast, "quillcast scope ") == [
         "check",
+        "export",
         "invite",
         "members",
         "policy",
@@ -209,6 +212,23 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     code, _, err = quillcast.run("scope", "invite", "campus")
     assert code == 2
     assert "scope campus admits nobody by a join line: write join_line = true" in err
+
+
+def test_a_managers_state_is_exported_once_and_only_while_it_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is no peer's data folder" in check(capsys, "export", "lab", "lab.state", "--data", "nowhere")[2]
+    store = Store(Path("manager"))
+    running = check(capsys, "export", "lab", "lab.state", "--data", "manager")
+    assert running[0] == 2
+    store.keep_scope("lab", b"state")
+    store.close()
+    assert "knows no scope 'other'" in check(capsys, "export", "other", "lab.state", "--data", "manager")[2]
+    assert check(capsys, "export", "lab", "lab.state", "--data", "manager") == (0, "", "")
+    assert Path("lab.state").stat().st_mode & 0o777 == 0o600
+    assert "lab.state exists" in check(capsys, "export", "lab", "lab.state", "--data", "manager")[2]
+    with pytest.raises(
+        LocalError, match=r"lab.toml is not the state of a manager; `quillcast scope export` writes one"
+    ):
+        read_exported(Path("lab.toml"))
 
 
 def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(quillcast: Commands) -> None:

@@ -10,6 +10,7 @@ import pytest
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, Unreachable
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node
+from quillcast.live.node.scopeexport import export_scope
 from quillcast.live.storage.store import Store
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.topics.descriptor import described
@@ -101,6 +102,37 @@ def test_the_manager_is_the_same_after_a_restart_and_data_goes_on_without_it(tmp
                 await members[3]._pump.until(
                     lambda: all(owner.stamp[0] == 2 for owner in controller.membership.owners.values())
                 )
+
+    asyncio.run(main())
+
+
+def test_a_manager_goes_on_at_another_peer_with_its_exported_state(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run, exported = [Identity.new() for _ in range(4)], tmp_path / "run", tmp_path / "site.state"
+        file = scope_file(tmp_path, identities)
+        async with AsyncExitStack() as stack:
+            other = await stack.enter_async_context(Node(runtime_dir=run))
+            async with Node(runtime_dir=run, data=tmp_path / "data") as manager:
+                await manager.manage_scope(file)
+                scope = f"site@{manager.address}"
+                members = [
+                    await stack.enter_async_context(Node(runtime_dir=run, identity=each, scope=scope))
+                    for each in identities
+                ]
+                subscription = members[3].subscribe("news/today")
+                await subscription.started()
+            export_scope("site", tmp_path / "data", exported)
+            again = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "elsewhere"))
+            await again.manage_scope(file, state=exported)
+            async with asyncio.timeout(20.0):
+                ((restored, _),) = again._peer.scoping.managers.values()
+                await again._pump.until(lambda: not restored.members.unheard)
+            assert [member.status().memberships[0].address for member in members] == [again.address] * 4
+            assert [each.epoch for each in again.scopes()] == [2]
+            await other.publish("news/today", b"with another manager", wait="stable")
+            assert (await anext(subscription)).payload == b"with another manager"
+            with pytest.raises(LocalError, match="the data folder knows the manager of scope site already"):
+                await again.manage_scope(file, state=exported)
 
     asyncio.run(main())
 

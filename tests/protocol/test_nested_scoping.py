@@ -55,6 +55,7 @@ class Campus:
         config, saved = self.configs[name], self.saved.get(name)
         owners = map(self.party, self.owners[name])
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self.party(name), owners, config)
+        manager.state.secret = manager.state.secret or name.encode()
         self.village.act(1, lambda peer: peer.scoping.manage(manager, partial(self.save, name)))
 
     def save(self, name: str, state: bytes) -> bool:
@@ -157,6 +158,28 @@ def test_data_goes_on_when_an_entry_point_and_all_managers_die(silently: bool) -
         nested.manage(name)
     nested.village.run(40)
     assert nested.crossings() == [1, 1, 1]
+
+
+def test_a_superscope_follows_a_manager_that_moves_with_its_state_and_no_other() -> None:
+    nested = Campus(Star(), Chain(), None, 3)
+    readers = nested.subscribe(nested.everybody())
+    campus, _ = nested.village.peers[1].scoping.managers[nested.party("campus").id]
+    north, _ = nested.village.peers[1].scoping.managers.pop(nested.party("north").id)
+    here = nested.village.world.machines[0].contact
+    party = Party(north.state.scope.id, here, managed=True, name="north")
+    stranger = ScopeManager.new(party, [nested.party("campus")], nested.configs["north"])
+    stranger.state.secret = b"another"
+    nested.village.act(0, lambda peer: peer.scoping.manage(stranger, lambda state: True))
+    nested.village.run(1)
+    assert "does not prove that it took over" in stranger.membership.owners[campus.state.scope.id].refused
+    moved = ScopeManager.restored(nested.saved["north"], nested.configs["north"], scope=party)
+    nested.village.act(0, lambda peer: peer.scoping.manage(moved, lambda state: True))
+    nested.village.run(10)
+    (member,) = [each for each in campus.state.members.values() if each.party.name == "north"]
+    assert (member.party.contact, moved.membership.owners[campus.state.scope.id].refused) == (here, "")
+    assert nested.crossings() == [1, 1]
+    sent = nested.publish(10)
+    assert all(reader.payloads == sent for reader in readers.values())
 
 
 def best_effort(nested: Campus) -> None:

@@ -13,7 +13,7 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.hierarchy import ManagerMoved, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.policies.chain import Chain
@@ -245,6 +245,43 @@ def test_data_goes_on_without_the_manager_and_it_comes_back_as_the_same_one() ->
     site.publish(b"with it again")
     assert all(reader.payloads == [b"without a manager", b"with it again"] for reader in readers.values())
     assert late.payloads == [b"with it again"]
+
+
+def test_a_manager_moves_to_another_peer_and_the_old_one_ends_when_it_returns() -> None:
+    site = Site(6, Star())
+    readers, old_state = site.subscribe(site.members), site.saved
+    site.village.kill(1)
+    site.village.run(6)
+    here = site.village.world.machines[0].contact
+    party = Party(site.party.id, here, managed=True, name="site")
+    moved = ScopeManager.restored(old_state, site.config, scope=party)
+    site.village.act(0, lambda peer: peer.scoping.manage(moved, site.save))
+    site.village.run(2 * LEASE_S)
+    owners = [site.village.peers[number].scoping.controller.membership.owners for number in site.members]
+    assert [owner[party.id].party.contact for owner in owners] == [here] * 6
+    assert len(moved.state.members) == 6
+    site.village.world.start(site.manager)
+    old = ScopeManager.restored(old_state, site.config)
+    site.village.act(1, lambda peer: peer.scoping.manage(old, lambda state: True))
+    site.village.run(2 * LEASE_S)
+    assert site.village.peers[1].scoping.managers == {}
+    with pytest.raises(ManagerMoved, match="moved to the peer at"):
+        ScopeManager.restored(old.saved(), site.config)
+    assert len(moved.state.members) == 6
+    site.publish(b"after all that")
+    assert all(reader.payloads == [b"after all that"] for reader in readers.values())
+
+
+def test_nobody_takes_a_scope_over_without_its_key() -> None:
+    site = Site(4, Star())
+    thief = ScopeManager.restored(site.saved, site.config)
+    thief.state.scope = Party(site.party.id, site.village.world.machines[0].contact, managed=True, name="site")
+    thief.state.secret, thief.state.epoch = b"another", 99
+    site.village.act(0, lambda peer: peer.scoping.manage(thief, lambda state: True))
+    site.village.run(2 * LEASE_S)
+    owners = [site.village.peers[number].scoping.controller.membership.owners for number in site.members]
+    assert [owner[site.party.id].party.contact for owner in owners] == [site.manager.contact] * 4
+    assert site.village.peers[1].scoping.managers.keys() == {site.party.id}
 
 
 def spread(site: Site, payloads: Iterable[bytes]) -> None:

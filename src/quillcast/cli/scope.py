@@ -74,9 +74,14 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
     required=True,
     help="Keep identity and managers in this folder, so that they come back as the same ones.",
 )
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Go on with what `quillcast scope export` wrote at another peer. With one FILE.",
+)
 @JSON
 @peering
-def serve(files: tuple[Path, ...], data: Path, as_json: bool, peering: Peering) -> None:
+def serve(files: tuple[Path, ...], data: Path, state: Path | None, as_json: bool, peering: Peering) -> None:
     """Run the managers of the scopes that these files describe, in a peer that forwards for others.
 
     Prints what members need to enter, and runs until Ctrl-C. While it does not run, the members go on with the channels
@@ -84,11 +89,14 @@ def serve(files: tuple[Path, ...], data: Path, as_json: bool, peering: Peering) 
     """
     from quillcast.live.scopes.serving import in_order
 
+    if state is not None and len(files) > 1:
+        raise click.UsageError("--state goes with one FILE", click.get_current_context())
+
     async def stay() -> None:
         node = peering.node(data=data, make_credential=peering.listen is not None, on_problem=_log)
         async with node:
             for file in in_order(files):
-                name = await node.manage_scope(file)
+                name = await node.manage_scope(file, state=state)
                 scope = f"{name}@{node.address}"
                 told = f"scope {name}: members enter with --scope {scope}"
                 click.echo(msgspec.json.encode({"scope": name, "enter": scope}).decode() if as_json else told)
@@ -155,6 +163,21 @@ def tree(name: str, topic: str, network: str, as_json: bool) -> None:
         return
     for line in scopeview.tree(status, found):
         click.echo(line)
+
+
+@command.command(short_help="Write a manager's state to a file, to move it to another peer.")
+@click.argument("name", metavar="NAME")
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--data", type=Place(file_okay=False, path_type=Path), required=True, help="The manager's folder.")
+def export(name: str, file: Path, data: Path) -> None:
+    """Write the state of the manager of the scope NAME to FILE. Stop the manager first.
+
+    `quillcast scope serve --state FILE` lets it go on at another peer, and the members follow it there. Meanwhile they
+    keep their channels. FILE holds the scope's key: keep it secret, and remove it afterwards.
+    """
+    from quillcast.live.node.scopeexport import export_scope
+
+    export_scope(name, data, file)
 
 
 @command.command(short_help="Print a join line of a running scope.")

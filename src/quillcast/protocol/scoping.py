@@ -28,7 +28,6 @@ from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Super
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
     Alive,
     ChannelAnswer,
@@ -44,9 +43,9 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Role,
     Standing,
+    Succession,
 )
 from quillcast.protocol.scopes.pacing import Paced
-from quillcast.protocol.scopes.requests import Asked
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.state.placement import Placement, may_have_others
@@ -84,7 +83,8 @@ class Scoping:
 
     __slots__ = (
         "beat_s", "beats", "climbed", "controller", "groups", "had_place", "host", "installing", "invited",
-        "known_ends", "managers", "move", "overlay", "placement", "resume", "subscribing", "table", "trees",
+        "known_ends", "managers", "move", "overlay", "placement", "resume", "subscribing", "superseded", "table",
+        "trees",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +102,7 @@ class Scoping:
         self.table, self.resume = table, resume
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
+        self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
         self.controller: LocalController | None = None
         self.move = move
         self.climbed: dict[bytes, tuple[bytes, ...]] = {}  # by topic: the path in which the grandparent was asked last
@@ -195,6 +196,9 @@ class Scoping:
         if not speaks_for(sender, control.message):
             self.host.trace(Mark("scope_impostor"))
             return
+        if (disproof := self._disproof(sender, control)) is not None:
+            self.host.send(sender, Control(disproof.scope, disproof))
+            return
         if control.to in self.managers:
             (manager, _), message = self.managers[control.to], control.message
             if _manager_heeds(manager, sender, message):
@@ -202,6 +206,13 @@ class Scoping:
         elif control.to == self.host.me and (member := self.controller) and _heeds(member, sender, control.message):
             self._carry_out(control.to, member.received(control.message, now))
             self._follow(member)
+
+    def _disproof(self, sender: Contact, control: Control) -> Succession | None:
+        """What shows an old manager that it is one."""
+        if not isinstance(control.message, Orders | Heard):
+            return None
+        party = self.managers[control.to][0] if control.to in self.managers else self.controller
+        return party.membership.disproof(control.message, sender) if party is not None else None
 
     def _beat(self, timer: Beat) -> None:
         now = self.host.now()
@@ -348,9 +359,11 @@ class Scoping:
                     self.host.send(to.contact, Control(to.id, message))
                 case Measure(to):
                     self.host.measure(to.contact)
-                case Superseded():
+                case Superseded(epoch, at):
                     self.host.trace(Mark("manager_superseded"))
                     del self.managers[party]
+                    self.superseded(party, epoch, at)
+                    return
 
 
 def _hangs_below_overlay(standing: Standing) -> bool:
@@ -375,7 +388,7 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
 def _manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Is it for a manager to heed this? Who it speaks of has been shown already; owners and receivers have not."""
     match message:
-        case Registration() | ChannelRequest() | Measured():
+        case Registration() | ChannelRequest() | Measured() | Succession():
             return True
         case Alive(member=member):
             return manager.members.find(member.id) is None or manager.members.runs_at(member.id, sender)
@@ -387,14 +400,13 @@ def _manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessa
 
 def _heeds(party: LocalController | ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Does a message of an owner or receiver come from the peer that runs its manager?"""
-    known: Owner | Asked | None
     match message:
         case Orders(owner=owner):
-            known = party.membership.owners.get(owner.id)
+            return party.membership.is_owner(owner.id, sender, message.succession)
         case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
-            known = party.membership.owners.get(id_)
+            return party.membership.is_owner(id_, sender)
         case ChannelAnswer(receiver=id_):
             known = party.requests.asked.get(id_)
+            return known is not None and known.party.contact.node_id == sender.node_id
         case _:
             return False
-    return known is not None and known.party.contact.node_id == sender.node_id

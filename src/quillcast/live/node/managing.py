@@ -9,6 +9,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.status import PolicyChange, ScopeStatus, TopicPolicy
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.scopeadmission import ScopeAdmission
+from quillcast.live.node.scopeexport import ExportedScope
 from quillcast.live.node.scopestatus import scope_status, shown_rule, shown_rules
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.scopes.rules import OpenRule, Rules
@@ -31,16 +32,21 @@ class Managing:
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._served: dict[str, Served] = {}
         self._admissions: dict[str, ScopeAdmission] = {}
+        scoping.superseded = self._ended
 
-    async def manage(self, scope: Served, contact: Contact, links: Links) -> None:
+    async def manage(
+        self, scope: Served, contact: Contact, links: Links, exported: ExportedScope | None = None
+    ) -> None:
         """Run the manager of a scope: the one that it was before, if the data folder knows it.
 
-        Raises `LocalError` without a data folder: members would not heed a manager that has forgotten them. Raises it,
-        too, for a superscope whose manager is not there.
+        `exported` is what it was at another peer. Raises `LocalError` without a data folder: members would not heed a
+        manager that has forgotten them. Raises it, too, for a superscope whose manager is not there.
         """
         name = scope.scope.name
         if (store := self._store) is None:
             raise LocalError(f"the manager of scope {name} needs a folder for its state: data=, or --data")
+        if exported is not None:
+            _take_over(store, name, exported)
         admission = self._admissions[name] = ScopeAdmission(scope.scope, store, partial(_attributes, links))
         config, saved = scope.config._replace(refusal=admission.refusal), store.scope(name)
         party = Party(scope_id(name.encode()), contact, managed=True, name=name)
@@ -121,6 +127,13 @@ class Managing:
         changed = tuple(TopicPolicy(topic, old, after[topic]) for topic, old in before.items() if after[topic] != old)
         return PolicyChange(name, pattern, shown_rules(rules), changed)
 
+    def _ended(self, scope: bytes, epoch: int, at: Contact) -> None:
+        name = next((name for name in self._served if scope_id(name.encode()) == scope), "")
+        why = f"it runs at the peer at {at.address} since epoch {epoch}"
+        if at.node_id == self._scoping.host.me:
+            why = f"its state is old: members know epoch {epoch} of it; start it with the latest state"
+        self._tell(f"the manager of scope {name} ends: {why}")
+
     def _file(self, manager: ScopeManager) -> str:
         return self._served[manager.state.scope.name].file
 
@@ -131,6 +144,18 @@ class Managing:
             self._tell(f"the manager of scope {name} ends, and its members go on without it: {problem}")
             return False
         return True
+
+
+def _take_over(store: Store, name: str, exported: ExportedScope) -> None:
+    if exported.name != name:
+        raise LocalError(f"that is the state of scope {exported.name}, and the file describes scope {name}")
+    if store.scope(name) is not None:
+        raise LocalError(
+            f"the data folder knows the manager of scope {name} already: leave the exported state out, or use another "
+            "folder"
+        )
+    store.keep_scope(name, exported.state)
+    store.keep_tokens(name, exported.tokens)
 
 
 def _attributes(links: Links, node: bytes) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.migration import Migration
 from quillcast.live.node.presence import Presence, Presences, Setting
 from quillcast.live.node.scopeaddress import ScopeAddress
+from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.node.startup import Startup, is_remote
 from quillcast.live.runtime import runner
 from quillcast.live.runtime.pump import Pump
@@ -194,19 +195,21 @@ class Node(Endpoint):
         finally:
             await self._startup.close()
 
-    async def manage_scope(self, file: Path | str) -> str:
+    async def manage_scope(self, file: Path | str, *, state: Path | str | None = None) -> str:
         """Run the manager of the scope that a file describes (docs/scope-files.md) in this node: the scope's name.
 
         It keeps its state in the data folder, and comes back as the same manager. Members enter with
-        `Node(scope="NAME@HOST:PORT")`.
+        `Node(scope="NAME@HOST:PORT")`. `state` is a file that `quillcast scope export` wrote: the manager goes on here,
+        and members follow it.
 
         Raises `LocalError` for what is wrong in the file, with its line, and without a data folder.
         """
         self._check_open()
-        path = arguments.path("file", file) or Path(file)
+        path, state_file = arguments.path("file", file) or Path(file), arguments.path("state", state)
+        exported = read_exported(state_file) if state_file is not None else None
         scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of others start processes
         try:
-            await self._presence.managing.manage(scope, self.contact, self._presence.links)
+            await self._presence.managing.manage(scope, self.contact, self._presence.links, exported)
         except QuillcastError:
             scope.rules.close()
             raise

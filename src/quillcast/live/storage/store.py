@@ -117,6 +117,18 @@ class Store:
             ask = "select 1 from tokens where scope = ? and used_by = ?"
             return self._database.execute(ask, [scope, party]).fetchone() is not None
 
+    def scope_tokens(self, scope: str) -> list[tuple[bytes, int, int, bytes | None]]:
+        """The tokens of a scope: hash, until when, when it was used, by whom."""
+        with self._asking():
+            ask = "select hash, until_ns, used_ns, used_by from tokens where scope = ?"
+            return self._database.execute(ask, [scope]).fetchall()
+
+    def keep_tokens(self, scope: str, tokens: Iterable[tuple[bytes, int, int, bytes | None]]) -> None:
+        """Store tokens of a scope that another peer issued."""
+        with self._asking():
+            rows = [(hash_, scope, *rest) for hash_, *rest in tokens]
+            self._database.executemany("replace into tokens values (?, ?, ?, ?, ?)", rows)
+
     def note(self, contacts: Iterable[Contact], topics: Mapping[str, bytes]) -> None:
         """Store these peers' addresses, up to `CONTACTS_MAX` in all, and these topics' descriptors, by name."""
         now = time.time_ns()

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import ChannelOrder, Party
 from quillcast.protocol.scopes.messages import ControlMessage
 
@@ -21,6 +22,8 @@ class Superseded(msgspec.Struct, frozen=True):
     """Another process manages the scope under a higher epoch: end this one."""
 
     epoch: int
+    at: Contact
+    """Where it runs; at this peer itself, if this one began with an old state."""
 
 
 class Install(msgspec.Struct, frozen=True):

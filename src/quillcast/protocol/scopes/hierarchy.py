@@ -44,13 +44,33 @@ class TwoRootScopes(LocalError):
 
 
 class TwoManagers(LocalError):
-    """Scopes with one name have different keys, or run at different peers."""
+    """Scopes with one name have different keys."""
 
     def __init__(self, name: str, scope: str, other: str) -> None:
         """`scope` and `other` say which these are."""
         super().__init__(
             f"scope {quoted(name)} has a manager ({scope}), and another one ({other}) claims the name: stop that one, "
             "or rename its scope"
+        )
+
+
+class ManagerElsewhere(LocalError):
+    """A peer claims to run a scope's manager, and does not prove that it took over."""
+
+    def __init__(self, name: str, there: str, here: str) -> None:
+        super().__init__(
+            f"scope {quoted(name)} has a manager at {there}, and the one at {here} does not prove that it took over: "
+            "stop that one, or start it with the state of the former one (quillcast scope export)"
+        )
+
+
+class ManagerMoved(LocalError):
+    """A scope's manager goes on at another peer."""
+
+    def __init__(self, name: str, address: str) -> None:
+        super().__init__(
+            f"the manager of scope {quoted(name)} moved to the peer at {address}, and members follow that one: "
+            "serve the scope's file there; to have it back, export its state there and start it here with that"
         )
 
 

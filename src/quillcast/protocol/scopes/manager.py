@@ -20,7 +20,7 @@ from quillcast.protocol.scopes.channels import Ask, Party
 from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
-from quillcast.protocol.scopes.hierarchy import TwoRootScopes
+from quillcast.protocol.scopes.hierarchy import ManagerMoved, TwoRootScopes
 from quillcast.protocol.scopes.members import Members
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
@@ -37,6 +37,7 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Role,
     Standing,
+    Succession,
 )
 from quillcast.protocol.scopes.orders import OrderBook
 from quillcast.protocol.scopes.policy import ALL
@@ -44,6 +45,7 @@ from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import Requests
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
+from quillcast.protocol.scopes.succession import appointed, is_genuine
 from quillcast.protocol.scopes.swaps import Swaps
 
 _decoder = msgspec.msgpack.Decoder(ScopeState)
@@ -54,6 +56,7 @@ class ScopeManager:
 
     def __init__(self, state: ScopeState, config: ScopeConfig) -> None:
         self.state, self.config = state, config
+        self.succession: Succession | None = None
         self.membership = Membership(state.scope, state.owners, config.lease_s)
         self.requests = Requests(state.scope, state.asked)
         self.members = Members(state, config.refusal, config.members_max)
@@ -83,10 +86,16 @@ class ScopeManager:
         cls, saved: bytes, config: ScopeConfig, *, scope: Party | None = None, owners: Iterable[Party] | None = None,
         tokens: Mapping[bytes, str] = MappingProxyType({}),
     ) -> "ScopeManager":  # fmt: skip
-        """The same manager after a crash; with another address or owners, if these are given."""
+        """The same manager after a crash; at another place or with other owners, if these are given.
+
+        Raises `ManagerMoved` if it goes on at another peer.
+        """
         state = _decoder.decode(saved)
         state.begin_epoch()
         state.scope = scope or state.scope
+        if state.moved_to is not None and state.moved_to.node_id != state.scope.contact.node_id:
+            raise ManagerMoved(state.scope.name, state.moved_to.address)
+        state.moved_to = None
         if owners is not None:
             state.set_owners(owners_of(owners, tokens))
         return cls(state, config)
@@ -105,6 +114,8 @@ class ScopeManager:
     def begin(self, now: float) -> list[Effect]:
         """Start: register with the owners, and tell all members their orders. Leases begin anew."""
         self.now = now
+        self.succession = appointed(self.state.scope, self.state.epoch, self.state.secret)
+        self.membership.proof = self.orders.succession = self.succession
         self.members.begin(now)
         self.receiver.begin(now)
         self.membership.begin(now)
@@ -176,6 +187,8 @@ class ScopeManager:
                 self.membership.heard(message, now)
             case MeasureRoundTrips():
                 pass  # a scope is no place to measure from
+            case Succession():
+                return self._succeeded(message)
         return ()
 
     def _mark(self, topics: Iterable[bytes]) -> None:
@@ -232,11 +245,18 @@ class ScopeManager:
         self._mark(topics)
         self.changed = True
 
-    def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
-        if message.epoch > self.state.epoch:
-            self.superseded = True
-            yield Superseded(message.epoch)
+    def _succeeded(self, message: Succession) -> Iterator[Effect]:
+        """Somebody shows that the manager began a later epoch than this one: elsewhere, or this is an old state."""
+        own = self.succession
+        if own is None or (message.scope, message.key) != (own.scope, own.key) or message.rank <= own.rank:
             return
+        if is_genuine(message):
+            self.superseded = self.changed = True
+            self.state.moved_to = message.contact
+            yield Superseded(message.epoch, message.contact)
+
+    def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
+        """A sign of life. Whatever epoch a member names, only a signed statement ends this manager."""
         member = self.members.lives(message.member.id, now)
         serial = member.serial if member is not None else 0
         yield Send(message.member, Heard(self.state.scope.id, self.state.epoch, serial))
@@ -302,6 +322,8 @@ class ScopeManager:
     # ---- with time
 
     def _passed(self, now: float) -> Iterator[Effect]:
+        unheard = [self.members.labels[id_] for id_ in self.members.unheard]
+        self.orders.owe(unheard)  # they may have missed that this epoch began, maybe at another peer than before
         since = now - self.config.lease_s
         for id_ in self.members.silent(since):
             self._remove(id_, "fell silent")

@@ -6,9 +6,10 @@ from quillcast.core.errors import LocalError
 from quillcast.core.ids import short
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.hierarchy import ScopeCycle, TwoManagers
-from quillcast.protocol.scopes.messages import Registration, Role
+from quillcast.protocol.scopes.hierarchy import ManagerElsewhere, ScopeCycle, TwoManagers
+from quillcast.protocol.scopes.messages import Registration, Role, Succession
 from quillcast.protocol.scopes.state import Member, Refusal, ScopeState
+from quillcast.protocol.scopes.succession import follows, kept
 
 
 class Members:
@@ -19,10 +20,11 @@ class Members:
         self.state, self.refusal, self.members_max = state, refusal, members_max
         self.labels = {member.party.id: member.label for member in state.members.values()}
         self.heard_at: dict[bytes, float] = {}
+        self.unheard: dict[bytes, None] = {}  # members that may not know yet of this epoch
 
     def begin(self, now: float) -> None:
         """All leases begin anew."""
-        self.heard_at = dict.fromkeys(self.labels, now)
+        self.heard_at, self.unheard = dict.fromkeys(self.labels, now), dict.fromkeys(self.labels)
 
     def find(self, id_: bytes) -> Member | None:
         """A member by its party's id."""
@@ -42,12 +44,15 @@ class Members:
         party = message.member
         if party.managed:
             self._check_scope(party, above)
+            self._check_place(party, message.succession)
         if why := self.refusal(party, message.token):
             raise LocalError(why)
         member = self.find(party.id)
         if message.relation == "member" and (member is None or member.relation != "member"):
             self._check_room()
         member = member or self._new(message)
+        if (proof := kept(message.succession, self.state.proofs.get(party.id))) is not None and party.managed:
+            self.state.proofs[party.id] = proof
         self.heard_at[party.id] = now
         known = (member.party, member.relation) == (party, message.relation)
         if known and message.serial == member.serial:
@@ -73,20 +78,31 @@ class Members:
         if party.id in (self.state.scope.id, *above):
             raise ScopeCycle(party.name, self.state.scope.name)
         for other in self.state.members.values():
-            if other.party.managed and party.name == other.party.name and not _is_same(party, other.party):
-                raise TwoManagers(party.name, _place(other.party), _place(party))
+            if other.party.managed and party.name == other.party.name and party.id != other.party.id:
+                raise TwoManagers(party.name, f"scopeId {short(other.party.id)}", f"scopeId {short(party.id)}")
+
+    def _check_place(self, party: Party, shown: Succession | None) -> None:
+        """Does a scope's manager run where it did, or prove that it took over?"""
+        member, proof = self.find(party.id), self.state.proofs.get(party.id)
+        known = proof.contact if proof is not None else member.party.contact if member is not None else party.contact
+        if known.node_id != party.contact.node_id:
+            moved = proof is not None and follows(shown, proof)
+            if not (moved and shown is not None and shown.contact.node_id == party.contact.node_id):
+                raise ManagerElsewhere(party.name, known.address, party.contact.address)
 
     def lives(self, id_: bytes, now: float) -> Member | None:
         """A sign of life came; None: it is no member."""
         member = self.find(id_)
         if member is not None:
             self.heard_at[id_] = now
+            self.unheard.pop(id_, None)
         return member
 
     def remove(self, id_: bytes) -> Member | None:
         """End a membership: who it was."""
         label = self.labels.pop(id_, None)
         self.heard_at.pop(id_, None)
+        self.unheard.pop(id_, None)
         return self.state.members.pop(label) if label is not None else None
 
     def silent(self, since: float) -> list[bytes]:
@@ -108,12 +124,3 @@ class Members:
             for each in self.state.members.values()
             if (role := each.roles.get(topic)) is not None and role.root != root
         ]
-
-
-def _is_same(one: Party, other: Party) -> bool:
-    """Is this one scope at one peer? The link has shown which peer speaks for a scope, and a manager does not move."""
-    return (one.id, one.contact.node_id) == (other.id, other.contact.node_id)
-
-
-def _place(party: Party) -> str:
-    return f"scopeId {short(party.id)} at peer {short(party.contact.node_id)}"

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from quillcast.core.messages import Contact
+from quillcast.protocol.scopes import succession
 from quillcast.protocol.scopes.channels import ChannelOrder, Party, for_topic
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.hierarchy import OVERLAY, NoWayToRoot, ScopeCycle
@@ -24,6 +25,7 @@ from quillcast.protocol.scopes.messages import (
     Relation,
     Role,
     Standing,
+    Succession,
 )
 
 
@@ -37,6 +39,8 @@ class Owner(msgspec.Struct):
     refused: str = ""
     token: str = ""
     """Of a join line of the scope, to be shown."""
+    proof: Succession | None = None
+    """Where its manager runs."""
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -58,6 +62,7 @@ class Membership:
 
     def __init__(self, me: Party, owners: dict[bytes, Owner], lease_s: float, relation: Relation = "member") -> None:
         self.me, self.owners, self.lease_s, self.relation = me, owners, lease_s, relation
+        self.proof: Succession | None = None  # of a scope: that its manager runs here
         self.roles: dict[bytes, Role] = {}
         self.heard_at: dict[bytes, float] = {}
         self.silent: dict[bytes, None] = {}
@@ -169,6 +174,22 @@ class Membership:
 
     # ---- what owners say
 
+    def is_owner(self, id_: bytes, sender: Contact, proof: Succession | None = None) -> bool:
+        """Does a peer speak for an owner: the one that runs its manager, or that proves that it took over?"""
+        owner = self.owners.get(id_)
+        if owner is None or owner.party.contact.node_id == sender.node_id:
+            return owner is not None
+        moved = owner.proof is not None and succession.follows(proof, owner.proof)
+        return moved and proof is not None and proof.contact.node_id == sender.node_id
+
+    def disproof(self, message: Orders | Heard, sender: Contact) -> Succession | None:
+        """What proves that an owner's manager runs elsewhere, or under a later epoch; None: it does not."""
+        id_, proof = (message.owner.id, message.succession) if isinstance(message, Orders) else (message.owner, None)
+        owner = self.owners.get(id_)
+        if owner is None or owner.proof is None:
+            return None
+        return owner.proof if message.epoch < owner.proof.epoch or not self.is_owner(id_, sender, proof) else None
+
     def ordered(self, orders: Orders, now: float) -> tuple[bytes, ...]:
         """An owner's orders came: the topics in which something changes. Those of an old manager are not obeyed."""
         owner = self.owners.get(orders.owner.id)
@@ -177,6 +198,7 @@ class Membership:
         self._hear(owner, now)
         old, owner.orders = owner.orders, orders
         owner.party, owner.refused = orders.owner, ""
+        owner.proof = succession.kept(orders.succession, owner.proof)
         if self.me.id in (orders.owner.id, *orders.above):
             owner.refused = str(ScopeCycle(self.me.name, orders.owner.name))
         if owner.refused or old is None or old.above != orders.above:
@@ -217,7 +239,8 @@ class Membership:
         for id_ in told:
             owner = self.owners[id_]
             roles, token = tuple(owner.roles.values()), owner.token if owner.orders is None else ""
-            yield Send(owner.party, Registration(id_, self.me, owner.serial, roles, self.relation, token))
+            message = Registration(id_, self.me, owner.serial, roles, self.relation, token, self.proof)
+            yield Send(owner.party, message)
 
     def passed(self, now: float) -> tuple[bytes, ...]:
         """Time passed: the topics that wait for an owner who has just become silent."""

@@ -23,6 +23,7 @@ from quillcast.protocol.scopes.channels import ChannelOrder, Party, Rate, Spec
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
+from quillcast.protocol.security.access import Key, Signature
 
 Relation = Literal["member", "client"]
 KEY_BYTES = 32  # of a multicast group
@@ -43,6 +44,22 @@ class Role(Message, frozen=True):
     """Is each subscriber owed every event?"""
 
 
+class Succession(Message, frozen=True, tag=101):
+    """This peer runs the scope's manager since this epoch. Whoever runs it under an earlier one has to end."""
+
+    scope: WireId
+    epoch: Number
+    contact: Contact
+    key: Key
+    """The scope's key, which signed the rest."""
+    signature: Signature = b""
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Of two managers the one of the higher rank stays."""
+        return self.epoch, self.contact.node_id
+
+
 class Registration(Message, frozen=True, tag=90):
     """Enter the party as a member or client, with these roles and no others; answer with `Orders`, or why not."""
 
@@ -53,6 +70,8 @@ class Registration(Message, frozen=True, tag=90):
     relation: Relation = "member"
     token: Annotated[str, Meta(max_length=64)] = ""
     """The one-time token of a join line of the scope."""
+    succession: Succession | None = None
+    """That a scope's manager runs where it says."""
 
 
 class Alive(Message, frozen=True, tag=91):
@@ -117,6 +136,8 @@ class Orders(Message, frozen=True, tag=93):
     """The members with a place in the overlay's ring, through which the others reach it."""
     groups: tuple[GroupKey, ...] = ()
     """The multicast mechanisms that the member is to take part in, and no others."""
+    succession: Succession | None = None
+    """That the manager runs where it says."""
 
 
 class Heard(Message, frozen=True, tag=94):
@@ -186,6 +207,7 @@ ControlMessage = (
     | ChannelAnswer
     | MeasureRoundTrips
     | Measured
+    | Succession
 )
 
 

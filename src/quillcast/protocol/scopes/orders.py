@@ -9,7 +9,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import superimposed
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.effects import Send
-from quillcast.protocol.scopes.messages import GroupKey, Orders
+from quillcast.protocol.scopes.messages import GroupKey, Orders, Succession
 from quillcast.protocol.scopes.state import ScopeState
 
 
@@ -18,6 +18,7 @@ class OrderBook:
 
     def __init__(self, state: ScopeState) -> None:
         self.state = state
+        self.succession: Succession | None = None  # that the manager runs here
         self.parts: dict[int, dict[bytes, Part]] = {label: {} for label in state.members}
         self.told: dict[int, Orders] = {}
         self.owed: dict[int, None] = dict.fromkeys(state.members)  # members that are to be told
@@ -72,7 +73,9 @@ class OrderBook:
         mechanisms = dict.fromkeys(mechanism for part in parts for mechanism in part.mechanisms)
         groups = tuple(GroupKey(mechanism, self.state.key(mechanism)) for mechanism in mechanisms)
         scope, epoch = self.state.scope, self.state.epoch
-        orders = Orders(scope, epoch, number, member.serial, label, above, standings, channels, ring, groups)
+        orders = Orders(
+            scope, epoch, number, member.serial, label, above, standings, channels, ring, groups, self.succession
+        )
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))
         return Send(member.party, orders)

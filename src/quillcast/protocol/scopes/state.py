@@ -7,12 +7,13 @@ from typing import NamedTuple
 import msgspec
 
 from quillcast.core.errors import LocalError
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
-from quillcast.protocol.scopes.messages import KEY_BYTES, Relation, Role
+from quillcast.protocol.scopes.messages import KEY_BYTES, Relation, Role, Succession
 from quillcast.protocol.scopes.policy import Delivery, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
@@ -141,7 +142,11 @@ class ScopeState(msgspec.Struct):
     settings: tuple[TopicRule, ...] = ()
     """The policies that were set while the scope was in use, the latest first."""
     secret: bytes = b""
-    """What the keys of multicast groups are made of. The manager's host draws it."""
+    """What the keys of multicast groups and of the scope are made of. The manager's host draws it."""
+    proofs: dict[bytes, Succession] = {}
+    """By scope that is or was a member: where its manager runs."""
+    moved_to: Contact | None = None
+    """The peer that runs the manager since a later epoch."""
     generation: int = 0
     """Of these keys: members that left do not have the next ones."""
 
