@@ -22,6 +22,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    860331: "a root that held its publishers back gave up what one of them would have sent again a moment later",
     830295: "a publisher that had asked for the root, and nothing more, was not told that it had room again",
     800306: "what a best-effort session overtook counted as a repeat in the reliable one after it",
     2025: "a joining peer waited for measurements of dead peers",
