@@ -266,6 +266,15 @@ def test_a_subscription_from_beyond_a_partition_is_owed_events_after_it_healed(
     assert [kind for kind in notes.kinds() if "neither" in kind] == kinds
 
 
+@pytest.mark.parametrize(("began_at", "kinds"), [(104.5, []), (101.0, ["was not there when it was said to be stable"])])
+def test_an_event_is_stable_without_a_subscription_that_began_beyond_a_partition(
+    notes: Notes, began_at: float, kinds: list[str]
+) -> None:
+    notes.add("conductor", entry.Partitioned(103.0, ("dave",)), entry.Healed(111.0, ("dave",)))
+    notes.add("dave", entry.Subscribing(1.0, "dave", "t", False), entry.Started(began_at, "dave"))
+    assert [kind for kind in notes.kinds() if "stable" in kind] == kinds
+
+
 def test_a_resumed_writer_reads_what_was_sent_during_its_pause(notes: Notes) -> None:
     notes.stop("carol", 108.5, 120.0)
     notes.stop("alice", 110.0, 140.0)
@@ -319,6 +328,17 @@ def test_spans_apart_are_those_in_which_one_of_two_was_cut_off(notes: Notes) -> 
     history = notes.history()
     bob, carol = history.readers["bob"].life, history.readers["carol"].life
     assert history.apart(bob, carol) == [(10.0, 20.0), (40.0, 50.0), (60.0, 70.0)]
+    assert history.apart(bob, bob) == []
+
+
+def test_and_until_both_were_outside_if_one_of_them_began_while_the_other_was_cut_off(notes: Notes) -> None:
+    """Bob does not know where carol is: once he is cut off too, he cannot find her."""
+    for who, since, until in (("carol", 0.2, 30.0), ("bob", 20.0, 40.0)):
+        notes.add("conductor", entry.Partitioned(since, (who,)), entry.Healed(until, (who,)))
+    notes.more.sort(key=lambda written: written[1].at)
+    history = notes.history()
+    bob, carol = history.readers["bob"].life, history.readers["carol"].life
+    assert history.apart(bob, carol) == [(0.2, 40.0)]
     assert history.apart(bob, bob) == []
 
 

@@ -19,6 +19,7 @@ class Life:
 
     name: str
     number: int
+    began_at: float = 0.0
     ended_at: float = inf
     killed: bool = False
     left: bool = False
@@ -147,12 +148,18 @@ class History:
         return self._readers[topic]
 
     def apart(self, one: Life, other: Life) -> list[Span]:
-        """When two processes could not reach each other, for one of them was cut off."""
+        """When two processes could not reach each other, for one of them was cut off.
+
+        Or one of them began while the other was cut off, and they did not know each other's addresses: those that are
+        cut off reach each other, but only peers outside could tell them.
+        """
         mine, theirs = self.partitioned[one.name], self.partitioned[other.name]
-        edges = sorted({edge for span in (*mine, *theirs) for edge in span})
+        began = max(one.began_at, other.began_at)
+        met = _both_outside(began, mine, theirs) if one is not other else began
+        edges = sorted({edge for span in (*mine, *theirs) for edge in span} | ({began, met} if met > began else set()))
         found: list[Span] = []
         for since, until in pairwise(edges):
-            if _within(since, mine) != _within(since, theirs):
+            if began <= since < met or _within(since, mine) != _within(since, theirs):
                 joined = found.pop()[0] if found and found[-1][1] == since else since
                 found.append((joined, until))
         return found
@@ -194,6 +201,7 @@ class _Reading:
         match line:
             case entry.Began(name=name, life=life):
                 self._life = history.life(name, life)
+                self._life.began_at = line.at
             case entry.Weighed():
                 self._life.weights.append(line.rss_bytes)
             case entry.Problem():
@@ -272,6 +280,12 @@ class _Reading:
                 history.finishing_at = line.at
             case entry.Settled():
                 history.settled_at = line.at
+
+
+def _both_outside(began: float, mine: list[Span], theirs: list[Span]) -> float:
+    """The first time from `began` on at which neither of two was cut off."""
+    times = [began, *sorted(until for _, until in (*mine, *theirs) if until > began)]
+    return next((at for at in times if not _within(at, mine) and not _within(at, theirs)), inf)
 
 
 def _within(at: float, spans: list[Span]) -> bool:

@@ -148,7 +148,8 @@ def untrue_stable(history: History, bounds: Bounds) -> Iterator[Violation]:
         untrue: list[Event] = []
         for writer in history.of(reader.topic):
             away = _away(history.stopped[reader.life.name] + history.apart(reader.life, writer.life), bounds)
-            told = [number for number in writer.stable if writer.published[number] > reader.started_at]
+            owed_from = _owed_from(history, reader, writer, bounds)
+            told = [number for number in writer.stable if writer.published[number] > owed_from]
             untrue += [(writer.name, n) for n in told if not _has_by(history, reader, writer, n, away, bounds)]
         yield from _found("was not there when it was said to be stable", reader.name, untrue)
 
