@@ -190,3 +190,14 @@ def test_a_publisher_that_is_held_back_asks_again_after_a_while_even_if_all_was_
     assert not publisher.overdue(11.0)
     publisher.root_is(CAROL, SECOND, held_back=True)
     assert publisher.overdue(11.0)
+
+
+def test_what_was_not_stable_when_a_topic_turns_out_to_be_best_effort_never_counts_as_stable() -> None:
+    publisher, _, _ = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    publisher.offer([b"before"])
+    publisher.receipt(FIRST, 1, 0, again=False)
+    publisher.adapt(Descriptor("weather", Settings(delivery="best_effort"), version=1))
+    publisher.root_is(BOB, SECOND)
+    publisher.receipt(SECOND, 1, 1, again=False)
+    assert not publisher.is_stable(0), "its root waits for nobody"

@@ -107,7 +107,7 @@ class Publisher:
         """
         self.descriptor = descriptor
         if descriptor.session == self.session == 0:
-            self.reliable = descriptor.settings.reliable
+            self._keep(descriptor)
 
     def begins(self, descriptor: Descriptor) -> bool:
         """Does the session of this descriptor, which the topic's root goes by, begin now for this publisher?"""
@@ -115,13 +115,13 @@ class Publisher:
         return here != descriptor.guarantee == known
 
     def begin_session(self) -> None:
-        """The topic's root says that the descriptor's session has begun.
+        """The topic's root says that the descriptor's session has begun."""
+        self.session = self.descriptor.session
+        self._keep(self.descriptor)
 
-        Events of the session before that are not stable become it never: who publishes in a best-effort session keeps
-        nothing.
-        """
-        self.session, was_reliable = self.descriptor.session, self.reliable
-        self.reliable = self.descriptor.settings.reliable
+    def _keep(self, descriptor: Descriptor) -> None:
+        """Keep events until they are stable, or nothing from now on. Then those that are not stable never become so."""
+        was_reliable, self.reliable = self.reliable, descriptor.settings.reliable
         if self.reliable == was_reliable:
             return
         kept_from = self.retained[0].first if self.reliable and self.retained else self.next
