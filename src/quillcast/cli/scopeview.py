@@ -53,6 +53,7 @@ def show(status: ScopeStatus) -> Iterator[str]:
         f"  {counted(len(status.members), 'member')}{most}; {counted(len(status.topics), 'topic')}"
         + (f", of which {waiting} wait" if waiting else "")
     )
+    yield from (f"  {sentence}" for sentence in status.about)
     for scope in status.superscopes:
         yield f"  member of {scope.name}, whose manager is at {scope.address}{_state_of(scope)}"
     yield from rules(status.rules)
@@ -70,6 +71,7 @@ def rules(shown: tuple[ScopeRule, ...]) -> Iterator[str]:
     """Rules in the order in which they decide."""
     rows = [[rule.pattern, policy(rule), "set" if rule.is_set else "file"] for rule in shown]
     yield from table("rules", ["topics", "policy", "from"], rows)
+    yield from (f"  {rule.pattern}: {sentence}" for rule in shown for sentence in rule.lets_in)
 
 
 def members(status: ScopeStatus) -> Iterator[str]:

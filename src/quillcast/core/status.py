@@ -485,6 +485,8 @@ class ScopeRule(Status, frozen=True):
     """Its parameters."""
     is_set: bool
     """Whether it was set while the scope was in use; otherwise it is a rule of the scope's file."""
+    lets_in: tuple[str, ...] = ()
+    """Its filter and bounds, in sentences."""
 
 
 class ScopeChannel(Status, frozen=True):
@@ -540,6 +542,8 @@ class ScopeStatus(PeerContact, frozen=True):
     """The topics that members take part in, by name."""
     members_max: int | None = None
     """The most members. None: no limit."""
+    about: tuple[str, ...] = ()
+    """Who is admitted, and the bounds of the whole scope, in sentences."""
     superscopes: tuple[Superscope, ...] = ()
     """The scopes that it is a member of, the preferred one first."""
 

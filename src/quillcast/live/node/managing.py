@@ -86,7 +86,7 @@ class Managing:
         """The scopes that are managed here."""
         now = self._scoping.host.now()
         return tuple(
-            scope_status(manager, self._served[manager.state.scope.name].rules, self._file(manager), now)
+            scope_status(manager, self._served[manager.state.scope.name], now)
             for manager, _ in self._scoping.managers.values()
         )
 
@@ -133,9 +133,6 @@ class Managing:
         if at.node_id == self._scoping.host.me:
             why = f"its state is old: members know epoch {epoch} of it; start it with the latest state"
         self._tell(f"the manager of scope {name} ends: {why}")
-
-    def _file(self, manager: ScopeManager) -> str:
-        return self._served[manager.state.scope.name].file
 
     def _keep(self, store: Store, name: str, state: bytes) -> bool:
         try:

@@ -2,7 +2,9 @@
 
 from quillcast.core.ids import topic_id
 from quillcast.core.status import Membership, ScopeChannel, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic, Superscope
+from quillcast.live.scopes.files import about_all, let_in
 from quillcast.live.scopes.rules import Rules
+from quillcast.live.scopes.serving import Served
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
@@ -30,19 +32,20 @@ def memberships(scoping: Scoping) -> tuple[Membership, ...]:
     )
 
 
-def scope_status(manager: ScopeManager, rules: Rules, file: str, now: float) -> ScopeStatus:
+def scope_status(manager: ScopeManager, served: Served, now: float) -> ScopeStatus:
     """A scope, as its manager knows it."""
-    state = manager.state
+    state, rules = manager.state, served.rules
     return ScopeStatus(
         node_id=state.scope.contact.node_id.hex(),
         address=state.scope.contact.address,
         name=state.scope.name,
         scope_id=state.scope.id.hex(),
-        file=file,
+        file=served.file,
         epoch=state.epoch,
         lease_s=manager.config.lease_s,
         members=tuple(_member(manager, each, now) for each in state.members.values()),
         members_max=manager.config.members_max or None,
+        about=tuple(about_all(served.scope)),
         superscopes=tuple(_superscope(manager, owner) for owner in manager.membership.owners.values()),
         rules=shown_rules(rules),
         topics=tuple(sorted((_topic(manager, rules, topic) for topic in state.topics), key=lambda each: each.name)),
@@ -68,7 +71,7 @@ def shown_rules(rules: Rules) -> tuple[ScopeRule, ...]:
 def shown_rule(rules: Rules, rule: TopicRule) -> ScopeRule:
     """A rule, and where it comes from."""
     is_set = any(rule is each for each in rules.settings)
-    return ScopeRule(rule.pattern, rule.policy, rule.parameters, is_set)
+    return ScopeRule(rule.pattern, rule.policy, rule.parameters, is_set, tuple(let_in(rule)))
 
 
 def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:

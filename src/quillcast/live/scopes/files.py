@@ -136,15 +136,20 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
     for name, _, address in (each.partition("?")[0].partition("@") for each in scope.superscopes if "@" in each):
         yield f"The manager of {name} is asked at {address}."
     yield from _border(scope.channels)
+    yield from about_all(scope)
+    for rule, policy in zip(scope.topics, policies, strict=True):
+        yield " ".join(_rule_sentences(scope.name, rule, policy))
+    if not any(rule.pattern == "#" for rule in scope.topics):
+        yield "Registrations for other topics are refused."
+
+
+def about_all(scope: config.ScopeFile) -> Iterator[str]:
+    """Who is admitted, and the bounds of the whole scope."""
     yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."
     if scope.limits.members_max is not None:
         yield f"The scope has at most {_count(scope.limits.members_max, 'member')}."
     if rates := list(_rates(scope.limits)):
         yield f"At most {_listed(rates, 'and')} enter it in all; senders wait above that."
-    for rule, policy in zip(scope.topics, policies, strict=True):
-        yield " ".join(_rule_sentences(scope.name, rule, policy))
-    if not any(rule.pattern == "#" for rule in scope.topics):
-        yield "Registrations for other topics are refused."
 
 
 def _border(channels: config.Channels) -> Iterator[str]:
@@ -179,6 +184,11 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
         yield from (text for text in (policy.about, _PROMISES[policy.delivery]) if text)
     if rule.root:
         yield f"{scope} is their root scope."
+    yield from let_in(rule)
+
+
+def let_in(rule: TopicRule) -> Iterator[str]:
+    """What the rule lets into the scope, in sentences."""
     if rule.filter is not None:
         if condition := _condition(rule.filter):
             yield f"A bundle enters only if {condition}."
