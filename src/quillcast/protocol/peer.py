@@ -22,6 +22,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.reliability.protocols import RecoveryProtocol
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
@@ -46,10 +47,11 @@ class Peer:
 
     def __init__(
         self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None,
-        customs: Customs | None = None,
+        customs: Customs | None = None, recovery: RecoveryProtocol | None = None,
     ) -> None:  # fmt: skip
         """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none.
 
+        `recovery` decides whom this peer asks first for what it lacks; along the tree if there is none.
         `customs` are filters of other packages, which policies of scopes may use.
         """
         self.host = host
@@ -65,6 +67,7 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery = self.scribe.recovery
+        self.recovery.protocol = recovery or self.recovery.protocol
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
             self.scribe.membership.move, self.scribe.room, self.table, customs or {}, self.dispatch,

@@ -280,9 +280,20 @@ class Scoping:
             self.host.multicast(groups)
         topics = self.installing.follow(controller)
         self.placement.ordered, self.table.borders = self.installing.topics, self.installing.borders
+        self.placement.members = self._members(controller)
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
+
+    def _members(self, controller: LocalController | None) -> dict[bytes, dict[Contact, None]]:
+        """By topic: the members to which channels from here lead."""
+        members: dict[bytes, dict[Contact, None]] = {}
+        for channel in controller.channels if controller is not None else ():
+            match channel.spec:
+                case Address(contact) if contact.node_id != self.host.me:
+                    for constraint in channel.constraints:
+                        members.setdefault(constraint.topic, {})[contact] = None
+        return members
 
     def _is_behind(self) -> bool:
         """Are events of topics whose policy changes missing here that were known of at the last sign of life?"""

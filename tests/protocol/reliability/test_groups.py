@@ -1,6 +1,7 @@
 """Recovery among the members of a group, whatever formed it: no tree, no Scribe and no peer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from random import Random
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import OF_SOURCES, Kind, Term
@@ -9,8 +10,9 @@ from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.stream import Held, SourceStream
-from quillcast.protocol.reliability.group import Group, Member
+from quillcast.protocol.reliability.group import Group, Member, Peers
 from quillcast.protocol.reliability.messages import Fetch, FetchFromSource, Unavailable
+from quillcast.protocol.reliability.protocols import AntiEntropy
 from quillcast.protocol.reliability.recovery import Look, Recovery, RecoveryTimes
 from quillcast.protocol.security.access import Warrant
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
@@ -27,6 +29,7 @@ class Circle:
         self.end, self.root = 0, None
         self.above: Contact | None = BOB
         self.last_word = self.mine = False
+        self.outside = list[Contact]()
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
 
     def known_end(self, term: Term) -> int:
@@ -52,11 +55,8 @@ class Circle:
     def decides(self, term: Term) -> bool:
         return self.last_word
 
-    def sources(self, term: Term) -> list[Contact]:
-        return list(self.held)
-
-    def past_sources(self) -> list[Contact]:
-        return list(self.held)
+    def peers(self, term: Term) -> Peers:
+        return Peers([each for each in self.held if each not in self.outside], self.outside)
 
 
 class Circles:
@@ -233,3 +233,28 @@ def test_a_root_gives_up_after_a_lease_what_nobody_has_of_a_source_that_is_gone(
     assert stream.frontier == 0
     world.look(times=8)
     assert (world.groups.given_up, stream.frontier) == (1, 2)
+
+
+class Backwards:
+    """Another recovery protocol."""
+
+    def order(self, members: Sequence[Contact]) -> list[Contact]:
+        return list(reversed(members))
+
+
+def test_peers_outside_the_domain_are_asked_for_what_nobody_inside_has_and_in_no_case_before() -> None:
+    world = World()
+    world.circle.outside, world.circle.end = [BOB], 3
+    world.look()
+    assert world.asked == [(CAROL, [(0, 3)])], "although Bob is upstream"
+    world.refuse(CAROL, FIRST, [(1, 3)])
+    assert world.asked[1:] == [(BOB, [(1, 3)])]
+
+
+def test_the_protocol_of_a_domain_decides_in_which_order_its_members_are_asked() -> None:
+    world = World()
+    world.recovery.protocol, world.circle.end = Backwards(), 1
+    world.look()
+    assert world.asked == [(CAROL, [(0, 1)])]
+    random = AntiEntropy(Random(1))
+    assert {tuple(random.order([BOB, CAROL])) for _ in range(20)} == {(BOB, CAROL), (CAROL, BOB)}

@@ -63,7 +63,7 @@ class Line:
     """A ring on which peers stand in a fixed order for every key; what is routed is noted."""
 
     def __init__(self, *contacts: Contact, active: bool = True) -> None:
-        self.contacts, self.active = list(contacts), active
+        self.contacts, self.active, self.entry_points = list(contacts), active, ()
         self.routed: list[tuple[Message, bytes]] = []
 
     def route(self, message: Message, key: bytes) -> None:

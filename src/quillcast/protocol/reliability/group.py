@@ -22,24 +22,38 @@ class Member(NamedTuple):
     held: Held
 
 
-class Group(Protocol):
-    """The peers that share a topic's events with this one. `flow` is what this peer has of them."""
+class Peers(NamedTuple):
+    """Whom a peer can ask for events."""
+
+    inside: list[Contact]
+    """Members of its recovery domain: of its scope, or all peers if it is in none."""
+    above: list[Contact]
+    """Peers outside of it, who are asked for what nobody inside has."""
+
+
+class Bottom(Protocol):
+    """The bottom interface of a recovery domain: what this member of it has, holds and lacks of a topic."""
 
     flow: Flow
+    """What it has and holds, per stream. What it lacks are the gaps below `known_end`."""
 
     def known_end(self, term: Term) -> int:
         """How far a live term is known to have gone, even if its events never came here."""
         ...
+
+    def is_source(self, term: Term) -> bool:
+        """Does this peer itself number the events of a term?"""
+        ...
+
+
+class Upper(Protocol):
+    """The upper interface of a recovery domain: who decides what nobody in it has, and what is known of that."""
 
     def upstream(self, term: Term) -> Contact | None:
         """The member that passes a live term on to this peer. What it released is not coming any more.
 
         For the term of a source, the member in its direction. It keeps copies only, so that the source is asked, too.
         """
-        ...
-
-    def is_source(self, term: Term) -> bool:
-        """Does this peer itself number the events of a term?"""
         ...
 
     def decides(self, term: Term) -> bool:
@@ -51,6 +65,14 @@ class Group(Protocol):
         """The nodeId of the current term's root, if it is another than `upstream`; None otherwise."""
         ...
 
+    def may_be_late(self, within_s: float) -> bool:
+        """May events be late because publishers are held back, or were until a while ago?"""
+        ...
+
+
+class Group(Bottom, Upper, Protocol):
+    """The peers that share a topic's events with this one, and the domain's two interfaces."""
+
     @property
     def warrant(self) -> Warrant | None:
         """What this peer shows to be given events, if the topic limits who may have them."""
@@ -60,20 +82,12 @@ class Group(Protocol):
         """May a peer that shows this be given events?"""
         ...
 
-    def may_be_late(self, within_s: float) -> bool:
-        """May events be late because publishers are held back, or were until a while ago?"""
-        ...
-
     def members(self) -> Iterator[Member]:
-        """The neighbours: upstream first."""
+        """The neighbours: those inside first, then upstream first."""
         ...
 
-    def sources(self, term: Term) -> list[Contact]:
-        """The peers to ask for events of a live term, in this order."""
-        ...
-
-    def past_sources(self) -> list[Contact]:
-        """The peers to ask for events of ended terms."""
+    def peers(self, term: Term) -> Peers:
+        """Whom to ask for events of a term, the nearest by the tree first."""
         ...
 
 

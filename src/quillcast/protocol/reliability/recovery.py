@@ -27,6 +27,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.gaps import Gap
 from quillcast.protocol.reliability.group import Group, Groups
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
+from quillcast.protocol.reliability.protocols import AlongTree, RecoveryProtocol
 
 ROOT = b"root"
 """Stands for the root among the sources. The overlay finds it."""
@@ -54,6 +55,7 @@ class Recovery:
 
     def __init__(self, host: Host, times: RecoveryTimes, groups: Groups, dispatch: Dispatch) -> None:
         self.host, self.times, self.groups = host, times, groups
+        self.protocol: RecoveryProtocol = AlongTree()
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics that may miss something; only these are checked
         self.set = False
@@ -121,7 +123,7 @@ class Recovery:
         missing = intersection(gap.confirmed, self._missing(group, term))
         if not missing or (upstream is None and not group.decides(term)):
             return
-        sources = group.sources(term)
+        sources = self._sources(group, term)
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
         gap.ask_among([*(contact.node_id for contact in sources), *last])
         for contact in sources:
@@ -137,6 +139,11 @@ class Recovery:
         gone = gap.nobody_has(final, self.host.now(), for_s, self.times.give_up_s)
         self._give_up(group, term, gap, gone)
         self._press(group, term, gap, sources)
+
+    def _sources(self, group: Group, term: Term) -> list[Contact]:
+        """The peers to ask: the members of the domain as its protocol orders them, and then those above it."""
+        peers = group.peers(term)
+        return [*self.protocol.order(peers.inside), *peers.above]
 
     def _ask_root(self, group: Group, term: Term, ranges: list[Range]) -> None:
         if ranges:
@@ -185,18 +192,26 @@ class Recovery:
         return wanted
 
     def _fill_past(self, group: Group, term: Term, gap: Gap) -> None:
-        """Request from each member what it reports to hold, and from all of them what is owed here."""
+        """Request from each member what it reports to hold, and from all of them what is owed here.
+
+        Those outside the domain are asked for what they report after all inside were.
+        """
         now = self.host.now()
         reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
-        contacts = group.past_sources()
+        peers = group.peers(term)
+        inside = self.protocol.order(peers.inside)
+        contacts = [*inside, *peers.above]
         gap.ask_among([contact.node_id for contact in contacts], group.flow.term)
         for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
-            if asked := gap.to_ask(contact.node_id, ranges, now):
-                self.host.trace(Mark("asked_past_term"))
-                self._ask(contact, group, term, asked)
-        for contact in contacts:
-            self._ask(contact, group, term, gap.to_ask(contact.node_id, owed, now))
+        beyond = RangeSet([*owed, *(each for contact in peers.above for each in reported.get(contact, ()))])
+        for some, others in ((inside, beyond), (peers.above, owed)):
+            for contact in some:
+                if asked := gap.to_ask(contact.node_id, reported.get(contact, ()), now):
+                    self.host.trace(Mark("asked_past_term"))
+                    self._ask(contact, group, term, asked)
+            for contact in some:
+                self._ask(contact, group, term, gap.to_ask(contact.node_id, others, now))
         settled = self._settled(group, term)
         gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, settled)
         self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))

@@ -1,16 +1,17 @@
 """A topic's tree as recovery sees it: the parent, the children, and those that may stand in for the parent."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.neighbours.neighbours import Neighbours
-from quillcast.protocol.reliability.group import Group, Member
+from quillcast.protocol.reliability.group import Group, Member, Peers
 from quillcast.protocol.security.access import Warrant, is_restricted
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams, known_end
@@ -22,10 +23,11 @@ class TreeGroup:
     """The neighbours of a peer in one topic's tree (`reliability.group.Group`)."""
 
     def __init__(
-        self, tree: Tree, me: bytes, neighbours: Neighbours, held_back: HeldBack, source_streams: SourceStreams
-    ) -> None:
+        self, tree: Tree, me: bytes, neighbours: Neighbours, held_back: HeldBack, source_streams: SourceStreams,
+        view: Callable[[], "ScopeView"],
+    ) -> None:  # fmt: skip
         self.tree, self.flow, self.me, self.neighbours, self.held_back = tree, tree.flow, me, neighbours, held_back
-        self.source_streams = source_streams
+        self.source_streams, self.view = source_streams, view
 
     def known_end(self, term: Term) -> int:
         return known_end(self.tree, term) if term.of_source else self.tree.known_end
@@ -56,25 +58,56 @@ class TreeGroup:
         return self.held_back.lately(self.tree.topic, within_s)
 
     def members(self) -> Iterator[Member]:
+        held = {child.contact: child.held for child in self.tree.children.values()}
         if self.tree.parent is not None:
-            yield Member(self.tree.parent, self.tree.parent_held)
-        for child in self.tree.children.values():
-            yield Member(child.contact, child.held)
+            held = {self.tree.parent: self.tree.parent_held, **held}
+        inside, above = self.view().divided(held)
+        return (Member(contact, held[contact]) for contact in (*inside, *above))
 
-    def sources(self, term: Term) -> list[Contact]:
-        """Who is upstream, the parent, children that are ahead, then siblings or the grandparent."""
+    def peers(self, term: Term) -> Peers:
+        """The parent, children that are ahead, siblings and the grandparent, and those to whom channels lead."""
+        view = self.view()
+        return Peers(*view.divided(self._near(term, view.beside)))
+
+    def _near(self, term: Term, beside: Iterable[Contact]) -> list[Contact]:
+        if self.flow.live(term) is None:
+            return self._with_others(self.tree.neighbours(), beside)
         tree, frontier = self.tree, self.flow.front(term) or 0
         ahead = (child.contact for child in tree.children.values() if child.reach(term) > frontier)
         sources = dict.fromkeys((self.upstream(term), tree.parent, *ahead))
-        return self._with_fallbacks([contact for contact in sources if contact is not None])
+        return self._with_others([contact for contact in sources if contact is not None], beside)
 
-    def past_sources(self) -> list[Contact]:
-        return self._with_fallbacks(self.tree.neighbours())
-
-    def _with_fallbacks(self, sources: list[Contact]) -> list[Contact]:
+    def _with_others(self, sources: list[Contact], beside: Iterable[Contact]) -> list[Contact]:
         known = {contact.node_id for contact in sources} | {self.me}
+        others = dict.fromkeys((*self.tree.fallbacks, *beside))
         suspected = self.neighbours.suspected
-        return [*sources, *(c for c in self.tree.fallbacks if c.node_id not in known and not suspected(c.node_id))]
+        return [*sources, *(c for c in others if c.node_id not in known and not suspected(c.node_id))]
+
+
+class ScopeView:
+    """What a peer knows of who is in its scope, for one topic. Without a scope all peers are in the same domain."""
+
+    def __init__(self, tree: Tree, me: bytes, entry_points: Iterable[Contact], ordered: Iterable[Contact]) -> None:
+        """`ordered`: members to whom the scope's manager ordered channels."""
+        entries, path = [contact.node_id for contact in entry_points], tree.path_here(me)
+        head = next((node for node in path if node in entries), None)
+        self.beside = () if tree.descriptor.settings.by_source else tuple(ordered)
+        self.members = {*entries, *(contact.node_id for contact in ordered)}
+        self.outside = (
+            {*path[: path.index(head)], *(tree.children.keys() - self.members)} if head is not None else set()
+        )
+        self.is_head = head == me
+
+    def divided(self, contacts: Iterable[Contact]) -> tuple[list[Contact], list[Contact]]:
+        """These peers in their order, divided into those inside the scope and the others."""
+        divided = list[Contact](), list[Contact]()
+        for contact in contacts:
+            divided[self._is_outside(contact.node_id)].append(contact)
+        return divided
+
+    def _is_outside(self, node: bytes) -> bool:
+        """Is it above the entry point, or a child that was not ordered? Of an entry point, all others are outside."""
+        return node in self.outside or (self.is_head and node not in self.members)
 
 
 class TreeGroups:
@@ -82,9 +115,9 @@ class TreeGroups:
 
     def __init__(
         self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Ring, terms: Terms, schedule: Schedule,
-        flow_control: FlowControl, source_streams: SourceStreams, me: bytes,
+        flow_control: FlowControl, source_streams: SourceStreams, placement: Placement, me: bytes,
     ) -> None:  # fmt: skip
-        self.trees, self.neighbours, self.ring, self.me = trees, neighbours, ring, me
+        self.trees, self.neighbours, self.ring, self.placement, self.me = trees, neighbours, ring, placement, me
         self.terms, self.schedule, self.flow_control = terms, schedule, flow_control
         self.source_streams = source_streams
 
@@ -92,7 +125,10 @@ class TreeGroups:
         tree = self.trees.get(topic)
         if tree is None:
             return None
-        return TreeGroup(tree, self.me, self.neighbours, self.schedule.held_back, self.source_streams)
+        return TreeGroup(
+            tree, self.me, self.neighbours, self.schedule.held_back, self.source_streams,
+            lambda: ScopeView(tree, self.me, self.ring.entry_points, self.placement.members.get(tree.topic, ())),
+        )  # fmt: skip
 
     def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
         tree = self.trees[group.flow.topic]

@@ -206,7 +206,7 @@ class Scribe:
         self.tracing = Tracing(host, self.table, trees, dispatch)
         groups = TreeGroups(
             trees, self.neighbours, self.overlay, self.terms, self.schedule, self.flow_control, self.source_streams,
-            host.me,
+            self.placement, host.me,
         )  # fmt: skip
         times = RecoveryTimes(config.gap_s, config.give_up_s, config.lease_s)
         self.recovery = Recovery(host, times, groups, dispatch)

@@ -1,6 +1,6 @@
 """What the forwarding policy makes of this peer's place in each topic."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
@@ -16,6 +16,7 @@ class Placement:
     def __init__(self, me: bytes, ring: Ring, policy: ForwardingPolicy) -> None:
         self.me, self.ring, self.policy = me, ring, policy
         self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
+        self.members: Mapping[bytes, Collection[Contact]] = {}  # by topic: to whom these and the tree's links lead
 
     def intercepts(self, tree: Tree | None) -> bool:
         """Does a Join on its way to the root end at this peer?"""

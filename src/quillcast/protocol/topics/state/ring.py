@@ -11,6 +11,11 @@ class Ring(Protocol):
     """The overlay as the topics use it; `Pastry` is one."""
 
     @property
+    def entry_points(self) -> tuple[Contact, ...]:
+        """The members of this peer's scope that have a place in the ring. Empty: it is in none."""
+        ...
+
+    @property
     def active(self) -> bool:
         """Has this peer joined, so that it can route?"""
         ...

@@ -1,0 +1,104 @@
+"""A scope as a recovery domain: its members repair among themselves, and ask outside for what nobody inside has."""
+
+from collections.abc import Callable
+from functools import partialmethod
+from random import Random
+
+import pytest
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.messages import Contact, Message
+from quillcast.protocol.reliability.messages import Fetch
+from quillcast.protocol.reliability.protocols import AlongTree, AntiEntropy, RecoveryProtocol
+from quillcast.protocol.scopes.policies.k_ary import KAry
+from quillcast.protocol.scopes.policies.mesh import Mesh
+from quillcast.protocol.scopes.policies.ring import Ring
+from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.sim.host import SimHost
+from tests.protocol.test_scoping import EVENTS, Site
+
+
+class Losses:
+    """Bundles to one peer are lost, and requests for ranges are noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.to = b""
+        self.requests: list[tuple[int, bytes, Fetch]] = []
+        self._send, self._carry = SimHost.send, SimHost.carry
+        monkeypatch.setattr(SimHost, "send", partialmethod(_swapped, self.send))
+        monkeypatch.setattr(SimHost, "carry", partialmethod(_swapped, self.carry))
+
+    def send(self, host: SimHost, to: Contact, message: Message) -> None:
+        if isinstance(message, Fetch):
+            self.requests.append((host.machine.number, to.node_id, message))
+        self._send(host, to, message)
+
+    def carry(self, host: SimHost, to: Contact, bundle: Bundle) -> None:
+        if to.node_id != self.to:
+            self._carry(host, to, bundle)
+
+
+def _swapped(host: SimHost, method: Callable[..., None], *args: object) -> None:
+    method(host, *args)
+
+
+def publish(site: Site, payloads: list[bytes]) -> None:
+    publisher = site.village.publisher(0, site.name)
+    for payload in payloads:
+        site.village.publish(0, publisher, payload)
+        site.village.run(0.1)
+
+
+def takes_over_behind(
+    policy: ScopePolicy, losses: Losses, protocol: Callable[[int], RecoveryProtocol]
+) -> tuple[Site, list[bytes]]:
+    """A stand-by misses what its scope has, and takes over from the entry point. Returns what it has in the end."""
+    site = Site(6, policy)
+    for number in site.members:
+        site.village.peers[number].recovery.protocol = protocol(number)
+    readers = site.subscribe(site.members)
+    entry, stand_by = site.members[:2]
+    assert site.entered() == [entry]
+    losses.to = site.village.world.machines[stand_by].node_id
+    publish(site, EVENTS)
+    site.village.kill(entry)
+    site.village.run(0.5)
+    losses.to, losses.requests = b"", []
+    site.village.run(20)
+    assert site.entered() == [stand_by]
+    return site, readers[stand_by].payloads
+
+
+@pytest.mark.parametrize("policy", [Mesh(), Ring()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("protocol", [lambda number: AlongTree(), lambda number: AntiEntropy(Random(number))])
+def test_what_a_member_holds_is_not_asked_for_outside(
+    policy: ScopePolicy, protocol: Callable[[int], RecoveryProtocol], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = Losses(monkeypatch)
+    site, payloads = takes_over_behind(policy, losses, protocol)
+    assert payloads == EVENTS
+    members = {site.village.world.machines[number].node_id for number in site.members}
+    inside = [request for request in losses.requests if request[1] in members]
+    assert inside, "it has been asked for"
+    assert [request for request in losses.requests if request[1] not in members] == []
+    assert "asked_root" not in site.village.marks
+
+
+def test_a_scope_reports_as_if_it_were_one_peer_and_nothing_that_a_member_has_not() -> None:
+    """A member falls silent: what the scope acknowledges stands still until the member's lease has ended."""
+    site = Site(6, KAry(fan_out=2))
+    site.subscribe(site.members)
+    (entry,) = site.entered()
+    tree = site.village.tree(entry, site.name)
+    assert tree is not None
+    publish(site, EVENTS[:10])
+    site.village.run(2)
+    assert tree.child_report(b"", site.village.world.now).acknowledged == 10
+    leaf = next(number for number in reversed(site.members) if number not in site.parents().values())
+    site.village.kill(leaf, silently=True)
+    publish(site, EVENTS[10:20])
+    site.village.run(20)
+    report = tree.child_report(b"", site.village.world.now)
+    assert (report.acknowledged, report.frontier) == (10, 20)
+    site.village.run(20)
+    assert tree.child_report(b"", site.village.world.now).acknowledged == 20
