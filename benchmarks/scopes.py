@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import NamedTuple
 
 from admission import Timed
 from head import Row, parser, tell
@@ -41,10 +42,25 @@ from quillcast.sim.topology import TransitStub
 from quillcast.sim.world import World, derived
 
 SYSTEMS = ("overlay", "scoped")
-PEERS, TOPICS = 5000, 60
-TRANSIT_DOMAINS, ROUTERS, STUBS = 10, 5, 10  # Scribe's evaluation: 500 stub domains
-QUICK_PEERS, QUICK_TOPICS = 500, 30
-QUICK_TRANSIT_DOMAINS, QUICK_ROUTERS, QUICK_STUBS = 10, 1, 5  # 50 stub domains
+
+
+class Size(NamedTuple):
+    """How large the network is."""
+
+    peers: int
+    topics: int
+    transit_domains: int
+    routers: int
+    stubs: int
+
+
+SIZES = {
+    "whole": Size(5000, 60, 10, 5, 10),  # Scribe's evaluation: 500 stub domains
+    "medium": Size(
+        1500, 12, 10, 3, 5
+    ),  # for trying things: as far from what is wanted as the whole, in a fifth of the time
+    "quick": Size(500, 30, 10, 1, 5),
+}
 SHARE, ZIPF = 0.5, 1.25  # the r-th topic has the share 0.5 r^-1.25 of all peers; the exponent is Scribe's evaluation's
 OPEN_S = 3.0  # publishers find that their own peer is the root
 POLICY = DelayOptimised()
@@ -54,23 +70,26 @@ COMPOSE_S = 60.0  # from the last subscription: orders are carried out, what can
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
+    made.add_argument("--size", choices=SIZES, help="how large (default: whole, or quick with --quick)")
+    made.add_argument("--seed", type=int, default=SEED, help=f"of the network and its topics (default: {SEED})")
     options = made.parse_args()
+    size = SIZES[options.size or ("quick" if options.quick else "whole")]
     rows = list[Row]()
     os.environ.update(LARGE_PAGES)  # which a process takes up when it starts
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         for system in options.systems:
             began_s = time.monotonic()
-            rows.append(pool.submit(measure, system, quick=options.quick).result())
+            rows.append(pool.submit(measure, system, size, options.seed).result())
             print(f"{system}, {time.monotonic() - began_s:.1f} s", file=sys.stderr, flush=True)
     tell("scopes", rows, options)
 
 
-def measure(system: str, *, quick: bool) -> Row:
+def measure(system: str, size: Size, seed: int) -> Row:
     """One run, from nothing to the last delivery."""
     gc.disable()  # peers live as long as the run does; looking for rubbish among them doubles its time
-    country = Country(system, quick=quick)
+    country = Country(system, size, seed)
     country.begin()
-    topics = [Topic(country, number) for number in range(QUICK_TOPICS if quick else TOPICS)]
+    topics = [Topic(country, number) for number in range(size.topics)]
     run_until(country.world, lambda: all(each.started for each in topics), "subscribed")
     country.world.run(country.world.now + COMPOSE_S)
     for topic in topics:
@@ -89,29 +108,29 @@ def measure(system: str, *, quick: bool) -> Row:
         "peers": country.peers,
         "domains": country.domains,
         "topics": len(topics),
+        "seed": seed,
     }
 
 
 class Country:
     """All peers, and the stub domains in which they are."""
 
-    def __init__(self, system: str, *, quick: bool) -> None:
-        self.peers = QUICK_PEERS if quick else PEERS
-        shape = (QUICK_TRANSIT_DOMAINS, QUICK_ROUTERS, QUICK_STUBS) if quick else (TRANSIT_DOMAINS, ROUTERS, STUBS)
+    def __init__(self, system: str, size: Size, seed: int) -> None:
+        self.peers, self.seed = size.peers, seed
         topology = TransitStub(
             self.peers,
-            derived(SEED, "transit-stub"),
-            transit_domains=shape[0],
-            routers_per_transit=shape[1],
-            stubs_per_router=shape[2],
+            derived(seed, "transit-stub"),
+            transit_domains=size.transit_domains,
+            routers_per_transit=size.routers,
+            stubs_per_router=size.stubs,
         )
         self.scoped, self.domain = system == "scoped", [topology.stub(number) for number in range(self.peers)]
         self.domains = len({*self.domain} - {None})
         self.entered = self.crossed = 0
         config = Config()
         self.world = World(
-            SEED,
-            Network(topology, derived(SEED, "network")),
+            seed,
+            Network(topology, derived(seed, "network")),
             lambda host: Watched(host, config, self._arrived),
             None,
             share_bundles=True,
@@ -132,7 +151,7 @@ class Country:
             return
         machines = [self.world.add() for _ in range(self.peers)]
         outside = [machine for machine in machines if self.domain[machine.number] is None]
-        chance = derived(SEED, "joins")
+        chance = derived(self.seed, "joins")
 
         def join(machine: Machine) -> None:
             known = outside[: outside.index(machine)]
@@ -176,7 +195,7 @@ class Topic:
     def __init__(self, country: Country, number: int) -> None:
         self.country, self.world, self.name = country, country.world, f"topic/{number}"
         size = max(2, round(SHARE * country.peers * (number + 1) ** -ZIPF))
-        chance = derived(SEED, self.name)
+        chance = derived(country.seed, self.name)
         self.audience = {each: Timed(self.world) for each in chance.sample(range(country.peers), size)}
         self.domains = {country.domain[each] for each in self.audience} - {None}
         self.began, self.root = 0.0, -1
