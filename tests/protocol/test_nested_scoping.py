@@ -112,8 +112,7 @@ POLICIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("campus", "sites"), POLICIES, ids=lambda policy: type(policy).__name__)
-@pytest.mark.parametrize("peers", [0, 3])
+@pytest.mark.parametrize(("campus", "sites", "peers"), [(*each, 3) for each in POLICIES] + [(Ring(), Star(), 0)])
 def test_a_bundle_goes_through_scopes_in_scopes_as_each_of_them_wants(
     campus: ScopePolicy, sites: ScopePolicy, peers: int
 ) -> None:

@@ -272,6 +272,24 @@ def test_a_manager_moves_to_another_peer_and_the_old_one_ends_when_it_returns() 
     assert all(reader.payloads == [b"after all that"] for reader in readers.values())
 
 
+def test_a_manager_that_returns_with_old_state_ends_and_goes_on_if_it_is_started_again() -> None:
+    site = Site(4, Star())
+    backup = site.saved
+    for _ in range(3):
+        site.manage(ScopeManager.restored(site.saved, site.config))
+        site.village.run(1)
+    latest, _ = site.village.peers[1].scoping.managers[site.party.id]
+    site.manage(ScopeManager.restored(backup, site.config))
+    site.village.run(1)
+    assert site.village.peers[1].scoping.managers == {}
+    again = ScopeManager.restored(site.saved, site.config)
+    assert again.state.epoch > latest.state.epoch
+    site.manage(again)
+    site.village.run(2 * LEASE_S)
+    assert len(again.state.members) == 4
+    assert site.village.peers[1].scoping.managers.keys() == {site.party.id}
+
+
 def test_nobody_takes_a_scope_over_without_its_key() -> None:
     site = Site(4, Star())
     thief = ScopeManager.restored(site.saved, site.config)

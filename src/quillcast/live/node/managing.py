@@ -131,7 +131,10 @@ class Managing:
         name = next((name for name in self._served if scope_id(name.encode()) == scope), "")
         why = f"it runs at the peer at {at.address} since epoch {epoch}"
         if at.node_id == self._scoping.host.me:
-            why = f"its state is old: members know epoch {epoch} of it; start it with the latest state"
+            why = (
+                f"its state is old: members know epoch {epoch} of it; bring the latest data folder back, or start it "
+                "again to go on with this one"
+            )
         self._tell(f"the manager of scope {name} ends: {why}")
 
     def _keep(self, store: Store, name: str, state: bytes) -> bool:

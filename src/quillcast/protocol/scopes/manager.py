@@ -253,6 +253,8 @@ class ScopeManager:
         if is_genuine(message):
             self.superseded = self.changed = True
             self.state.moved_to = message.contact
+            if message.contact.node_id == own.contact.node_id:
+                self.state.epoch = message.epoch  # if it is started again with this state, it is heeded
             yield Superseded(message.epoch, message.contact)
 
     def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
