@@ -300,7 +300,7 @@ def test_calls_are_served_in_order_where_there_is_room_for_a_few_at_a_time() -> 
     run(scenario())
 
 
-def test_calls_that_wait_keep_their_order_when_their_publisher_moves_to_another_outlet() -> None:
+def test_calls_that_wait_keep_their_order_when_their_publisher_moves_to_another_peer() -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):
             subscription = bob.subscribe("t")

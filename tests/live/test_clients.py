@@ -140,7 +140,7 @@ def test_large_events_stay_in_shared_memory_both_ways() -> None:
                 await client.publish("t", bytes([number]) * 500_000, wait="root")
             assert [each[:1] for each in await take(subscription, 20)] == [bytes([number]) for number in range(20)]
             (session,) = node._presence.clients._sessions
-            for link in (client._outlet._link, session.link):
+            for link in (client._backend._link, session.link):
                 assert link.connection is not None
                 transport = link.connection.transport
                 assert isinstance(transport, SharedMemoryTransport)
@@ -671,7 +671,7 @@ def test_questions_that_make_no_sense_are_answered_so() -> None:
             await client.create("t", slow="wait")
             for question, arguments in questions:
                 with pytest.raises(quillcast.QuillcastError):
-                    await client._outlet.ask(question, object, 5.0, arguments)
+                    await client._backend.ask(question, object, 5.0, arguments)
             await client.change("t", slow="cut")
             assert not node.status().problems
 

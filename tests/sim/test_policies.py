@@ -106,5 +106,5 @@ def test_the_channels_that_a_policy_wants_are_installed_and_no_others() -> None:
     tree.install([ChannelSpec(children[1].contact, filter=lambda bundle: None), ChannelSpec(children[2].contact)])
     assert tree.flow.channels == (second, children[2].channel), "what stands is left as it is, but for its filter"
     assert second.filter is not None
-    with pytest.raises(ValueError, match="which are no children here"):
+    with pytest.raises(ValueError, match="which are not children here"):
         tree.install([ChannelSpec(CONTACTS[3])])

@@ -108,7 +108,7 @@ class Client(Endpoint):
     @property
     def contact(self) -> Contact:
         """The peer's nodeId, and the address where it listens."""
-        return self._outlet.welcome.contact
+        return self._backend.welcome.contact
 
     @property
     def address(self) -> str:
@@ -118,7 +118,7 @@ class Client(Endpoint):
     @property
     def looked_in(self) -> str:
         """Where the peer looks for others of this machine."""
-        return self._outlet.welcome.looked_in
+        return self._backend.welcome.looked_in
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -130,14 +130,14 @@ class Client(Endpoint):
     async def status(self) -> NodeStatus:
         """The state of the peer (`Node.status`)."""
         self._check_open()
-        return await self._outlet.ask("status", NodeStatus, _ANSWER_S, {})
+        return await self._backend.ask("status", NodeStatus, _ANSWER_S, {})
 
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
         """The topic's live tree, walked from the root (`Node.tree`)."""
         check_topic(topic)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
-        return await self._outlet.ask(
+        return await self._backend.ask(
             "tree", TreeStatus, timeout_s + _ANSWER_S, {"topic": topic, "timeout_s": timeout_s}
         )
 
@@ -146,14 +146,14 @@ class Client(Endpoint):
         check_topic(topic)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
-        return await self._outlet.ask(
+        return await self._backend.ask(
             "trace", TraceStatus, timeout_s + _ANSWER_S, {"topic": topic, "wait_s": timeout_s}
         )
 
     # --- within ---------------------------------------------------------------------------------------------------
 
     @property
-    def _outlet(self) -> Proxy:
+    def _backend(self) -> Proxy:
         if self._proxy is None:
             raise LocalError("the client is not connected; use it inside `async with quillcast.connect() as client`")
         return self._proxy
@@ -163,12 +163,12 @@ class Client(Endpoint):
             raise LocalError("the client has disconnected; connect again")
         if self._ending is not None:
             raise self._ending
-        self._outlet  # noqa: B018 - raises unless it is connected
+        self._backend  # noqa: B018 - raises unless it is connected
 
     async def _create(self, name: str, settings: Settings, timeout_s: float, own: Sign | None) -> Descriptor:
         self._check_open()
         wanted = described(name, settings)
-        created = await self._outlet.ask(
+        created = await self._backend.ask(
             "create", Created, timeout_s + _ANSWER_S,
             {"descriptor": wanted if own is None else own(wanted), "timeout_s": timeout_s},
         )  # fmt: skip
@@ -184,7 +184,7 @@ class Client(Endpoint):
             left_s = max(0.0, until - loop.time())
             change = {"name": name, "wanted": dict(wanted), "timeout_s": left_s}
             how = {"signs": sign is not None, "signed": signed}
-            changed = await self._outlet.ask("change", Changed, left_s + _ANSWER_S, {**change, **how})
+            changed = await self._backend.ask("change", Changed, left_s + _ANSWER_S, {**change, **how})
             if not changed.to_sign or sign is None:
                 return changed.descriptor
             signed = sign(changed.descriptor)  # if somebody else changes it meanwhile, the next answer is another one

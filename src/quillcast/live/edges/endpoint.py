@@ -12,7 +12,7 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.edges import choices
 from quillcast.live.edges.batcher import Wait
 from quillcast.live.edges.publisher import TIMEOUT_S, Publisher
-from quillcast.live.edges.publishers import Outlet, Publishers
+from quillcast.live.edges.publishers import Backend, Publishers
 from quillcast.live.edges.subscription import DecodeCache, Event, Handler, Inbox, Make, Subscription, events, payloads
 from quillcast.protocol.topics.descriptor import CHOICES, Descriptor, Settings
 
@@ -26,7 +26,7 @@ class Endpoint:
     def __init__(self, live: LiveConfig) -> None:
         self.live = live
         self._decode_cache = DecodeCache(live.join_timeout_s)
-        self._publishing = Publishers(lambda: self._outlet, live.publish_bytes)
+        self._publishing = Publishers(lambda: self._backend, live.publish_bytes)
         self._publishers: dict[str, Publisher] = {}  # those of `publish`
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -185,7 +185,7 @@ class Endpoint:
         inbox.on_lost = on_lost
         make: Make[Any] = payloads if only_payloads else events
         subscription = Subscription(topic, make, inbox, self._decode_cache, credentials)
-        subscription.open(start=start, delivery=delivery, warrant=self._outlet.warrant(topic, credentials))
+        subscription.open(start=start, delivery=delivery, warrant=self._backend.warrant(topic, credentials))
         if handler is not None:
             subscription.serve(handler, self._run)
         return subscription
@@ -193,7 +193,7 @@ class Endpoint:
     # --- what the two kinds do in their own ways
 
     @property
-    def _outlet(self) -> Outlet:
+    def _backend(self) -> Backend:
         """The peer to use now."""
         raise NotImplementedError
 
@@ -225,6 +225,6 @@ class Endpoint:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._outlet.pump.loop.create_task(work)
+        task = self._backend.pump.loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)

@@ -19,7 +19,7 @@ from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.publishing.publisher import Publisher as PeerPublisher
 
 
-class Outlet(Protocol):
+class Backend(Protocol):
     """A peer to publish through, and what belongs to it."""
 
     @property
@@ -49,7 +49,7 @@ class Outlet(Protocol):
 class Publishers:
     """Makes publishers. When the node changes to another network, takes them along."""
 
-    def __init__(self, current: Callable[[], Outlet], publish_bytes: int) -> None:
+    def __init__(self, current: Callable[[], Backend], publish_bytes: int) -> None:
         """`current` returns the peer to use now."""
         self._current, self._publish_bytes = current, publish_bytes
         self.batchers: dict[str, Batcher] = {}
@@ -87,7 +87,7 @@ class Publishers:
         """Have the publishers made from now on wait until `move`."""
         self._held = True
 
-    async def move(self, former: Outlet, timeout_s: float) -> None:
+    async def move(self, former: Backend, timeout_s: float) -> None:
         """Wait until everything published through the former peer is safe, then publish through the current one."""
         batchers = {who: batcher for who, batcher in self.batchers.items() if batcher.peer is former.peer}
         for batcher in batchers.values():
@@ -106,7 +106,7 @@ class Publishers:
         for batcher in self.batchers.values():
             batcher.go_on()
 
-    async def moved_are_safe(self, former: Outlet, timeout_s: float) -> None:
+    async def moved_are_safe(self, former: Backend, timeout_s: float) -> None:
         """Wait until everything published through the former peer is safe, but not for longer than this."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -120,9 +120,9 @@ class Publishers:
         self._moved.clear()
 
     def _make_batcher(self, who: str, topic: str, warrant: Warrant | None) -> Batcher:
-        outlet = self._current()
+        backend = self._current()
         batcher = Batcher(
-            topic, outlet.pump, outlet.peer, self._publish_bytes, outlet.join, warrant, outlet.find_causes,
+            topic, backend.pump, backend.peer, self._publish_bytes, backend.join, warrant, backend.find_causes,
             partial(self._ended, who),
         )  # fmt: skip
         if self._held:

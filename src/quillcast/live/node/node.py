@@ -388,7 +388,7 @@ class Node(Endpoint):
         return self._presences.current
 
     @property
-    def _outlet(self) -> Presence:
+    def _backend(self) -> Presence:
         return self._presences.current
 
     async def _create(self, name: str, settings: Settings, timeout_s: float, own: Sign | None) -> Descriptor:

@@ -31,7 +31,7 @@ class Lifecycle:
 
     @property
     def stands_apart(self) -> bool:
-        """Is the ring's upkeep none of the peer's business, for it is outside or has left?"""
+        """Does the peer take no part in the ring's maintenance, because it is outside or has left?"""
         return self.outside or self.left
 
     def leave(self) -> None:

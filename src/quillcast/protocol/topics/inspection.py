@@ -227,9 +227,9 @@ class Inspection:
         else:
             behind = (tree.term, tree.frontier) < (message.term, message.index)
         behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.subscriptions)
-        departed = _orphaned_leases(tree, message, now)
+        orphaned = _orphaned_leases(tree, message, now)
         self._answer(
-            message.asker, Lagging(message.topic, message.number, behind, departed, asked, hold_s, blocked_topics)
+            message.asker, Lagging(message.topic, message.number, behind, orphaned, asked, hold_s, blocked_topics)
         )
         for child in asked:
             self.host.send(child, message)

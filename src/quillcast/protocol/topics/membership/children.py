@@ -90,7 +90,7 @@ class ChildrenTables:
         self.unheard[tree.topic, child.contact.node_id] = self.host.now()
 
     def heard_from(self, tree: Tree, child: Child) -> None:
-        """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
+        """A child speaks for itself and for those that came below it: their orphaned leases end."""
         if child.sends_only:
             return
         nodes = tuple(node for node in child.speaks_for if node not in child.outdated)

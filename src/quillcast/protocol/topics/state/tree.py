@@ -173,8 +173,8 @@ class Tree:
         ordered may lead to such peers; those that lead to children decide what their links let through.
         """
         specs = {spec.to.node_id: spec for spec in wanted}
-        if strangers := specs.keys() - self.children.keys():
-            raise ValueError(f"the forwarding policy wants channels to {sorted(strangers)}, which are no children here")
+        if others := specs.keys() - self.children.keys():
+            raise ValueError(f"the forwarding policy wants channels to {sorted(others)}, which are not children here")
         open_ = {*self.flow.channels}
         for node, child in self.children.items():
             spec, standing = specs.get(node), child.channel in open_
@@ -270,7 +270,7 @@ class Tree:
                 other.outdated = (*other.outdated, node)
 
     def heard_from(self, nodes: Iterable[bytes]) -> bool:
-        """These speak for themselves in the tree, or have left: nobody waits for them as departed any more.
+        """These speak for themselves in the tree, or have left: nobody waits for their orphaned leases any more.
 
         True if a lease ended by that: what it held back is to be told.
         """
@@ -505,7 +505,7 @@ class Tree:
         The one rule for a peer within its budget.
 
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
-        local subscribers and leases of those that departed, cut or not.
+        local subscribers and orphaned leases, cut or not.
         """
         flow = self.flow
         if not flow.others:
@@ -566,7 +566,7 @@ class Tree:
         return min(behind, key=lambda need: need[:2])[2] if behind else None
 
     def leases(self, now: float) -> Iterator[Child | OrphanedLease]:
-        """Those below that are owed events: children, and departed ones whose lease goes on."""
+        """Those below that are owed events: children, and lost ones whose leases continue."""
         for child in self.children.values():
             if not child.sends_only:
                 yield child
