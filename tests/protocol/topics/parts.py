@@ -30,8 +30,8 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root.settings import RootSettings
-from quillcast.protocol.topics.root.succession import Succession
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.effects import Effect
@@ -260,8 +260,8 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
-    def succession(self) -> Succession:
-        return Succession(
+    def root_terms(self) -> RootTerms:
+        return RootTerms(
             self.host, CONFIG, self.ring, self.known, self.terms, self.replication, self.membership, self.intake,
             self.transfer, self.dispatch,
         )  # fmt: skip
@@ -282,7 +282,7 @@ class Parts:
     def candidacies(self) -> Candidacies:
         return Candidacies(
             self.host, CONFIG, self.overlay, self.known, self.open_trees, self.replication, self.membership,
-            self.intake, self.succession, self.dispatch,
+            self.intake, self.root_terms, self.dispatch,
         )  # fmt: skip
 
     @cached_property

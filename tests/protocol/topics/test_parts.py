@@ -49,11 +49,11 @@ from quillcast.protocol.topics.state.effects import (
     NeighbourLost,
     Outdone,
     ParentAccepted,
+    PlaceTaken,
     RefuseRequest,
     Resign,
     RoomAgain,
     RootHere,
-    Settled,
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.forgetting import Forgetting
@@ -610,7 +610,7 @@ def test_an_accepted_child_tells_its_parent_and_looks_at_what_that_reported(worl
     world.terms.keep(tree)
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
     assert (tree.parent, tree.term) == (BOB, FIRST)
-    assert world.ordered == [Settled(tree), ParentAccepted(tree, BOB)]
+    assert world.ordered == [PlaceTaken(tree), ParentAccepted(tree, BOB)]
 
 
 def test_a_supposed_child_that_needs_nothing_says_so(world: Parts) -> None:
@@ -772,7 +772,7 @@ def test_a_root_with_an_outdated_term_begins_a_later_one_or_transfers_leadership
     for ring, ordered in ((ALICE, BecomeRoot), (BOB, Resign)):
         world = Parts(ring, CAROL)
         tree = world.root()
-        world.succession.outdone(tree)
+        world.root_terms.outdone(tree)
         assert [type(effect) for effect in world.ordered] == [ordered]
         assert (tree.root is None) == (ordered is BecomeRoot)
 
@@ -831,7 +831,7 @@ def test_a_candidate_that_is_alone_becomes_root_and_answers_waiting_requests(wor
     assert world.rendezvous.trees is world.trees
     world.candidacies.wait(tree.topic, FindRoot(tree.topic, BOB, DESCRIPTOR, NO_TERM))
     assert tree.root is not None
-    assert world.ordered == [Settled(tree), RootHere(tree)]
+    assert world.ordered == [PlaceTaken(tree), RootHere(tree)]
     assert (BOB, "RootIs") in world.sent
     assert world.candidacies.by_topic == {}
 

@@ -205,7 +205,7 @@ def test_a_transfer_from_before_another_term_is_ignored(another_term: bool) -> N
     assert tree is not None
     if another_term:
         village.act(peer, lambda p: p.scribe.terms.heard_of(tree, Term(4, bytes(16))))
-    village.act(peer, lambda p: p.scribe.succession.become(tree, "took_over", p.scribe.succession.next_term(tree)))
+    village.act(peer, lambda p: p.scribe.root_terms.become(tree, "took_over", p.scribe.root_terms.next_term(tree)))
     assert tree.root is not None
     assert tree.root.frontiers == ({} if another_term else {bytes(16): 7})
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_term
@@ -808,9 +808,9 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     tree, node = village.tree(root, NAME), village.world.machines[gone].node_id
     assert tree is not None
     assert tree.root is not None
-    succession, now = village.peers[root].scribe.succession, village.peers[root].host.now()
+    root_terms, now = village.peers[root].scribe.root_terms, village.peers[root].host.now()
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: None}, now - 1, now + 10
-    succession.hold(tree, now)
+    root_terms.hold(tree, now)
     tree.root.heard_from([node])
     assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s
 
@@ -827,7 +827,7 @@ def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reache
         village.run(9)
     tree = village.tree(root, NAME)
     assert tree is not None
-    village.act(root, lambda peer: peer.scribe.succession.hold(tree, peer.host.now()))
+    village.act(root, lambda peer: peer.scribe.root_terms.hold(tree, peer.host.now()))
     village.publish(root, publisher, b"event")
     village.run(1)
     assert publisher.stable == (1 if reaches_all else 0)
@@ -845,7 +845,7 @@ def test_a_paused_root_learns_of_the_next_term_from_its_replicas() -> None:
     assert tree.root is not None
     later = Term(tree.term.counter + 1, bytes(16))
     village.act(by_distance(village)[3], lambda peer: peer.scribe.known.enter(TOPIC, later))
-    village.act(root, lambda peer: peer.scribe.succession.hold(tree, peer.host.now()))
+    village.act(root, lambda peer: peer.scribe.root_terms.hold(tree, peer.host.now()))
     village.run(2)
     assert tree.root.term > later
 

@@ -10,7 +10,7 @@ that are made before it, and a folder only those before it. From the bottom up:
   child (`membership.py`), what neighbours report (`reporting.py`), what follows a loss (`repair.py`);
 - `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), what others
   ask of it (`rendezvous.py`, `settings.py`), and how it becomes root and ceases to be it (`candidacy.py`,
-  `succession.py`, `leadership_transfer.py`);
+  `root_terms.py`, `leadership_transfer.py`);
 - `publishing/`: its own publishers (`publishing.py`), the topics that it creates and changes (`creating.py`,
   `changes.py`);
 - what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
@@ -53,9 +53,9 @@ from quillcast.protocol.topics.root.intake import Intake, Seal
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
-from quillcast.protocol.topics.root.succession import Succession
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.effects import (
@@ -76,6 +76,7 @@ from quillcast.protocol.topics.state.effects import (
     Outdone,
     ParentAccepted,
     PlaceEffect,
+    PlaceTaken,
     ProcessPaused,
     RefuseRequest,
     Resign,
@@ -85,7 +86,6 @@ from quillcast.protocol.topics.state.effects import (
     SettingsEffect,
     SettingsEntered,
     SettingsLearned,
-    Settled,
     TopicFailed,
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl
@@ -148,13 +148,13 @@ class Scribe:
         "reporting",
         "rivals",
         "root_settings",
+        "root_terms",
         "schedule",
         "sessions",
         "source_streams",
         "stream_reporting",
         "streams",
         "subscribing",
-        "succession",
         "table",
         "terms",
         "tracing",
@@ -252,7 +252,7 @@ class Scribe:
         self.leadership_transfer = LeadershipTransfer(
             host, config, overlay, self.known, trees, self.terms, self.membership, self.intake, dispatch
         )  # fmt: skip
-        self.succession = Succession(
+        self.root_terms = RootTerms(
             host, config, overlay, self.known, self.terms, self.replication, self.membership, self.intake,
             self.leadership_transfer, dispatch,
         )  # fmt: skip
@@ -266,7 +266,7 @@ class Scribe:
             host, config, overlay, self.known, trees, self.progress, self.leadership_transfer, dispatch
         )  # fmt: skip
         self.candidacies = Candidacies(
-            host, config, overlay, self.known, trees, self.replication, self.membership, self.intake, self.succession,
+            host, config, overlay, self.known, trees, self.replication, self.membership, self.intake, self.root_terms,
             dispatch,
         )  # fmt: skip
 
@@ -304,7 +304,7 @@ class Scribe:
                 self.stream_reporting.take_up(tree, parent)
             case ChildIsParent(tree, node):
                 self.children.remove(tree, node, "moved", lease=False)
-            case Settled(tree, gone):
+            case PlaceTaken(tree, gone):
                 self.joins.accept_waiting(tree, gone)
                 self.subscribing.start_waiting(tree, gone)
             case TopicFailed(tree, error):
@@ -346,9 +346,9 @@ class Scribe:
                 self.publishing.root_here(tree)
                 self.sessions.root_here(tree)
             case ProcessPaused(tree):
-                self.succession.hold(tree, self.host.now())
+                self.root_terms.hold(tree, self.host.now())
             case Outdone(tree):
-                self.succession.outdone(tree)
+                self.root_terms.outdone(tree)
             case Resign(tree):
                 self.leadership_transfer.resign(tree)
 

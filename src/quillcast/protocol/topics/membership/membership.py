@@ -18,7 +18,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import wishes
 from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, RecordState, Rejoin
-from quillcast.protocol.topics.state.effects import BecomeRoot, ChildIsParent, ParentAccepted, Settled, TopicFailed
+from quillcast.protocol.topics.state.effects import BecomeRoot, ChildIsParent, ParentAccepted, PlaceTaken, TopicFailed
 from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ParentReport, first_number, lowest_above_both, next_life
 from quillcast.protocol.topics.state.progress import Progress
@@ -266,7 +266,7 @@ class TreeMembership:
                 self.join(tree)
             self.schedule.touch(tree)
             return
-        self.dispatch.order(Settled(tree, gone))
+        self.dispatch.order(PlaceTaken(tree, gone))
         self.schedule.touch(tree)
         self._send_only(tree)
 

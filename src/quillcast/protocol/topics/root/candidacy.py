@@ -21,7 +21,7 @@ from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import Create, FindRoot, Join, TransferLeadership
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.replication import Replication, Round
-from quillcast.protocol.topics.root.succession import Succession
+from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.state.effects import RefuseRequest
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.tree import Tree
@@ -55,12 +55,12 @@ class Candidacies:
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees,
-        replication: Replication, membership: TreeMembership, intake: Intake, succession: Succession,
+        replication: Replication, membership: TreeMembership, intake: Intake, root_terms: RootTerms,
         dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
         self.replication, self.membership, self.intake = replication, membership, intake
-        self.succession, self.dispatch = succession, dispatch
+        self.root_terms, self.dispatch = root_terms, dispatch
         self.by_topic: dict[bytes, Candidacy] = {}
         known.spare(self.by_topic)
         dispatch.on_timer(RootCheckDue, self.ask_again)
@@ -137,7 +137,7 @@ class Candidacies:
         tree.heard = max([tree.heard, *map(_heard, candidacy.requests.values())])
         if candidacy.how == "created" and self._highest(tree) != NO_TERM:
             candidacy.how = "took_over"
-        candidacy.term = self.succession.next_term(tree)
+        candidacy.term = self.root_terms.next_term(tree)
         self.replication.note(tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_))
 
     def _noted(self, candidacy: Candidacy, round_: Round) -> None:
@@ -155,7 +155,7 @@ class Candidacies:
             self._note(candidacy)
             return
         del self.by_topic[candidacy.topic]
-        self.succession.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
+        self.root_terms.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
         self.intake.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
             self.dispatch.routed(request)

@@ -78,7 +78,7 @@ class ChildIsParent(msgspec.Struct, frozen=True):
     node: bytes
 
 
-class Settled(msgspec.Struct, frozen=True):
+class PlaceTaken(msgspec.Struct, frozen=True):
     """This peer has a parent or is root: the children that it took in meanwhile, and local subscriptions, begin.
 
     `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
@@ -178,7 +178,7 @@ class OpenSession(msgspec.Struct, frozen=True):
     request: Create
 
 
-PlaceEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildIsParent | Settled | TopicFailed | NeighbourLost
+PlaceEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildIsParent | PlaceTaken | TopicFailed | NeighbourLost
 ArrivalEffect = ChildEntered | LeaseEnded | AllStable | RoomAgain | GapNoticed | FrontFilled | CameFromSource
 RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
 SettingsEffect = SettingsLearned | SettingsEntered | OpenSession

@@ -24,7 +24,7 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 
-class Succession:
+class RootTerms:
     """Begins the terms of the topics that are rooted here, and ends those that a later one outdoes."""
 
     def __init__(
