@@ -213,6 +213,22 @@ MUTANTS = (
         "protocol/topics/test_terms.py::test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it",
     ),
     Mutant(
+        "old-arrival-ends-a-later-lease",
+        "A lease at a former parent ends only once a later parent speaks for the peer.",
+        "protocol/topics/state/link_reports.py",
+        "        return same_life and self.number > other.number\n",
+        "        return self.peer == other.peer\n",
+        "protocol/topics/test_invitations.py::test_an_old_word_of_an_arrival_ends_no_lease_of_a_later_move",
+    ),
+    Mutant(
+        "outside-before-inside",
+        "A peer outside a scope is asked only for what its members have refused.",
+        "protocol/reliability/recovery.py",
+        "        return [*self.protocol.order(peers.inside), *peers.above]\n",
+        "        return [*peers.above, *self.protocol.order(peers.inside)]\n",
+        "protocol/test_recovery_domains.py",
+    ),
+    Mutant(
         "floor-taken-for-stable",
         "What a publisher has discarded counts as stable for nobody.",
         "protocol/topics/state/admitter.py",
