@@ -16,8 +16,8 @@ from quillcast.sim.simulation import Simulation
 from tests.protocol.recording import RecordingHost
 
 long = pytest.mark.long
-SEEDS = [*range(500, 506), *(pytest.param(seed, marks=long) for seed in range(506, 530))]
-HARD_SEEDS = [*range(500_000, 500_010), *(pytest.param(seed, marks=long) for seed in range(500_010, 500_040))]
+SEEDS = [*range(500, 506), *(pytest.param(seed, marks=long) for seed in range(506, 512))]
+HARD_SEEDS = [*range(500_000, 500_010), *(pytest.param(seed, marks=long) for seed in range(500_010, 500_075))]
 
 
 class Chain:
