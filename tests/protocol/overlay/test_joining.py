@@ -196,6 +196,20 @@ def test_a_joining_peer_whose_contacts_are_dead_tries_peers_that_spoke_to_it() -
     assert joiner.overlay.active
 
 
+def test_a_peer_whose_address_another_one_has_taken_is_forgotten() -> None:
+    world = ring_of(1)
+    first, former, latter = world.alive()[0], world.join(), world.add()
+    world.run(5.0)
+    assert former.me in first.overlay.acquaintances
+    former.overlay.leave()
+    world.run(0.5)
+    world.crash(former)
+    latter.contact = Contact(latter.me, former.contact.address)
+    latter.overlay.join([first.contact])
+    world.run(5.0)
+    assert list(first.overlay.acquaintances.values()) == [latter.contact]
+
+
 def test_a_dead_contact_is_skipped() -> None:
     world = ring_of(5)
     dead, alive = world.alive()[0], world.alive()[1]

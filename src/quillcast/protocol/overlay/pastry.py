@@ -282,11 +282,19 @@ class Pastry:
     def _meet(self, contact: Contact) -> None:
         """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
         self.departed.pop(contact.node_id, None)
-        if contact.node_id in self.acquaintances and contact.node_id != next(reversed(self.acquaintances)):
+        if contact.node_id not in self.acquaintances:
+            self._replace(contact)
+        elif contact.node_id != next(reversed(self.acquaintances)):
             del self.acquaintances[contact.node_id]
         self.acquaintances[contact.node_id] = contact
         if len(self.acquaintances) > self.config.remembered_max:
             del self.acquaintances[next(iter(self.acquaintances))]
+
+    def _replace(self, contact: Contact) -> None:
+        """Another peer answers at the address of a former one, so the former one is gone for good."""
+        for node_id, known in list(self.acquaintances.items()):
+            if known.address == contact.address:
+                del self.acquaintances[node_id]
 
     def timer(self, timer: Any) -> None:
         if self.lifecycle.stands_apart and not (self.outside and isinstance(timer, AckDue)):
