@@ -327,7 +327,7 @@ def test_a_contact_that_became_another_peer_is_a_lost_link() -> None:
             former = Contact(Identity.new().node_id, bob.contact.address)
             alice.links.link(former)
             await alice.until(lambda: alice.losses == [former.node_id])
-            assert f"it is the peer {bob.contact.node_id[:4].hex()}" in alice.links.problems[-1]
+            assert f"it is now the peer {bob.contact.node_id[:4].hex()}" in alice.links.problems[-1]
 
     run(scenario())
 

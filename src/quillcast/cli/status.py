@@ -56,7 +56,9 @@ def _lines(status: NodeStatus, peers: int) -> Iterator[str]:
         "subscriptions", ["topic", "name", "events behind", "seconds behind", "stalled", "waiting"], map(_lag, lags)
     )
     yield from table("counters", ["what", "count"], _counted(status.counters))
-    yield from (f"  problem: {problem}" for problem in status.problems)
+    if status.problems:
+        yield "problems:"
+        yield from (f"  {problem}" for problem in status.problems)
 
 
 def _clients(count: int) -> str:

@@ -7,7 +7,7 @@ PROBLEMS_MAX = 20  # kept for `status`
 
 
 class Problems(deque[str]):
-    """The latest problems, for `status`. `listener` is called with each new one."""
+    """The latest problems, each once, for `status`. `listener` is called with each new one."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=PROBLEMS_MAX)
@@ -15,9 +15,11 @@ class Problems(deque[str]):
 
     def keep(self, line: str) -> None:
         """Keep a line without calling the listener: peers come and go."""
+        if line in self:
+            self.remove(line)  # it happened again, so it is the latest
         super().append(line)
 
     def append(self, line: str, /) -> None:
-        super().append(line)
+        self.keep(line)
         if self.listener is not None:
             self.listener(line)

@@ -141,7 +141,7 @@ def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
         raise HelloRefused("network", "only one of the two belongs to a network with a credential")
     found = theirs.contact.node_id
     if wanted is not None and found != wanted:
-        raise HelloRefused("identity", f"it is the peer {short(found)}, and {short(wanted)} was wanted; it has gone")
+        raise HelloRefused("identity", f"it is now the peer {short(found)}, and {short(wanted)} has gone")
     if found == mine.contact.node_id:
         raise HelloRefused("identity", "it is this peer itself, or another with a copy of its key")
 
