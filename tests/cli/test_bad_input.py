@@ -120,14 +120,16 @@ def test_a_file_without_credentials_is_a_clear_error(quillcast: Commands, tmp_pa
     [
         ("[overlay]\ndigit_bit = 1\n", "unknown setting overlay.digit_bit; there are: digit_bits"),
         ("[overlay]\ndigit_bits = 3\n", "digit_bits is 3"),
-        ('[topics]\nlease_s = "long"\n', "Expected `float`, got `str` - at `$.topics.lease_s`"),
+        ('[topics]\nlease_s = "long"\n', "topics.lease_s: expected float, got str"),
         ("digit_bits: 1\n", "Expected '=' after a key"),
         ("[overlays]\n", "unknown setting overlays; there are: neighbours,"),
+        ("overlay = 3\n", "overlay: expected object, got int"),
+        ("title = '\udcff'\n", "settings.toml is not text in UTF-8; convert it"),
     ],
 )
 def test_an_invalid_config_file_names_the_setting(quillcast: Commands, tmp_path: Path, text: str, part: str) -> None:
     path = tmp_path / "settings.toml"
-    path.write_text(text)
+    path.write_text(text, "utf-8", "surrogateescape")
     code, _, err = quillcast.run("sub", "t", "--config", str(path))
     assert code == 2
     assert_one_line(err, part)

@@ -31,7 +31,7 @@ def test_scribe_2002_is_the_papers_deployment() -> None:
     [
         ("pears = 3", "f.toml: unknown setting pears (did you mean peers?); there are: name, title, topology, peers"),
         (SMALL + "sise = 3", "f.toml: unknown setting workload.sise (did you mean workload.size?)"),
-        ('policies = ["scribe"]', "f.toml: unknown setting peers"),
+        ('policies = ["scribe"]', "f.toml: there is no setting peers"),
         ('peers = "many"\npolicies = ["scribe"]', "f.toml: peers: expected int, got str"),
         ("peers = 1\npolicies = []", "f.toml: peers is 1; it must be from 2 to"),
         (SMALL.replace('["scribe"]', "[]"), "f.toml: policies is empty; name one, such as scribe"),

@@ -175,7 +175,7 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
             await Node(runtime_dir=tmp_path / "run", scope="site@127.0.0.1:1").start()
         async with Node(runtime_dir=tmp_path / "run") as nobody:
             config = LiveConfig(join_timeout_s=2.0)
-            with pytest.raises(NotJoined, match="waits for an answer of scope site"):
+            with pytest.raises(NotJoined, match=r"answer from scope site .*; `quillcast scope show NAME`"):
                 await Node(runtime_dir=tmp_path / "run", scope=f"site@{nobody.address}", live=config).start()
 
     asyncio.run(main())

@@ -158,7 +158,9 @@ def topic_(
         answers = ask_each(network, entries, "topics", kind, timeout_s=ANSWER_TIMEOUT_S)
         here = [part for _, parts in answers for part in parts or () if part.name == topic]
         if not here:
-            raise LocalError(f"no peer of this machine takes part in topic {topic}")
+            raise LocalError(
+                f"no peer of this machine takes part in topic {topic}; `quillcast topic list` shows what there is"
+            )
         used = any(part.publishers or part.subscriptions or part.children for part in here)
         running = {entry.node_id for entry in Rendezvous(network).entries()}
         unresponsive = [entry.node_id for entry, parts in answers if parts is None and entry.node_id in running]

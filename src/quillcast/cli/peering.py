@@ -173,11 +173,16 @@ def alone(node: Node) -> bool:
 def read_config(path: Path) -> Config:
     """Read settings from a TOML file with a table per layer. Raises `LocalError` that names the wrong setting."""
     try:
-        told = tomllib.loads(path.read_text())
+        told = tomllib.loads(path.read_text("utf-8"))
         _check_names(path, told, Config)
         return msgspec.convert(told, Config)
-    except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LocalError(f"{path}: {error}") from error
+    except UnicodeDecodeError:
+        raise LocalError(f"{path} is not text in UTF-8; convert it") from None
+    except tomllib.TOMLDecodeError as error:
+        raise LocalError(f"{path} is not valid TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        what, _, setting = str(error).replace("`", "").partition(" - at $.")
+        raise LocalError(f"{path}: {setting}: {what.replace('Expected', 'expected')}") from error
 
 
 def _check_names(path: Path, told: Mapping[str, Any], kind: type[msgspec.Struct], table: str = "") -> None:

@@ -21,8 +21,9 @@ def manager_of(name: str, network: str) -> str:
                 f"the manager of scope {name} runs at {place.address}, in no peer of this user on this machine that "
                 "answers; run this command there, as the user who runs the manager"
             )
-    known = ", ".join(sorted({each for status in statuses for each in status.manages})) or "none"
-    raise LocalError(f"no peer of this machine runs the manager of a scope {name!r}; there are managers of: {known}")
+    known = ", ".join(sorted({each for status in statuses for each in status.manages}))
+    remedy = f"there are managers of: {known}" if known else "start it with: quillcast scope serve FILE --data FOLDER"
+    raise LocalError(f"no peer of this machine runs the manager of a scope {name!r}; {remedy}")
 
 
 def ask_manager(name: str, network: str) -> ScopeStatus:

@@ -200,8 +200,10 @@ def load(name_or_path: str) -> Experiment:
             f"there is no experiment and no file {name_or_path}{_nearest(name_or_path, names())}; "
             f"built-in: {', '.join(names())}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise LocalError(f"cannot read the experiment {path}: {getattr(error, 'strerror', None) or error}") from error
+    except UnicodeDecodeError:
+        raise LocalError(f"the experiment {path} is not text in UTF-8; convert it") from None
+    except OSError as error:
+        raise LocalError(f"cannot read the experiment {path}: {error.strerror}") from error
     return parse(text, str(path))
 
 
@@ -245,7 +247,7 @@ def _told(error: str) -> str:
     """Reword an error of msgspec with the setting first; msgspec's own ends in "- at `$.workload.groups`"."""
     what, _, where = error.partition(" - at `")
     setting = where.rstrip("`").removeprefix("$.").removeprefix("$")
-    what = what.replace("Object missing required field", "unknown setting").replace("`", "")
+    what = what.replace("Object missing required field", "there is no setting").replace("`", "")
     what = what.replace("Expected", "expected").replace("Invalid enum value", "there is no")
     if setting in _CHOICES:
         what += f"; there are: {', '.join(_CHOICES[setting])}"

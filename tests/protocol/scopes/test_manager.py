@@ -528,7 +528,7 @@ def test_a_registration_that_has_no_answer_yet_says_whom_it_waits_for() -> None:
     network = Network()
     network.add_peer("A", ["X"])
     network.role("A", T, "X", subscribes=True)
-    assert standing(network, "A").why == "the registration waits for an answer of scope X"
+    assert standing(network, "A").why == "the registration waits for an answer from scope X"
     network.passed(2 * LEASE_S)
     assert standing(network, "A").why == "scope X is silent; the registration waits for its manager"
 

@@ -151,7 +151,10 @@ class Presence:
                 await self.pump.until(lambda: self.peer.active or self.peer.scoping.is_refused)
         except TimeoutError as problem:
             if obstacle := self.peer.scoping.obstacle():
-                raise NotJoined(f"{obstacle} (this node waited {timeout_s:g} s)") from problem
+                raise NotJoined(
+                    f"{obstacle} (this node waited {timeout_s:g} s); `quillcast scope show NAME`, where the scope's "
+                    "manager should run, says whether it does"
+                ) from problem
             raise NotJoined(
                 f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s; "
                 "`quillcast status` at a peer of it shows what it sees"

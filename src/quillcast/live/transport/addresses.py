@@ -51,7 +51,10 @@ def parse_loopback(address: str) -> tuple[str, int]:
     """Host and port of an address on this machine's loopback. Raises `LocalError` for any other."""
     host, port = parse(address)
     if not is_loopback(host):
-        raise beyond_loopback(address)
+        raise LocalError(
+            f"{address} is not on this machine's loopback, and peers beyond it must have admitted this one: "
+            "--join once with the line that `quillcast node --invite` prints there"
+        )
     return ("127.0.0.1" if host == "localhost" else host), port
 
 

@@ -116,7 +116,7 @@ class Membership:
             if owner.refused and chosen is None:
                 return owner.refused
             if owner is chosen or owner.orders is None:
-                return f"the registration waits for an answer of scope {owner.party.name}"
+                return f"the registration waits for an answer from scope {owner.party.name}"
         role = self.roles.get(topic)
         return str(NoWayToRoot(self.me.name, topic, role.root.hex()[:8])) if role is not None else ""
 
@@ -150,7 +150,7 @@ class Membership:
             return ""
         refused = [owner.refused for owner in self.owners.values() if owner.refused]
         names = ", ".join(owner.party.name for owner in self.owners.values())
-        return refused[0] if refused else f"the registration waits for an answer of scope {names}"
+        return refused[0] if refused else f"the registration waits for an answer from scope {names}"
 
     def ring(self) -> tuple[Contact, ...]:
         """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""

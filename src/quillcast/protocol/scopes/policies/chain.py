@@ -10,7 +10,7 @@ from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, Wanted
 
 
 class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Members pass bundles on in the order in which they came, from where a bundle begins both ways."""
+    """Members form a line in the order in which they came; bundles travel along it both ways from where they begin."""
 
     delivery: ClassVar[Delivery] = "tree"
 
