@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from quillcast.sim.chance import drawn
+from quillcast.sim.composed import composed
 from quillcast.sim.hard import hard
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
@@ -223,6 +224,10 @@ WILD_SCOPE_SEEDS = {
 @pytest.mark.parametrize("seed", WILD_SCOPE_SEEDS)
 def test_what_failed_once_in_a_wild_history_in_scopes_holds(seed: int) -> None:
     Simulation(wild(seed).with_scopes("k_ary", 2), seed).run()
+
+
+def test_what_is_admitted_before_a_change_to_best_effort_beyond_a_partition_is_reported_if_it_comes_too_late() -> None:
+    Simulation(composed(hard(5253), 5253), 5253).run()
 
 
 def test_a_peer_that_joins_again_does_not_wait_for_contacts_that_died_since_it_measured_them() -> None:

@@ -7,7 +7,7 @@ from quillcast.core.ranges import RangeSet
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
-from tests.protocol.recording import ALICE, FIRST, PAUL, WEATHER, Notes, RecordingHost, block, down
+from tests.protocol.recording import ALICE, FIRST, PAUL, PAULA, WEATHER, Notes, RecordingHost, block, down
 
 RELIABLE = Descriptor("weather")
 BEST_EFFORT = Descriptor("weather", Settings(delivery="best_effort"), session=1)
@@ -51,6 +51,16 @@ def test_what_a_best_effort_session_overtook_is_reported_when_it_comes_in_a_late
     assert notes.lost_ == [(FIRST.counter, 1, 2, "late")]
     subscription.skip(FIRST, [(2, 3)], "unavailable", [Run(2, PAUL, 2, 1)])
     assert notes.lost_[1:] == [(FIRST.counter, 2, 3, "unavailable")]
+
+
+def test_what_a_publisher_sent_before_its_first_event_here_is_reported_when_it_comes_in_a_best_effort_session() -> None:
+    """It was admitted beyond a partition, in the reliable session, and comes when the two sides have met."""
+    subscription, notes = a_subscription()
+    subscription.begin(Term(2, ALICE.node_id), 0)
+    change(subscription, BEST_EFFORT)
+    subscription.take(down(of_session(1), 0, block(PAULA, 5)))
+    subscription.take(down(Term(2, ALICE.node_id), 0, block(PAULA, 3), block(PAULA, 4)))
+    assert notes.lost_ == [(2, 3, 5, "late")]
 
 
 def test_what_comes_late_of_a_best_effort_session_waits_for_nothing_in_a_reliable_one() -> None:

@@ -191,6 +191,11 @@ class Edge(Sink):
         """Does a gap of this term delay what follows, although the present term's do not?"""
         return False
 
+    def _in_order(self, term: Term) -> bool:
+        """Do events of this term come in order, or did they in an earlier session?"""
+        term_cursor = self.term_cursor(term)
+        return self.ordered or (term_cursor is not None and self.waits_in(term_cursor))
+
     def _drop(self, term: Term, term_cursor: TermCursor, before: int) -> None:
         """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here."""
         lost = term_cursor.given_up.missing(term_cursor.next, before)
@@ -462,7 +467,7 @@ class Edge(Sink):
             self._hold(cursor, block, term, index)
             return
         cursor.term, began = term, cursor.began
-        if began is not None and term < began[0] and self.ordered:
+        if began is not None and term < began[0] and self._in_order(term):
             late = (block.first + done, block.last)
             begin, end = self._older(block.publisher, term, index + done, late)
             for piece in ((late[0], begin), (end, late[1])):
