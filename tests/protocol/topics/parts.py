@@ -313,5 +313,5 @@ class Parts:
     def inspection(self) -> Inspection:
         return Inspection(
             self.host, CONFIG.past_terms_s, self.ring, self.known, self.trees, self.publishing.roots,
-            self.flow_control.held_back, self.tracing, self.dispatch,
+            self.tracing, self.dispatch,
         )  # fmt: skip

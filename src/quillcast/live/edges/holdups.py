@@ -61,11 +61,9 @@ class HoldUps:
         if self._publisher.descriptor.settings.slow == "wait" and names:
             return f"the topic waits for its slow subscribers (slow = wait): {names}"
         root = self._walk.root
-        if self._walk.blocked_topics:
-            waiting = ", ".join(map(repr, self._walk.blocked_topics))
+        if self._publisher.held_back:
             return (
-                f"its root {_named(root)} holds back credit for {waiting}, which waits for slow subscribers "
-                "(slow = wait)"
+                f"its root {_named(root)} has no room for more of a topic that waits for slow subscribers (slow = wait)"
             )
         buffers = f"the buffers of its root {_named(root)} are full"
         if root.node_id != self._peer.host.me and self._peer.host.room(root) <= 0:

@@ -26,8 +26,6 @@ from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 
-BLOCKED_TOPICS_MAX = 8  # topics that a root names as those it holds back credit for; a guess
-
 
 class Walk:
     """What peers answered to the question who holds up an event."""
@@ -61,12 +59,6 @@ class Walk:
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
 
     @property
-    def blocked_topics(self) -> tuple[str, ...]:
-        """Other topics for which the root holds back credit."""
-        root = self.answered.get(self.root.node_id)
-        return () if root is None else root.blocked_topics
-
-    @property
     def hold_s(self) -> float:
         """For how long the root calls nothing stable."""
         return max((answer.hold_s for answer in self.answered.values()), default=0.0)
@@ -77,11 +69,11 @@ class Inspection:
 
     def __init__(
         self, host: Host, past_terms_s: float, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree],
-        roots: Mapping[bytes, Contact], blocked: Mapping[bytes, object], tracing: Tracing, dispatch: Dispatch,
+        roots: Mapping[bytes, Contact], tracing: Tracing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`roots` are those that publishers found; `blocked` has the topics that this root holds back credit for."""
+        """`roots` are those that publishers found."""
         self.host, self.past_terms_s, self.ring, self.known, self.trees = host, past_terms_s, ring, known, trees
-        self.roots, self.blocked, self.tracing, self.dispatch = roots, blocked, tracing, dispatch
+        self.roots, self.tracing, self.dispatch = roots, tracing, dispatch
         self.scope_name: Callable[[], str] = str  # of the scope that this peer is a member of; the layer above knows
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
@@ -202,7 +194,7 @@ class Inspection:
                 message.asker, Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
             )
             return
-        hold_s, blocked_topics = 0.0, tuple[str, ...]()
+        hold_s = 0.0
         if message.term == NO_TERM:
             if tree.admitter is None:
                 return  # it numbers the topic's events no more, and so asks nobody
@@ -219,8 +211,6 @@ class Inspection:
         if message.up and tree.root is not None:
             message = msgspec.structs.replace(message, up=False)
             hold_s = max(0.0, tree.root.held_until - now)
-            others = [topic for topic in self.blocked if topic != message.topic]
-            blocked_topics = tuple(self.known.descriptors[topic].name for topic in others[:BLOCKED_TOPICS_MAX])
         asked = [child.contact for child in tree.children.values() if _lacks(child, message)]
         if message.term.of_source:
             behind = (tree.flow.front(message.term) or 0) < message.index
@@ -228,9 +218,7 @@ class Inspection:
             behind = (tree.term, tree.frontier) < (message.term, message.index)
         behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.subscriptions)
         orphaned = _orphaned_leases(tree, message, now)
-        self._answer(
-            message.asker, Lagging(message.topic, message.number, behind, orphaned, asked, hold_s, blocked_topics)
-        )
+        self._answer(message.asker, Lagging(message.topic, message.number, behind, orphaned, asked, hold_s))
         for child in asked:
             self.host.send(child, message)
 

@@ -280,8 +280,6 @@ class Lagging(Message, frozen=True, tag=58):
     """The children that the walk goes on to."""
     hold_s: Seconds = 0.0
     """The sender is the root, and calls nothing stable for so long."""
-    blocked_topics: tuple[str, ...] = ()
-    """The sender is the root, and holds back credit for these other topics, which wait for slow subscribers."""
 
 
 class Survey(Message, frozen=True, tag=59):

@@ -287,7 +287,7 @@ class Scribe:
         )  # fmt: skip
         self.inspection = Inspection(
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing.roots,
-            self.flow_control.held_back, self.tracing, dispatch,
+            self.tracing, dispatch,
         )  # fmt: skip
 
     # ---- what parts order of others: done at once, before the part goes on
