@@ -555,7 +555,7 @@ def test_an_invalid_address_is_a_clear_error(address: str) -> None:
 def test_an_address_off_loopback_is_refused_with_what_it_takes() -> None:
     async def scenario() -> None:
         async with toy() as alice:
-            with pytest.raises(LocalError, match="network credentials"):
+            with pytest.raises(LocalError, match="quillcast node --invite"):
                 await alice.links.greet("192.0.2.1:4000")
 
     run(scenario())

@@ -169,7 +169,8 @@ def tree(name: str, topic: str, network: str, as_json: bool) -> None:
 @click.argument("name", metavar="NAME")
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--data", type=Place(file_okay=False, path_type=Path), required=True, help="The manager's folder.")
-def export(name: str, file: Path, data: Path) -> None:
+@JSON
+def export(name: str, file: Path, data: Path, as_json: bool) -> None:
     """Write the state of the manager of the scope NAME to FILE. Stop the manager first.
 
     `quillcast scope serve --state FILE` lets it go on at another peer, and the members follow it there. Meanwhile they
@@ -178,6 +179,8 @@ def export(name: str, file: Path, data: Path) -> None:
     from quillcast.live.node.scopeexport import export_scope
 
     export_scope(name, data, file)
+    if as_json:
+        click.echo(msgspec.json.encode({"scope": name, "file": str(file)}).decode())
 
 
 @command.command(short_help="Print a join line of a running scope.")

@@ -182,6 +182,23 @@ def test_a_publisher_that_is_held_back_sends_nothing_until_its_root_says_so() ->
     assert sequences(carried) == [(0, 1), (0, 1), (1, 2)], "another root has room until it says otherwise"
 
 
+def test_a_publisher_that_is_held_back_sends_what_was_admitted_before_one_block_at_a_time() -> None:
+    """What fills the root's buffers may wait for just that."""
+    publisher, carried, _ = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for payload in (b"a", b"b", b"c"):
+        publisher.offer([payload])
+    publisher.receipt(FIRST, 2, 0, again=False)
+    carried.clear()
+    publisher.root_is(CAROL, SECOND, held_back=True)
+    publisher.push()
+    assert sequences(carried) == [(0, 1)]
+    publisher.receipt(SECOND, 1, 0, again=False, held_back=True)
+    assert sequences(carried) == [(0, 1), (1, 2)]
+    publisher.receipt(SECOND, 2, 0, again=False, held_back=True)
+    assert sequences(carried) == [(0, 1), (1, 2)], "the third was never admitted"
+
+
 def test_a_publisher_that_is_held_back_asks_again_after_a_while_even_if_all_was_admitted_once() -> None:
     publisher, _, _ = a_publisher(receipt_timeout_s=10.0)
     publisher.root_is(BOB, FIRST)

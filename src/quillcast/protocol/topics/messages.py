@@ -174,7 +174,7 @@ class RootIs(Message, frozen=True, tag=50):
     term: Term
     descriptor: Descriptor
     held_back: bool = False
-    """Send nothing for now (`Receipts.held_back`)."""
+    """Send nothing new for now (`Receipts.held_back`)."""
 
 
 class NotRoot(Message, frozen=True, tag=51):
@@ -204,7 +204,7 @@ class Receipts(Message, frozen=True, tag=52):
     settled: Number = 0
     """The index below which the term is stable."""
     held_back: bool = False
-    """The topic waits for slow subscribers, and buffers have no more room for it: send nothing until I say so."""
+    """The topic waits for slow subscribers, and buffers have no more room for it: send nothing new until I say so."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):

@@ -95,6 +95,7 @@ class Publisher:
         self.progress_at = host.now()
         self.closed = self.said_closed = False  # no more is published; and its root was told
         self.held_back = False  # the root has no room for the topic now
+        self.trickling = False  # something was sent nevertheless, and the root has not answered yet
         self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
@@ -182,12 +183,19 @@ class Publisher:
         return min(self.config.window_bytes - self.waiting_bytes, self.config.retain_bytes - self.retained_bytes)
 
     def push(self) -> None:
-        """Send what was not sent yet, as far as the link to the root has room."""
-        if self.root is None or self.held_back:
+        """Send what was not sent yet, as far as the link to the root has room.
+
+        While the root holds publishers back, send what an earlier root admitted, one block at a time: what fills the
+        buffers may wait for just that.
+        """
+        if self.root is None:
             return
         while self.sent < self.next and (room_bytes := self._room(self.root)) > 0:
+            if self.held_back and (self.trickling or self.sent >= self.admitted):
+                return
+            self.trickling = self.held_back
             newest = self.retained[-1]
-            blocks = (newest,) if newest.first == self.sent else self._unsent(room_bytes)
+            blocks = (newest,) if newest.first == self.sent else self._unsent(1 if self.held_back else room_bytes)
             self.sent = blocks[-1].last
             floor = self.retained[0].first if self.reliable else blocks[0].first
             root = self.root
@@ -219,11 +227,11 @@ class Publisher:
     def root_is(self, root: Contact, term: Term, *, held_back: bool = False) -> None:
         """Send to this root from now on; a root of a later term gets everything again that is not stable.
 
-        While it holds publishers back, send nothing.
+        `held_back`: it has no room for more of the topic now.
         """
         if term < self.term:
             return
-        self.held_back = held_back
+        self.held_back, self.trickling = held_back, False
         if term > self.term:
             self.spoke_at = self.host.now()
         if root != self.root or term > self.term:
@@ -247,7 +255,7 @@ class Publisher:
         """
         if term < self.term:
             return  # a root that does not know that its term is over
-        self.held_back = held_back
+        self.held_back, self.trickling = held_back, False
         self.partitioned = partitioned
         self.progress_at = self.spoke_at = self.host.now()
         self.term = max(self.term, term)
@@ -267,6 +275,7 @@ class Publisher:
     def resend(self) -> None:
         """Nothing was heard of what was sent: send it again, from the first event that was not admitted."""
         self.progress_at = self.host.now()
+        self.trickling = False
         if self.reliable and self.retained:
             self.sent = max(min(self.sent, self.admitted), self.retained[0].first)
         self.push()
