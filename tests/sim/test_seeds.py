@@ -23,7 +23,10 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
-    860331: "a root that held its publishers back gave up what one of them would have sent again a moment later",
+    1101488: "publishers waited for what was kept of past terms, which waited for what they would send again",
+    1103099: "as 1101488",
+    1103387: "as 1101488",
+    1103839: "the end of a term that was learned later was taken for what stood there before the subscription began",
     830295: "a publisher that had asked for the root, and nothing more, was not told that it had room again",
     800306: "what a best-effort session overtook counted as a repeat in the reliable one after it",
     2025: "a joining peer waited for measurements of dead peers",

@@ -368,10 +368,12 @@ class Edge(Sink):
                 yield from within(runs, [(self._start(term), NUMBER_MAX)]) if self._start(term) else runs
 
     def _not_owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
-        """The parts of runs of earlier terms that stood there before this subscription began."""
-        for term, runs in others.items():
-            if term < lost and self._start(term):
-                yield from within(runs, [(0, self._start(term))])
+        """The runs of the term in which this subscription began, if that is earlier, that stood there before it did.
+
+        A place in a term before that, which may have been learned later, says nothing of which came first.
+        """
+        if self.since is not None and self.since < lost and self._start(self.since):
+            yield from within(others.get(self.since, ()), [(0, self._start(self.since))])
 
     def _start(self, term: Term) -> int:
         term_cursor = self.term_cursor(term)

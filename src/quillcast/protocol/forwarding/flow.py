@@ -85,11 +85,6 @@ class Flow:
         kept = RangeSet((b.envelope.first, b.last) for b in self.log.of(term)).within(0, frontier)
         return kept[-1][0] if kept and kept[-1][1] == frontier else frontier
 
-    @property
-    def kept_bytes(self) -> int:
-        """What is kept of all terms."""
-        return self.log.size_bytes + sum(bundle.size for past in self.past.values() for bundle in past.bundles)
-
     def live_terms(self) -> tuple[Term, ...]:
         """The terms that go on, the current one last."""
         return (*self.others, self.term)

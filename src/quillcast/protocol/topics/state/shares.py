@@ -5,6 +5,9 @@ it, which then have no room for other topics. So it has a share: it may keep as 
 threshold of shared-memory switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes
 half of the budget at most, two a third each, and there is always room for topics that are not slow.
 
+What is kept of past terms counts as used by others: publishers that send again what these had make it stable, and
+must not wait for it.
+
 The share holds at each peer of the tree and not only at the root: a peer may pass on many topics whose roots are others
 and have room. A child tells its parent when the share is used up at itself or below, and the root holds back the
 topic's publishers for as long as it is told so.
@@ -30,7 +33,7 @@ class Shares:
         if tree.descriptor.settings.slow != "wait":
             return False
         left_bytes = self.budget.limit_bytes - self.budget.used_bytes
-        return tree.flow.kept_bytes > left_bytes or self._is_below(tree)
+        return tree.flow.log.size_bytes > left_bytes or self._is_below(tree)
 
     def _is_below(self, tree: Tree) -> bool:
         return any(node in tree.children for node in self.below.get(tree.topic, ()))
