@@ -49,7 +49,7 @@ def load(name_or_path: str, seed: int) -> Topology:
 
 
 def is_generated(name_or_path: str) -> bool:
-    """Whether a generator makes it. No generator may take the name of a network in the box."""
+    """Whether a generator makes it. No generator may take the name of a built-in network."""
     return name_or_path not in IN_THE_BOX and TOPOLOGIES.knows(name_or_path)
 
 

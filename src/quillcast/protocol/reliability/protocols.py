@@ -20,7 +20,7 @@ class RecoveryProtocol(Protocol):
 
 
 class AlongTree:
-    """Ask whoever is upstream first, as RMTP does. What is missing below one peer comes there once."""
+    """Ask the peer upstream first, as RMTP does. What is missing below one peer comes there once."""
 
     def order(self, members: Sequence[Contact]) -> list[Contact]:
         """All these members, as they are."""

@@ -45,7 +45,7 @@ class Role(Message, frozen=True):
 
 
 class Succession(Message, frozen=True, tag=101):
-    """This peer runs the scope's manager since this epoch. Whoever runs it under an earlier one has to end."""
+    """This peer runs the scope's manager since this epoch. A peer that runs it under an earlier one has to end."""
 
     scope: WireId
     epoch: Number

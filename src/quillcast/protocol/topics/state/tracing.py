@@ -1,6 +1,6 @@
 """Follows one bundle of a topic on its way through all peers, for people to see (`quillcast trace`).
 
-Whoever asks walks the topic's tree with a `Survey` that also asks for a trace. The peer that numbers events, the root
+The asker walks the topic's tree with a `Survey` that also asks for a trace. The peer that numbers events, the root
 or each source, then marks the next bundle that it seals: a tag in the envelope says who asked. Every peer to which the
 bundle comes tells the asker what it did with it, in a `Hop`. So a trace follows a real bundle over the way that bundles
 take, and nobody publishes anything for it. A bundle that nobody follows costs one look at its empty tags.
@@ -33,7 +33,7 @@ AGAIN_S, AGAIN_MAX = 0.5, 4  # where the bundle waits in a subscription, a peer 
 
 
 class Unmark(Timer, frozen=True):
-    """Whoever asked does not wait any longer."""
+    """The asker does not wait any longer."""
 
     topic: bytes
     tag: bytes
