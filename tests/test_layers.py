@@ -6,6 +6,8 @@ import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).parent.parent / "src"
 
 # From the top down. A module imports what stands on a lower line, or within its own entry; what shares a line are
@@ -213,6 +215,17 @@ def test_protocols_roll_no_dice_of_their_own() -> None:
         if imported.startswith("random.") and imported != "random.Random"
     ]
     assert broken == []
+
+
+@pytest.mark.parametrize("package", ["quillcast.live", "quillcast.protocol"])
+def test_each_class_name_means_one_thing(package: str) -> None:
+    places: dict[str, list[str]] = {}
+    for name, tree in modules():
+        if f"{name}.".startswith(f"{package}."):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_imports_are_absolute() -> None:

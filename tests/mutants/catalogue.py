@@ -165,7 +165,7 @@ MUTANTS = (
         "given-up-though-the-parent-may-get-it",
         "Ranges of the current term are given up only after the parent says that it will not have them again.",
         "protocol/reliability/recovery.py",
-        "            final, for_s = intersection(missing, gap.sources[authority].released), 0.0\n",
+        "            final, for_s = intersection(missing, gap.repairers[authority].released), 0.0\n",
         "            final, for_s = missing, 0.0\n",
         "protocol/reliability/test_recovery.py::test_ranges_that_the_parent_may_still_get_are_requested_and_not_given_up",
     ),

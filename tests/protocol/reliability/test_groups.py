@@ -10,7 +10,7 @@ from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.stream import Held, SourceStream
-from quillcast.protocol.reliability.group import Group, Member, Peers
+from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.reliability.messages import Fetch, FetchFromSource, Unavailable
 from quillcast.protocol.reliability.protocols import AntiEntropy
 from quillcast.protocol.reliability.recovery import Look, Recovery, RecoveryTimes
@@ -35,8 +35,8 @@ class Circle:
     def known_end(self, term: Term) -> int:
         return self.end
 
-    def members(self) -> Iterator[Member]:
-        return (Member(contact, held) for contact, held in self.held.items())
+    def members(self) -> Iterator[GroupMember]:
+        return (GroupMember(contact, held) for contact, held in self.held.items())
 
     warrant = None
 
@@ -68,17 +68,17 @@ class Circles:
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
 
-    def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
         self.learned_[term] = end, stable
         group.flow.recall(term, end, until=60.0)
 
-    def gave_up(self, group: Group) -> None:
+    def gave_up(self, group: PeerGroup) -> None:
         self.given_up += 1
 
-    def asked_for(self, group: Group, term: Term, ranges: list[Range], asker: bytes) -> bool:
+    def asked_for(self, group: PeerGroup, term: Term, ranges: list[Range], asker: bytes) -> bool:
         return False
 
-    def ask_root(self, group: Group, message: Message) -> None:
+    def ask_root(self, group: PeerGroup, message: Message) -> None:
         raise AssertionError("Bob is the root")
 
     def is_pressed(self) -> bool:

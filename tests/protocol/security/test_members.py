@@ -7,7 +7,7 @@ import pytest
 from quillcast.core.ids import node_id
 from quillcast.protocol.security.members import (
     CLOCK_SKEW_MAX_S,
-    Member,
+    CertifiedPeer,
     Unadmitted,
     check_claim,
     check_clocks,
@@ -20,7 +20,7 @@ from quillcast.protocol.security.tokens import Token, check_token, token_hash
 
 S, DAY = 10**9, 86400 * 10**9
 NOW = 1_800_000_000 * S
-ALICE = Member(b"a" * 32, b"n" * 16, NOW - DAY, NOW + DAY)
+ALICE = CertifiedPeer(b"a" * 32, b"n" * 16, NOW - DAY, NOW + DAY)
 
 
 def test_a_node_id_is_a_hash_of_the_key_and_of_the_issuers_nonce() -> None:

@@ -39,11 +39,11 @@ from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree

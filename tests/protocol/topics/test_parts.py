@@ -36,7 +36,7 @@ from quillcast.protocol.topics.messages import (
 )
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.intake import Acknowledge, Seal
-from quillcast.protocol.topics.state.admitter import Admission
+from quillcast.protocol.topics.state.admitter import PublisherState
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import (
     AllStable,
@@ -58,9 +58,9 @@ from quillcast.protocol.topics.state.effects import (
 from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.successors import Successors
@@ -427,9 +427,9 @@ def test_the_peer_of_a_silent_publisher_is_queried(world: Parts) -> None:
     assert world.host.sent == [(BOB, StillOpen([(tree.topic, PAUL)]))]
 
 
-def _settled(contact: Contact) -> Admission:
+def _settled(contact: Contact) -> PublisherState:
     """A publisher of whom all is stable."""
-    return Admission(contact, 0, 0.0)
+    return PublisherState(contact, 0, 0.0)
 
 
 # ---- changes of settings

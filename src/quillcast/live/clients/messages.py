@@ -179,7 +179,7 @@ class Lost(Message, frozen=True, tag=21):
     losses: list[Loss]
 
 
-class Failed(Message, frozen=True, tag=22):
+class SubscriptionFailed(Message, frozen=True, tag=22):
     """A subscription cannot be established."""
 
     number: Number
@@ -232,7 +232,7 @@ class Ending(Message, frozen=True, tag=27):
 
 AnyMessage = (
     Connect | Subscribe | Unsubscribe | Taken | OpenPublisher | ClosePublisher | Ask
-    | Started | Lost | Failed | Progress | Discarded | PublisherFailed | Answered | Ending
+    | Started | Lost | SubscriptionFailed | Progress | Discarded | PublisherFailed | Answered | Ending
 )  # fmt: skip
 _encoder = msgspec.msgpack.Encoder()
 _many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMessage])

@@ -17,7 +17,7 @@ from quillcast.core.envelope import DOWN, Envelope, Position
 from quillcast.core.errors import Malformed, QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Message
-from quillcast.live.clients.messages import Delivery, Failed, Lost, Problem, Started, Subscribe
+from quillcast.live.clients.messages import Delivery, Lost, Problem, Started, Subscribe, SubscriptionFailed
 from quillcast.protocol.forwarding.subscriber import Unread
 
 LOSSES_MAX = 10_000  # reports that wait for a client that does not read; a guess
@@ -43,8 +43,8 @@ class Sent(NamedTuple):
     time_ns: int
 
 
-class Client(Protocol):
-    """What an outbox needs of the client whose it is."""
+class OutboxSession(Protocol):
+    """What an outbox needs of the session that it belongs to."""
 
     def send(self, message: Message, /) -> None:
         """Send a message."""
@@ -59,12 +59,24 @@ class Outbox:
     """A subscription of a client (`protocol.forwarding.subscriber.Subscriber`)."""
 
     __slots__ = (
-        "_client", "_cut", "_done_bytes", "_losses", "_sent", "_sent_bytes", "_taken_at", "_window_bytes", "handle",
-        "name", "number", "queue", "queued_bytes", "wish",
+        "_cut",
+        "_done_bytes",
+        "_losses",
+        "_sent",
+        "_sent_bytes",
+        "_session",
+        "_taken_at",
+        "_window_bytes",
+        "handle",
+        "name",
+        "number",
+        "queue",
+        "queued_bytes",
+        "wish",
     )  # fmt: skip
 
-    def __init__(self, client: Client, wish: Subscribe) -> None:
-        self._client, self.wish = client, wish
+    def __init__(self, session: OutboxSession, wish: Subscribe) -> None:
+        self._session, self.wish = session, wish
         self.number, self.name, self._window_bytes = wish.number, wish.name, wish.window_bytes
         self.handle: Any = None  # the peer's
         self.queue: deque[Waiting] = deque()
@@ -79,19 +91,19 @@ class Outbox:
     # --- the peer's side
 
     def started(self, position: Position) -> None:
-        self._client.send(Started(self.number, position))
+        self._session.send(Started(self.number, position))
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         self.queue.append(Waiting(block, skip, stop, position, recovered))
         self.queued_bytes += block.size
-        self._client.grew(self, block.size)
+        self._session.grew(self, block.size)
 
     def lost(self, loss: Loss) -> None:
         self._losses.append(loss)
-        self._client.grew(self, 0)
+        self._session.grew(self, 0)
 
     def failed(self, error: QuillcastError) -> None:
-        self._client.send(Failed(self.number, Problem.of(error)))
+        self._session.send(SubscriptionFailed(self.number, Problem.of(error)))
 
     def room(self) -> int:
         return _PLENTY
@@ -157,7 +169,7 @@ class Outbox:
         self._losses.clear()
         self._cut.clear()
         for first in range(0, len(losses), _TOLD_MAX):
-            self._client.send(Lost(self.number, losses[first : first + _TOLD_MAX]))
+            self._session.send(Lost(self.number, losses[first : first + _TOLD_MAX]))
 
 
 class Bounded:

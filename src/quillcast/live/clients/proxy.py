@@ -32,7 +32,6 @@ from quillcast.live.clients.messages import (
     Delivery,
     Discarded,
     Ending,
-    Failed,
     HeldUp,
     Lost,
     OpenPublisher,
@@ -40,6 +39,7 @@ from quillcast.live.clients.messages import (
     PublisherFailed,
     Started,
     Subscribe,
+    SubscriptionFailed,
     Taken,
     UnexpectedMessage,
     Unsubscribe,
@@ -371,7 +371,7 @@ class Proxy:
 
     def _take(self, message: Any) -> None:
         match message:
-            case Started() | Lost() | Failed():
+            case Started() | Lost() | SubscriptionFailed():
                 if (handle := self._handles.get(message.number)) is not None:  # else it was closed meanwhile
                     self._tell(handle, message)
             case Progress() | Discarded() | PublisherFailed():
@@ -385,14 +385,14 @@ class Proxy:
             case _:
                 raise UnexpectedMessage(message)
 
-    def _tell(self, handle: Handle, message: Started | Lost | Failed) -> None:
+    def _tell(self, handle: Handle, message: Started | Lost | SubscriptionFailed) -> None:
         match message:
             case Started(_, position):
                 handle.inbox.started(position)
             case Lost(_, losses):
                 for loss in losses:
                     handle.inbox.lost(loss)
-            case Failed(number, problem):
+            case SubscriptionFailed(number, problem):
                 del self._handles[number]
                 self._by_topic[handle.topic] -= 1
                 handle.inbox.failed(problem.error)

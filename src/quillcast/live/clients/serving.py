@@ -12,7 +12,7 @@ from quillcast.core.errors import Leaving, LocalError
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection
 from quillcast.live.clients.messages import VERSION, Changed, Codec, Created, Welcome
-from quillcast.live.clients.session import Service, Session
+from quillcast.live.clients.session import Session, SessionContext
 from quillcast.live.discovery.control import Answer, Answerer, encoded
 from quillcast.live.edges.choices import check_topic, topic_settings
 from quillcast.live.edges.endpoint import Sign
@@ -42,7 +42,7 @@ class Clients:
         self._pump = pump
         config = links.config
         self._shared = FramedContext(pump, partial(transport_of, config=config), Spare(), links.unfinished)
-        self._service = Service(
+        self._context = SessionContext(
             peer,
             pump,
             LinkContext(pump, config, Codec(), links.counters, links.mark_dirty),
@@ -68,7 +68,7 @@ class Clients:
             raise Leaving(self._leaving)
         if len(self._sessions) >= CLIENTS_MAX:
             raise LocalError(f"the peer has {CLIENTS_MAX} clients, and takes no more; close some, or use another peer")
-        session = Session(self._service)
+        session = Session(self._context)
         answer = Answer(msgspec.Raw(msgspec.json.encode(self._welcome())))
         connection = ClientConnection(self._shared, encoded(answer), session.connected, session.ended)
         self._sessions[session] = connection

@@ -100,7 +100,7 @@ class RemotePublisher:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SessionContext:
     """What all sessions of a peer share."""
 
     peer: Peer
@@ -115,12 +115,12 @@ class Service:
 class Session:
     """One client. Its socket closes when it ends, and then all that it had ends."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._peer, self._pump = service, service.peer, service.pump
+    def __init__(self, context: SessionContext) -> None:
+        self._context, self._peer, self._pump = context, context.peer, context.pump
         self.connection: ClientConnection | None = None
-        self.link = ClientLink(service.links, Contact(bytes(16), "a client"), self._fill)
+        self.link = ClientLink(context.links, Contact(bytes(16), "a client"), self._fill)
         self._outboxes: dict[int, Outbox] = {}
-        self._queues = Bounded(service.client_bytes)
+        self._queues = Bounded(context.client_bytes)
         self._losing: dict[Outbox, None] = {}  # subscriptions with losses to report
         self._losses_due = False
         self._publishers: dict[int, RemotePublisher] = {}
@@ -133,7 +133,7 @@ class Session:
     def connected(self, connection: ClientConnection, message: Connect) -> None:
         """The client is there."""
         self.connection = connection
-        self.link.serve(connection, self._service.sharing, message, self._bundle, self._message)
+        self.link.serve(connection, self._context.sharing, message, self._bundle, self._message)
 
     def leave(self, reason: str) -> None:
         """The peer will end: take nothing new."""
@@ -146,7 +146,7 @@ class Session:
 
     def ended(self, problem: Exception) -> None:
         """Its socket has closed: end its subscriptions and publishers, and answer nothing."""
-        self._service.ended(self, problem)
+        self._context.ended(self, problem)
         if self.connection is not None:
             self.link.lost(self.connection)
         for task in self._asked:
@@ -299,7 +299,7 @@ class Session:
         try:
             question = decoded(_QUESTION, message.question, "question")
             ask = question.pop("ask", None)
-            answerer = self._hold_ups if ask == "hold_ups" else self._service.answerers.get(ask)
+            answerer = self._hold_ups if ask == "hold_ups" else self._context.answerers.get(ask)
             if answerer is None:
                 raise LocalError(f"{ask!r} is not a question")
             answer = msgspec.msgpack.encode(await answerer(**question))

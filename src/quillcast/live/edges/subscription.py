@@ -356,7 +356,7 @@ class Subscription(Generic[Item]):
         A plain function is called at the end of the turn in which the event arrived, a coroutine function in a task. An
         error in a handler is reported to the event loop's exception handler, and the next event follows.
         """
-        Service(self, handler, self._decode_cache.pump, run).go_on_soon()
+        Dispatcher(self, handler, self._decode_cache.pump, run).go_on_soon()
 
     async def _next(self) -> Item:
         items = self._items
@@ -424,7 +424,7 @@ class Subscription(Generic[Item]):
             self._decode_cache.pump.call(self._decode_cache.peer.drained, self._handle)
 
 
-class Service(Generic[Item]):
+class Dispatcher(Generic[Item]):
     """Calls a handler with each event, at the end of the turn in which it arrived.
 
     A plain function gets an event without another iteration of the event loop. Once the handler returns an awaitable,

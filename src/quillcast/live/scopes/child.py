@@ -24,11 +24,11 @@ from quillcast.live.scopes.orders import (
     AskFanOut,
     AskRoundTrips,
     ChannelsAre,
-    Failed,
     FanOutIs,
     Made,
     Make,
     Order,
+    PolicyFailed,
     RoundTripsAre,
     encoded,
     receive,
@@ -60,9 +60,9 @@ class Child:
         try:
             return encoded(self._answer(order))
         except MemoryError:
-            return encoded(Failed("it needs more memory than it may use"))
+            return encoded(PolicyFailed("it needs more memory than it may use"))
         except Exception as error:  # noqa: BLE001  a policy may raise anything
-            return encoded(Failed(told(error, self.package)))
+            return encoded(PolicyFailed(told(error, self.package)))
 
     def _answer(self, order: Order) -> Answer:
         match order:

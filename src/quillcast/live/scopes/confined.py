@@ -22,11 +22,11 @@ from quillcast.live.scopes.orders import (
     AskFanOut,
     AskRoundTrips,
     ChannelsAre,
-    Failed,
     FanOutIs,
     Made,
     Make,
     Order,
+    PolicyFailed,
     RoundTripsAre,
     encoded,
     left_until,
@@ -124,7 +124,7 @@ class ConfinedPolicy:
             raise self._stop(f"it does not answer as it should: {error}") from None
         except LocalError as error:
             raise self._stop(str(error)) from None
-        if isinstance(answer, Failed):
+        if isinstance(answer, PolicyFailed):
             raise self._stop(answer.why)
         if not isinstance(answer, kind):
             raise self._stop(f"it answers {type(answer).__name__} when asked for {kind.__name__}")

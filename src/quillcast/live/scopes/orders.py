@@ -77,13 +77,13 @@ class AskRoundTrips(msgspec.Struct, frozen=True, tag=True):
     source: int
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class PolicyFailed(msgspec.Struct, frozen=True, tag=True):
     """The policy raised an exception; the text says which one, and where."""
 
     why: str
 
 
-Answer = Made | FanOutIs | ChannelsAre | AskRoundTrips | Failed
+Answer = Made | FanOutIs | ChannelsAre | AskRoundTrips | PolicyFailed
 
 _ENCODER = msgspec.msgpack.Encoder()
 ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

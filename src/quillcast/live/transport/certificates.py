@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import NameOID
 
-from quillcast.protocol.security.members import NONCE_BYTES, Member, Unadmitted, fingerprint
+from quillcast.protocol.security.members import NONCE_BYTES, CertifiedPeer, Unadmitted, fingerprint
 
 NONCE_OID = x509.ObjectIdentifier("2.25.197262913640372291158034166573107164483")  # a UUID of ours: X.667, clause 6.3
 
@@ -42,7 +42,7 @@ def authority_key(certificate: bytes) -> bytes:
     return key.public_bytes_raw()
 
 
-def read_member(certificate: bytes, by: bytes) -> Member:
+def read_member(certificate: bytes, by: bytes) -> CertifiedPeer:
     """Read a member's certificate. Raises `Unadmitted` unless the network with public key `by` signed it."""
     try:
         read = x509.load_der_x509_certificate(certificate)
@@ -57,7 +57,7 @@ def read_member(certificate: bytes, by: bytes) -> Member:
     if not isinstance(key, Ed25519PublicKey) or len(nonce) != NONCE_BYTES:
         raise Unadmitted("certificate", "its certificate is none of a peer")
     from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
-    return Member(key.public_bytes_raw(), nonce, from_ns, until_ns)
+    return CertifiedPeer(key.public_bytes_raw(), nonce, from_ns, until_ns)
 
 
 def attributes(certificate: bytes) -> dict[str, str]:

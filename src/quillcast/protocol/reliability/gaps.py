@@ -1,8 +1,8 @@
 """The missing ranges of one term of one topic, and for each range who was asked and who refused it.
 
-State is kept per range and source. A refusal is the answer of one source for some ranges at one time. It counts until
-the source answers otherwise, and is void when the neighbours change. `released` is stronger: the source had the range
-and discarded it, or gave it up, and will not have it again.
+State is kept per range and repairer. A refusal is the answer of one repairer for some ranges at one time. It counts
+until the repairer answers otherwise, and is void when the neighbours change. `released` is stronger: the repairer had
+the range and discarded it, or gave it up, and will not have it again.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ RANGES_MAX = 64  # ranges in one Fetch; the rest follows when these are filled
 WAIT_S_MAX = 4.0  # longest wait before the same ranges are requested again; a guess
 
 
-class Source:
+class Repairer:
     """A peer that may have missing ranges: what it was asked for in this round, and its latest answers."""
 
     __slots__ = ("answered", "asked", "offered_before", "offers", "refused", "released", "unanswered_since")
@@ -37,7 +37,7 @@ class Source:
 class Gap:
     """The missing ranges of a term, from the time they are first seen to be missing until they are filled or given up.
 
-    Requested ranges count as in transit as long as the gap shrinks. They are requested again, from any source, only
+    Requested ranges count as in transit as long as the gap shrinks. They are requested again, from any repairer, only
     after the gap has not shrunk for `wait_s`, which doubles each time. Otherwise a slow link would fill up with answers
     to repeated requests.
     """
@@ -52,13 +52,13 @@ class Gap:
         "_under",
         "_wait_s",
         "confirmed",
-        "sources",
+        "repairers",
     )
 
     def __init__(self, now: float, wait_s: float) -> None:
         self.confirmed: list[Range] = []  # missing at two checks in a row, and so not just in transit
-        self.sources: dict[bytes, Source] = {}
-        self._under = NO_TERM  # the term of the root that the sources followed at the last check
+        self.repairers: dict[bytes, Repairer] = {}
+        self._under = NO_TERM  # the term of the root that the repairers followed at the last check
         self._moved_at = self._shrunk_at = now
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0
@@ -72,11 +72,11 @@ class Gap:
         if missing < self._missing:
             self._moved_at, self._wait_s = now, self._first_wait_s
             self._shrunk_at = now
-            for source in self.sources.values():
-                source.unanswered_since = None
-        elif self.sources and now - self._moved_at >= self._wait_s:
-            for source in self.sources.values():
-                source.start_round()
+            for repairer in self.repairers.values():
+                repairer.unanswered_since = None
+        elif self.repairers and now - self._moved_at >= self._wait_s:
+            for repairer in self.repairers.values():
+                repairer.start_round()
             self._moved_at, self._wait_s = now, min(2 * self._wait_s, WAIT_S_MAX)
         self._missing = missing
         self.confirmed, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
@@ -84,74 +84,74 @@ class Gap:
     def excuse_silence(self, now: float, for_s: float) -> None:
         """This peer has no room for answers now: nobody's silence counts, unless nothing came for `for_s` seconds."""
         if now - self._shrunk_at < for_s:
-            for source in self.sources.values():
-                source.unanswered_since = None if source.unanswered_since is None else now
+            for repairer in self.repairers.values():
+                repairer.unanswered_since = None if repairer.unanswered_since is None else now
 
     def ask_among(self, names: Iterable[bytes], under: Term = NO_TERM) -> None:
-        """Set the sources to ask. If one of them is new, nothing is hopeless, and no refusal and no silence counts.
+        """Set the repairers to ask. If one of them is new, nothing is hopeless, and no refusal and no silence counts.
 
         The same holds if they follow another root: they ask other peers by now. `under` is its term.
         """
         names = dict.fromkeys(names)
-        if under != self._under or any(name not in self.sources for name in names):
+        if under != self._under or any(name not in self.repairers for name in names):
             self._under = under
             self._hopeless = []
-            for source in self.sources.values():
-                source.start_round()
-                source.refused, source.unanswered_since = RangeSet(), None
-        self.sources = {name: self.sources.get(name) or Source() for name in names}
-        for source in self.sources.values():
-            source.offered_before, source.offers = source.offers, NO_RANGES
+            for repairer in self.repairers.values():
+                repairer.start_round()
+                repairer.refused, repairer.unanswered_since = RangeSet(), None
+        self.repairers = {name: self.repairers.get(name) or Repairer() for name in names}
+        for repairer in self.repairers.values():
+            repairer.offered_before, repairer.offers = repairer.offers, NO_RANGES
 
     def to_ask(self, name: bytes, ranges: Iterable[Range], now: float) -> list[Range]:
-        """The ranges to request from a source now, because nobody is about to send them. They count as requested."""
-        source = self.sources[name]
-        wanted = difference(difference(ranges, source.asked), source.released)
-        for other in self.sources.values():
+        """The ranges to request from a repairer now, because nobody is about to send them. They count as requested."""
+        repairer = self.repairers[name]
+        wanted = difference(difference(ranges, repairer.asked), repairer.released)
+        for other in self.repairers.values():
             wanted = difference(wanted, RangeSet(other.in_transit(wanted)))
         wanted = wanted[:RANGES_MAX]
-        source.asked.update(wanted)
-        if wanted and source.unanswered_since is None:
-            source.unanswered_since = now
+        repairer.asked.update(wanted)
+        if wanted and repairer.unanswered_since is None:
+            repairer.unanswered_since = now
         return wanted
 
     def offered(self, name: bytes, ranges: list[Range]) -> None:
-        """A source reports that it keeps these ranges, whatever it said before.
+        """A repairer reports that it keeps these ranges, whatever it said before.
 
         What it has got since it refused it is requested at once, and not only in the next round.
         """
-        source = self.sources.get(name)
-        if source is not None:
-            source.offers = RangeSet(ranges)
-            for first, last in intersection(difference(ranges, source.offered_before), source.answered):
-                source.asked.discard(first, last)
-                source.answered.discard(first, last)
+        repairer = self.repairers.get(name)
+        if repairer is not None:
+            repairer.offers = RangeSet(ranges)
+            for first, last in intersection(difference(ranges, repairer.offered_before), repairer.answered):
+                repairer.asked.discard(first, last)
+                repairer.answered.discard(first, last)
             for first, last in ranges:
-                source.refused.discard(first, last)
-                source.released.discard(first, last)
+                repairer.refused.discard(first, last)
+                repairer.released.discard(first, last)
 
     def refused(self, name: bytes, ranges: list[Range], released: Iterable[Range]) -> None:
-        """A source does not have these ranges, and will never have the released ones again."""
-        source = self.sources.get(name)
-        if source is not None:
-            source.refused.update(ranges)
-            source.answered.update(ranges)
-            source.released.update(released)
-            source.unanswered_since = None
+        """A repairer does not have these ranges, and will never have the released ones again."""
+        repairer = self.repairers.get(name)
+        if repairer is not None:
+            repairer.refused.update(ranges)
+            repairer.answered.update(ranges)
+            repairer.released.update(released)
+            repairer.unanswered_since = None
 
     def nobody_has(
         self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float, settled: Iterable[Range] = ()
     ) -> list[Range]:
-        """The ranges that every source has refused for `for_s` seconds, during which nothing missing arrived.
+        """The ranges that every repairer has refused for `for_s` seconds, during which nothing missing arrived.
 
-        A source that did not answer for `silent_s` seconds has only what it reports to keep. For what is `settled`,
+        A repairer that did not answer for `silent_s` seconds has only what it reports to keep. For what is `settled`,
         refusals for `silent_s` seconds are enough.
         """
         left = list(ranges)
-        for source in self.sources.values():
-            refused = [*intersection(left, source.refused), *intersection(left, source.released)]
-            if source.unanswered_since is not None and now - source.unanswered_since > silent_s:
-                refused += intersection(difference(left, source.offers), source.asked)
+        for repairer in self.repairers.values():
+            refused = [*intersection(left, repairer.refused), *intersection(left, repairer.released)]
+            if repairer.unanswered_since is not None and now - repairer.unanswered_since > silent_s:
+                refused += intersection(difference(left, repairer.offers), repairer.asked)
             left = RangeSet(refused).ranges()
         self._note_hopeless(left, now)
         gone = RangeSet(r for since, hopeless in self._hopeless if now - since >= for_s for r in hopeless)

@@ -15,7 +15,7 @@ from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.security.access import Warrant
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """A neighbour in the group, and what it reports to hold of ended terms."""
 
     contact: Contact
@@ -70,7 +70,7 @@ class Upper(Protocol):
         ...
 
 
-class Group(Bottom, Upper, Protocol):
+class PeerGroup(Bottom, Upper, Protocol):
     """The peers that share a topic's events with this one, and the domain's two interfaces."""
 
     @property
@@ -82,7 +82,7 @@ class Group(Bottom, Upper, Protocol):
         """May a peer that shows this be given events?"""
         ...
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[GroupMember]:
         """The neighbours: those inside first, then upstream first."""
         ...
 
@@ -94,23 +94,23 @@ class Group(Bottom, Upper, Protocol):
 class Groups(Protocol):
     """The groups of a peer, and what they learn from recovery."""
 
-    def find(self, topic: bytes) -> Group | None:
+    def find(self, topic: bytes) -> PeerGroup | None:
         """The group of a topic that this peer takes part in."""
         ...
 
-    def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
         """A member reports how far an ended term went, and up to where its root declared it stable."""
         ...
 
-    def gave_up(self, group: Group) -> None:
+    def gave_up(self, group: PeerGroup) -> None:
         """Nobody has some events, so this peer continues without them."""
         ...
 
-    def asked_for(self, group: Group, term: Term, ranges: list[Range], asker: bytes) -> bool:
+    def asked_for(self, group: PeerGroup, term: Term, ranges: list[Range], asker: bytes) -> bool:
         """Another peer misses these ranges, as this one does. True: look for them on its behalf."""
         ...
 
-    def ask_root(self, group: Group, message: Message) -> None:
+    def ask_root(self, group: PeerGroup, message: Message) -> None:
         """Take a request to the root of the topic."""
         ...
 

@@ -25,12 +25,12 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.gaps import Gap
-from quillcast.protocol.reliability.group import Group, Groups
+from quillcast.protocol.reliability.group import Groups, PeerGroup
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
 from quillcast.protocol.reliability.protocols import AlongTree, RecoveryProtocol
 
 ROOT = b"root"
-"""Stands for the root among the sources. The overlay finds it."""
+"""Stands for the root among the repairers. The overlay finds it."""
 SOURCE = b"source"
 """Stands for the source that numbers a term's events. The group's members pass questions on to it."""
 
@@ -45,7 +45,7 @@ class RecoveryTimes(NamedTuple):
     gap_s: float
     """Between two checks for gaps: what is missing at both is requested."""
     give_up_s: float
-    """A source that has not answered for so long has only what it reports to hold."""
+    """A repairer that has not answered for so long has only what it reports to hold."""
     lease_s: float
     """What nobody had of an ended term for so long is given up."""
 
@@ -87,7 +87,7 @@ class Recovery:
         for topic, _ in confirmed:
             self.look_soon(topic)
 
-    def _look_over(self, group: Group) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
+    def _look_over(self, group: PeerGroup) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(group)
         flow = group.flow
         for term in flow.live_terms():
@@ -109,7 +109,7 @@ class Recovery:
             gap.excuse_silence(now, self.times.lease_s)
         return gap
 
-    def _missing(self, group: Group, term: Term) -> list[Range]:
+    def _missing(self, group: PeerGroup, term: Term) -> list[Range]:
         stream = group.flow.live(term)
         if stream is None or not group.flow.keeps:
             return []  # nobody keeps what a best-effort session had
@@ -117,47 +117,47 @@ class Recovery:
 
     # ---- live terms
 
-    def _fill_present(self, group: Group, term: Term, gap: Gap) -> None:
-        """Request what was already missing at the last check, from one source after another, or give it up."""
+    def _fill_present(self, group: PeerGroup, term: Term, gap: Gap) -> None:
+        """Request what was already missing at the last check, from one repairer after another, or give it up."""
         upstream = group.upstream(term)
         missing = intersection(gap.confirmed, self._missing(group, term))
         if not missing or (upstream is None and not group.decides(term)):
             return
-        sources = self._sources(group, term)
+        repairers = self._repairers(group, term)
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
-        gap.ask_among([*(contact.node_id for contact in sources), *last])
-        for contact in sources:
+        gap.ask_among([*(contact.node_id for contact in repairers), *last])
+        for contact in repairers:
             self._ask(contact, group, term, gap.to_ask(contact.node_id, missing, self.host.now()))
-        if ROOT in gap.sources:
+        if ROOT in gap.repairers:
             self._ask_root(group, term, gap.to_ask(ROOT, missing, self.host.now()))
         if upstream is not None:
             self._ask_source(upstream, group, term, gap, missing)
             authority = SOURCE if term.of_source else upstream.node_id
-            final, for_s = intersection(missing, gap.sources[authority].released), 0.0
+            final, for_s = intersection(missing, gap.repairers[authority].released), 0.0
         else:
             final, for_s = missing, self.times.lease_s
         gone = gap.nobody_has(final, self.host.now(), for_s, self.times.give_up_s)
         self._give_up(group, term, gap, gone)
-        self._press(group, term, gap, sources)
+        self._press(group, term, gap, repairers)
 
-    def _sources(self, group: Group, term: Term) -> list[Contact]:
+    def _repairers(self, group: PeerGroup, term: Term) -> list[Contact]:
         """The peers to ask: the members of the domain as its protocol orders them, and then those above it."""
         peers = group.peers(term)
         return [*self.protocol.order(peers.inside), *peers.above]
 
-    def _ask_root(self, group: Group, term: Term, ranges: list[Range]) -> None:
+    def _ask_root(self, group: PeerGroup, term: Term, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_root"))
             self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, self.host.contact, group.warrant))
 
-    def _ask_source(self, upstream: Contact, group: Group, term: Term, gap: Gap, missing: list[Range]) -> None:
+    def _ask_source(self, upstream: Contact, group: PeerGroup, term: Term, gap: Gap, missing: list[Range]) -> None:
         """Ask the source itself for what its neighbours discarded: it has what is not stable."""
-        if SOURCE in gap.sources and (ranges := gap.to_ask(SOURCE, missing, self.host.now())):
+        if SOURCE in gap.repairers and (ranges := gap.to_ask(SOURCE, missing, self.host.now())):
             self.host.trace(Mark("asked_source"))
             message = FetchFromSource(group.flow.topic, term, ranges, self.host.contact, group.warrant)
             self.host.send(upstream, message)
 
-    def _give_up(self, group: Group, term: Term, gap: Gap, ranges: list[Range]) -> None:
+    def _give_up(self, group: PeerGroup, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
         if not ranges:
             return
@@ -168,13 +168,13 @@ class Recovery:
 
     # ---- ended terms
 
-    def _learn_past_terms(self, group: Group) -> None:
+    def _learn_past_terms(self, group: PeerGroup) -> None:
         """Record terms that this peer missed: subscribers from before them are owed their events."""
         for member in group.members():
             for term, end, _, stable in member.held:
                 self.groups.learned(group, term, end, stable)
 
-    def _reported_ranges(self, group: Group, term: Term) -> dict[Contact, list[Range]]:
+    def _reported_ranges(self, group: PeerGroup, term: Term) -> dict[Contact, list[Range]]:
         """What each member reports to hold of an ended term and this peer misses."""
         seen = group.flow.past[term].seen
         return {
@@ -184,14 +184,14 @@ class Recovery:
             if held_term == term
         }
 
-    def _wanted(self, group: Group, term: Term) -> RangeSet:
+    def _wanted(self, group: PeerGroup, term: Term) -> RangeSet:
         """What local subscribers are owed, other peers requested, or members hold and this peer misses."""
         wanted = group.flow.owed(term)
         for ranges in self._reported_ranges(group, term).values():
             wanted.update(ranges)
         return wanted
 
-    def _fill_past(self, group: Group, term: Term, gap: Gap) -> None:
+    def _fill_past(self, group: PeerGroup, term: Term, gap: Gap) -> None:
         """Request from each member what it reports to hold, and from all of them what is owed here.
 
         Those outside the domain are asked for what they report after all inside were.
@@ -217,7 +217,7 @@ class Recovery:
         self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))
         self._press(group, term, gap, contacts)
 
-    def _settled(self, group: Group, term: Term) -> list[Range]:
+    def _settled(self, group: PeerGroup, term: Term) -> list[Range]:
         """Where known events of an ended term were declared stable: all who had them may have discarded them.
 
         Where the events are unknown, a peer further away may still tell which they were.
@@ -225,7 +225,7 @@ class Recovery:
         stable = group.flow.past[term].stable
         return [(run.at, run.at + run.events) for run in group.flow.runs(term, [(0, stable)])] if stable else []
 
-    def _may_be_readmitted(self, group: Group, term: Term, gone: list[Range]) -> RangeSet:
+    def _may_be_readmitted(self, group: PeerGroup, term: Term, gone: list[Range]) -> RangeSet:
         """The positions, of those that nobody has, whose events may be admitted again.
 
         If the events at a position are unknown, they may be among the missing events of the current term, or their
@@ -241,14 +241,14 @@ class Recovery:
 
     # ---- full buffers
 
-    def _press(self, group: Group, term: Term, gap: Gap, sources: Iterable[Contact]) -> None:
-        """While buffers are over budget, sources have no credit: ask one to send the first missing event without it."""
+    def _press(self, group: PeerGroup, term: Term, gap: Gap, repairers: Iterable[Contact]) -> None:
+        """While buffers are over budget, repairers lack credit: ask one to send the first missing event without it."""
         flow = group.flow
         front = flow.front(term)
         if front is None or not (self.groups.is_pressed() and self.groups.takes_repairs()):
             return
-        for contact in sources:
-            if gap.sources[contact.node_id].in_transit([(front, front + 1)]):
+        for contact in repairers:
+            if gap.repairers[contact.node_id].in_transit([(front, front + 1)]):
                 self.host.trace(Mark("pressed"))
                 self.host.send(contact, Fetch(flow.topic, term, [(front, front + 1)], True, group.warrant))
                 return
@@ -259,7 +259,7 @@ class Recovery:
         if group is not None and gap is not None and self.groups.is_pressed():
             self._fill(group, term, gap)
 
-    def _fill(self, group: Group, term: Term, gap: Gap) -> None:
+    def _fill(self, group: PeerGroup, term: Term, gap: Gap) -> None:
         if group.flow.live(term) is not None:
             self._fill_present(group, term, gap)
         elif term in group.flow.past:
@@ -267,10 +267,10 @@ class Recovery:
 
     # ---- asking and answering
 
-    def _ask(self, source: Contact, group: Group, term: Term, ranges: list[Range]) -> None:
+    def _ask(self, repairer: Contact, group: PeerGroup, term: Term, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_for_range"))
-            self.host.send(source, Fetch(group.flow.topic, term, ranges, warrant=group.warrant))
+            self.host.send(repairer, Fetch(group.flow.topic, term, ranges, warrant=group.warrant))
 
     def _asked(self, sender: Contact, message: Fetch) -> None:
         """A neighbour requests missing ranges."""
@@ -303,7 +303,7 @@ class Recovery:
             self.host.send(onwards, message)
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:
-        """A source does not have what it was asked for: ask the next one at once."""
+        """A repairer does not have what it was asked for: ask the next one at once."""
         group, gap = self.groups.find(message.topic), self.gaps.get((message.topic, message.term))
         if group is None or gap is None:
             return
@@ -336,7 +336,7 @@ class Recovery:
         if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)
 
-    def _kept_beyond(self, group: Group, term: Term, released: list[Range], asker: Contact) -> list[Range]:
+    def _kept_beyond(self, group: PeerGroup, term: Term, released: list[Range], asker: Contact) -> list[Range]:
         """What this peer discarded of an ended term, and another member holds: it gets it again, to pass it on."""
         if not released or term not in group.flow.past or group.flow.waits_for(term):
             return []

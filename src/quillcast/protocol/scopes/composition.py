@@ -53,7 +53,7 @@ class Part(NamedTuple):
     """The multicast mechanisms that bundles may come over."""
 
 
-class Surroundings(NamedTuple):
+class ScopeContext(NamedTuple):
     """What is around a scope in one topic."""
 
     standing: Standing
@@ -71,7 +71,7 @@ class Composition:
     """One topic in one scope, as of now."""
 
     def __init__(
-        self, state: ScopeState, config: ScopeConfig, topic: bytes, around: Surroundings, policy: ScopePolicy | None,
+        self, state: ScopeState, config: ScopeConfig, topic: bytes, around: ScopeContext, policy: ScopePolicy | None,
         swap: Swap | None = None,
     ) -> None:  # fmt: skip
         """`policy` is in force. It may be about to change, or have changed just now: `swap`."""

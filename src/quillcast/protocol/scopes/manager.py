@@ -17,7 +17,7 @@ from quillcast.core.errors import LocalError
 from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, Party
-from quillcast.protocol.scopes.composition import Composition, Part, Surroundings
+from quillcast.protocol.scopes.composition import Composition, Part, ScopeContext
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
 from quillcast.protocol.scopes.hierarchy import ManagerMoved, TwoRootScopes
@@ -384,7 +384,7 @@ class ScopeManager:
     def _composition(self, topic: bytes) -> Composition:
         ordered = self.membership.channels()
         outgoing = [order for order in ordered if any(topic == each.topic for each in order.constraints)]
-        around = Surroundings(
+        around = ScopeContext(
             self.standing(topic),
             self.membership.is_top(topic),
             tuple(outgoing),

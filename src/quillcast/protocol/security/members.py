@@ -29,7 +29,7 @@ class Unadmitted(RemoteError):
         self.why = why
 
 
-class Member(msgspec.Struct, frozen=True):
+class CertifiedPeer(msgspec.Struct, frozen=True):
     """The content of a certificate whose signature was checked. Times are nanoseconds since 1970 UTC."""
 
     public_key: bytes
@@ -53,7 +53,7 @@ def fingerprint(authority_key: bytes) -> str:
     return b32encode(hashlib.sha256(authority_key).digest()[:_FINGERPRINT_BYTES]).decode().lower()
 
 
-def check_claim(member: Member, claimed_key: bytes, claimed_nonce: bytes) -> None:
+def check_claim(member: CertifiedPeer, claimed_key: bytes, claimed_nonce: bytes) -> None:
     """Raise `Unadmitted` unless the stated identity is exactly the one that its certificate names."""
     claimed = member_id(claimed_key, claimed_nonce)
     if claimed != member.node_id or claimed_key != member.public_key:
@@ -62,7 +62,7 @@ def check_claim(member: Member, claimed_key: bytes, claimed_nonce: bytes) -> Non
         )
 
 
-def check_lifetime(member: Member, now_ns: int) -> None:
+def check_lifetime(member: CertifiedPeer, now_ns: int) -> None:
     """Raise `Unadmitted` unless the certificate is valid now."""
     if now_ns < member.from_ns:
         ahead = spoken((member.from_ns - now_ns) / _S)

@@ -6,13 +6,13 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.neighbours.neighbours import Neighbours
-from quillcast.protocol.reliability.group import Group, Member, Peers
+from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.security.access import Warrant, is_restricted
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams, known_end
 from quillcast.protocol.topics.state.terms import Terms
@@ -20,7 +20,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class TreeGroup:
-    """The neighbours of a peer in one topic's tree (`reliability.group.Group`)."""
+    """The neighbours of a peer in one topic's tree (`reliability.group.PeerGroup`)."""
 
     def __init__(
         self, tree: Tree, me: bytes, neighbours: Neighbours, held_back: HeldBack, source_streams: SourceStreams,
@@ -57,12 +57,12 @@ class TreeGroup:
     def may_be_late(self, within_s: float) -> bool:
         return self.held_back.lately(self.tree.topic, within_s)
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[GroupMember]:
         held = {child.contact: child.held for child in self.tree.children.values()}
         if self.tree.parent is not None:
             held = {self.tree.parent: self.tree.parent_held, **held}
         inside, above = self.view().divided(held)
-        return (Member(contact, held[contact]) for contact in (*inside, *above))
+        return (GroupMember(contact, held[contact]) for contact in (*inside, *above))
 
     def peers(self, term: Term) -> Peers:
         """The parent, children that are ahead, siblings and the grandparent, and those to whom channels lead."""
@@ -114,7 +114,7 @@ class TreeGroups:
     """The groups of all topics at a peer (`reliability.group.Groups`)."""
 
     def __init__(
-        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Ring, terms: Terms, schedule: Schedule,
+        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Overlay, terms: Terms, schedule: Schedule,
         flow_control: FlowControl, source_streams: SourceStreams, placement: Placement, me: bytes,
     ) -> None:  # fmt: skip
         self.trees, self.neighbours, self.ring, self.placement, self.me = trees, neighbours, ring, placement, me
@@ -130,21 +130,21 @@ class TreeGroups:
             lambda: ScopeView(tree, self.me, self.ring.entry_points, self.placement.members.get(tree.topic, ())),
         )  # fmt: skip
 
-    def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
         tree = self.trees[group.flow.topic]
         self.terms.recall(tree, term, end)
         if tree.flow.settle(term, stable):
             self.schedule.touch(tree)
 
-    def gave_up(self, group: Group) -> None:
+    def gave_up(self, group: PeerGroup) -> None:
         tree = self.trees[group.flow.topic]
         self.source_streams.touch(tree)
         self.schedule.touch(tree)
 
-    def asked_for(self, group: Group, term: Term, ranges: list[Range], asker: bytes) -> bool:
+    def asked_for(self, group: PeerGroup, term: Term, ranges: list[Range], asker: bytes) -> bool:
         return self.trees[group.flow.topic].note_wanted(term, ranges, asker)
 
-    def ask_root(self, group: Group, message: Message) -> None:
+    def ask_root(self, group: PeerGroup, message: Message) -> None:
         self.ring.route(message, group.flow.topic)
 
     def is_pressed(self) -> bool:

@@ -22,7 +22,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -68,7 +68,7 @@ class Inspection:
     """Walks along a topic's tree, and gathers what its peers answer."""
 
     def __init__(
-        self, host: Host, past_terms_s: float, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree],
+        self, host: Host, past_terms_s: float, ring: Overlay, known: KnownTopics, trees: Mapping[bytes, Tree],
         roots: Mapping[bytes, Contact], tracing: Tracing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         """`roots` are those that publishers found."""

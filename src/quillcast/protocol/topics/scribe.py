@@ -93,11 +93,11 @@ from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import is_topic
+from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.terms import Terms

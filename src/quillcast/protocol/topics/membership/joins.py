@@ -11,9 +11,9 @@ from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Accepted, Join, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import FindParent
 from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.source_streams import HALF_BYTES, SourceStreams, Starts, shown_by_source
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree

@@ -21,8 +21,8 @@ from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, Re
 from quillcast.protocol.topics.state.effects import BecomeRoot, ChildIsParent, ParentAccepted, PlaceTaken, TopicFailed
 from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ParentReport, first_number, lowest_above_both, next_life
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.terms import Terms
@@ -44,7 +44,7 @@ class TreeMembership:
     """A peer as the child of its parents, one per topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, links: TreeLinks, trees: Trees, terms: Terms,
+        self, host: Host, config: TopicConfig, ring: Overlay, links: TreeLinks, trees: Trees, terms: Terms,
         schedule: Schedule, source_streams: SourceStreams, progress: Progress, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.parents, self.trees = host, config, ring, links, trees

@@ -15,7 +15,7 @@ from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.state.effects import NeighbourLost
-from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
@@ -24,7 +24,7 @@ class TreeRepair:
     """What a peer does when a parent is lost, refuses it or sends it away, and for those who turn to it then."""
 
     def __init__(
-        self, host: Host, ring: Ring, neighbours: Neighbours, streams: Streams, trees: Trees, joins: Joins,
+        self, host: Host, ring: Overlay, neighbours: Neighbours, streams: Streams, trees: Trees, joins: Joins,
         membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.ring, self.neighbours, self.streams = host, ring, neighbours, streams

@@ -20,7 +20,7 @@ from quillcast.protocol.topics.messages import FindRoot, RootIs
 from quillcast.protocol.topics.publishing.creating import CreateDone, Creating
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -39,7 +39,7 @@ class SettingsChanges:
     """A peer's part in changes of settings: asking for them, and passing on what the root entered."""
 
     def __init__(
-        self, host: Host, receipt_timeout_s: float, ring: Ring, known: KnownTopics, creating: Creating,
+        self, host: Host, receipt_timeout_s: float, ring: Overlay, known: KnownTopics, creating: Creating,
         schedule: Schedule,
     ) -> None:  # fmt: skip
         self.host, self.receipt_timeout_s, self.ring = host, receipt_timeout_s, ring

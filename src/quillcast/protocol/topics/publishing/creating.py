@@ -12,7 +12,7 @@ from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create, Created
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule
 
 CreateDone = Callable[[Descriptor | QuillcastError], None]
@@ -22,7 +22,7 @@ class Creating:
     """Asks roots to enter descriptors, until they answer."""
 
     def __init__(
-        self, host: Host, receipt_timeout_s: float, ring: Ring, known: KnownTopics, schedule: Schedule,
+        self, host: Host, receipt_timeout_s: float, ring: Overlay, known: KnownTopics, schedule: Schedule,
         dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.receipt_timeout_s, self.ring = host, receipt_timeout_s, ring

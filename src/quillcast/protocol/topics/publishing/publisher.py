@@ -40,7 +40,7 @@ class PublisherListener(Protocol):
         ...
 
 
-class Surroundings(Protocol):
+class PublisherHost(Protocol):
     """What a publisher needs of its host (`core.host.Host`)."""
 
     def now(self) -> float:
@@ -67,7 +67,7 @@ class Publisher:
     """
 
     def __init__(
-        self, host: Surroundings, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
+        self, host: PublisherHost, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
         carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
         wake: Callable[[bytes], None] = lambda topic: None,
         room_to: Callable[[Contact, bytes], int] | None = None,

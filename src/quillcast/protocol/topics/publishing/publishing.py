@@ -29,7 +29,7 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import LocalRoom
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
@@ -46,7 +46,7 @@ class Publishing:
     """All publishers of one peer, by topic. The root's address is kept once found (Scribe, event dissemination)."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, known: KnownTopics, trees: Trees,
+        self, host: Host, config: TopicConfig, ring: Overlay, neighbours: Neighbours, known: KnownTopics, trees: Trees,
         intake: Intake, source_streams: SourceStreams, changes: SettingsChanges, schedule: Schedule,
         dispatch: Dispatch,
     ) -> None:  # fmt: skip

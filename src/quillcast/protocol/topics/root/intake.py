@@ -11,8 +11,8 @@ from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.successors import Successors
@@ -38,7 +38,7 @@ class Intake:
     """Takes publishers' events for the topics that are rooted here."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, trees: Trees, terms: Terms, progress: Progress,
+        self, host: Host, config: TopicConfig, ring: Overlay, trees: Trees, terms: Terms, progress: Progress,
         flow_control: FlowControl, schedule: Schedule, tracing: Tracing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms

@@ -12,7 +12,7 @@ from quillcast.protocol.topics.messages import Create, FindRoot, Join, NotRoot, 
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree

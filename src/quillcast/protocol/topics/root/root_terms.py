@@ -18,7 +18,7 @@ from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfe
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.state.effects import BecomeRoot, LeaseEnded, Resign, RootHere
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -28,8 +28,9 @@ class RootTerms:
     """Begins the terms of the topics that are rooted here, and ends those that a later one outdoes."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, terms: Terms, replication: Replication,
-        membership: TreeMembership, intake: Intake, transfer: LeadershipTransfer, dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, terms: Terms,
+        replication: Replication, membership: TreeMembership, intake: Intake, transfer: LeadershipTransfer,
+        dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known = host, config, ring, known
         self.terms, self.replication, self.membership = terms, replication, membership

@@ -17,8 +17,8 @@ from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.state.effects import Resign
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
 from quillcast.protocol.topics.state.tree import Tree
@@ -36,7 +36,7 @@ class Sessions:
     """A peer's part in the sessions of topics that are rooted here."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, trees: Trees, progress: Progress,
+        self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, trees: Trees, progress: Progress,
         transfer: LeadershipTransfer, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees

@@ -8,7 +8,7 @@ from quillcast.protocol.topics.messages import Create, Created
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.state.effects import AwaitRoot, OpenSession, Outdone, SettingsEntered
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.ring import Answers, Ring
+from quillcast.protocol.topics.state.overlay import Answers, Overlay
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -18,7 +18,7 @@ class RootSettings:
     """Enters the settings of topics that are rooted here."""
 
     def __init__(
-        self, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms, replication: Replication,
+        self, ring: Overlay, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms, replication: Replication,
         answers: Answers, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.ring, self.known, self.trees, self.terms = ring, known, trees, terms

@@ -17,8 +17,8 @@ from quillcast.protocol.topics.descriptor import Descriptor
 _NO_BLOCKS: list[Block] = []  # shared by all that have nothing to seal
 
 
-class Admission:
-    """A publisher as who admits its events knows it."""
+class PublisherState:
+    """What is known of a publisher where its events are admitted."""
 
     __slots__ = ("active", "closed", "contact", "expected", "gone_at", "idle_since", "runs", "stable")
 
@@ -61,7 +61,7 @@ class Admitter:
         self.index = 0
         self.stable = 0
         self.serial = 0  # of the next bundle
-        self.admissions: dict[bytes, Admission] = EMPTY
+        self.admissions: dict[bytes, PublisherState] = EMPTY
         self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
@@ -101,11 +101,11 @@ class Admitter:
                 self.waiting.append(block)
                 self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
 
-    def _enter(self, contact: Contact, publisher: bytes) -> Admission | None:
+    def _enter(self, contact: Contact, publisher: bytes) -> PublisherState | None:
         """A publisher that this root does not know yet; None if there are too many with events that are not stable."""
         if len(self.admissions) >= self.config.admissions_max and not self._make_place():
             return None
-        admission = Admission(contact, self.frontiers.pop(publisher, 0), self.host.now())
+        admission = PublisherState(contact, self.frontiers.pop(publisher, 0), self.host.now())
         self.admissions = self.admissions or {}
         self.admissions[publisher] = admission
         return admission
@@ -205,7 +205,7 @@ class Admitter:
         self.held_back = False
         self.marks = dict.fromkeys(self.admissions, False) | self.marks
 
-    def _acknowledged(self, admission: Admission) -> int:
+    def _acknowledged(self, admission: PublisherState) -> int:
         """Up to where a publisher's events are acknowledged as admitted."""
         return admission.expected
 

@@ -6,14 +6,14 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
 from quillcast.protocol.security.access import is_restricted
-from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 
 
 class Placement:
     """Asks the policy, and installs the channels that it wants."""
 
-    def __init__(self, me: bytes, ring: Ring, policy: ForwardingPolicy) -> None:
+    def __init__(self, me: bytes, ring: Overlay, policy: ForwardingPolicy) -> None:
         self.me, self.ring, self.policy = me, ring, policy
         self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
         self.members: Mapping[bytes, Collection[Contact]] = {}  # by topic: to whom these and the tree's links lead

@@ -8,7 +8,7 @@ from quillcast.core.envelope import OF_SOURCES, Term
 from quillcast.core.host import Host
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.state.admitter import Admission, Admitter
+from quillcast.protocol.topics.state.admitter import Admitter, PublisherState
 
 
 def source_term(host: Host, number: int) -> Term:
@@ -43,6 +43,6 @@ class Source(Admitter):
         self._settle(index)
         return bool(self.marks)
 
-    def _acknowledged(self, admission: Admission) -> int:
+    def _acknowledged(self, admission: PublisherState) -> int:
         held = [last for end, last in admission.runs if end <= self.held]
         return max([admission.stable, *held[-1:]])

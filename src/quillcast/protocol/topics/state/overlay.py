@@ -7,7 +7,7 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 
 
-class Ring(Protocol):
+class Overlay(Protocol):
     """The overlay as the topics use it; `Pastry` is one."""
 
     @property
@@ -40,7 +40,7 @@ class Ring(Protocol):
 class Answers:
     """Answers to requests that came over the overlay or straight."""
 
-    def __init__(self, host: Host, ring: Ring, dispatch: Dispatch) -> None:
+    def __init__(self, host: Host, ring: Overlay, dispatch: Dispatch) -> None:
         self.host, self.ring, self.dispatch = host, ring, dispatch
 
     def tell(self, to: Contact, message: Message, *, again: bool) -> None:
