@@ -12,7 +12,7 @@ from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC, Count
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.summary import parts_by_name, summary
-from quillcast.cli.tables import counted
+from quillcast.cli.tables import table
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
 from quillcast.live.edges.choices import ownership
@@ -198,12 +198,15 @@ def list_(network: str, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(list(topics.values())).decode())
         return
-    for topic in topics.values():
-        click.echo(
-            f"{topic.name}  {topic.settings.delivery}, {counted(topic.events, 'event')}, root "
-            f"{(topic.root or '?')[:8]}, {counted(topic.peers, 'peer')} here in its tree, "
-            f"{counted(topic.subscriptions, 'subscription')}, {counted(topic.publishers, 'publisher')}"
-        )
+    columns = ["topic", "delivery", "root", "events", "peers here", "subscriptions", "publishers"]
+    for line in table("topics", columns, map(_listed, topics.values()), left_count=3):
+        click.echo(line)
+
+
+def _listed(topic: TopicSummary) -> list[object]:
+    root = "-" if topic.root is None else topic.root[:8]
+    counts = [topic.events, topic.peers, topic.subscriptions, topic.publishers]
+    return [topic.name, topic.settings.delivery, root, *counts]
 
 
 def _known(topic: str, network: str) -> TopicSummary:

@@ -65,10 +65,14 @@ class HoldUps:
             return (
                 f"its root {_named(root)} has no room for more of a topic that waits for slow subscribers (slow = wait)"
             )
-        buffers = f"the buffers of its root {_named(root)} are full"
-        if root.node_id != self._peer.host.me and self._peer.host.room(root) <= 0:
-            buffers = f"the link to its root {_named(root)} has no room"
-        return f"{buffers}: {names}" if names else buffers
+        here = root.node_id == self._peer.host.me
+        if here and self._peer.scribe.flow_control.room_for(self._publisher.topic) <= 0:
+            cause = "the buffers of this peer, its root, are full"
+        elif not here and self._peer.host.room(root) <= 0:
+            cause = f"the link to its root {_named(root)} has no room"
+        else:
+            cause = f"its root {_named(root)} has not answered for it yet"
+        return f"{cause}: {names}" if names else cause
 
     def _root_trouble(self) -> str | None:
         """The problem of the root itself."""
