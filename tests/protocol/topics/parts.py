@@ -21,6 +21,7 @@ from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.membership.reporting import Reporting
+from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
@@ -31,6 +32,7 @@ from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfe
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
 from quillcast.protocol.topics.root.root_terms import RootTerms
+from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
@@ -232,6 +234,12 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
+    def stream_reporting(self) -> StreamReporting:
+        return StreamReporting(
+            self.host, self.streams, self.trees, self.source_streams, self.progress, self.dispatch
+        )  # fmt: skip
+
+    @cached_property
     def repair(self) -> TreeRepair:
         return TreeRepair(
             self.host, self.ring, self.neighbours, self.streams, self.open_trees, self.joins, self.membership,
@@ -270,6 +278,12 @@ class Parts:
     def root_settings(self) -> RootSettings:
         return RootSettings(
             self.ring, self.known, self.trees, self.terms, self.replication, self.answers, self.dispatch
+        )  # fmt: skip
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(
+            self.host, CONFIG, self.ring, self.known, self.open_trees, self.progress, self.transfer, self.dispatch
         )  # fmt: skip
 
     @cached_property

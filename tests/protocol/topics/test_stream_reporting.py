@@ -1,0 +1,168 @@
+"""What a peer makes of its neighbours' reports on the streams of sources: one report, then what was concluded."""
+
+import pytest
+from msgspec.structs import replace
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import DOWN, OF_SOURCES, Envelope, Term
+from quillcast.core.messages import Contact
+from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.neighbours.stream_messages import Changes
+from quillcast.protocol.security.access import entry
+from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
+from quillcast.protocol.topics.messages import CutLeases, Denied, StreamsEnded
+from quillcast.protocol.topics.state.cut import Cut
+from quillcast.protocol.topics.state.effects import GapNoticed
+from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.link_reports import StreamDown, StreamReport, StreamUp, encode, stream_key
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
+from tests.protocol.topics.parts import Parts
+
+OWNER, FRIEND = Credentials.new(), Credentials.new()
+BY_SOURCE = described("weather", Settings(admission="source"))
+STREAM = Term(OF_SOURCES + 1, BOB.node_id[:8] + b"12345678")  # Bob's
+
+
+@pytest.fixture
+def world() -> Parts:
+    return Parts()
+
+
+def below(world: Parts, parent: Contact = BOB) -> Tree:
+    """A tree in which this peer has a parent that took it in."""
+    tree = world.tree(BY_SOURCE)
+    tree.parent = parent
+    tree.flow.begin(FIRST, 0, 0.0, 0)
+    return tree
+
+
+def child(world: Parts, tree: Tree, contact: Contact = CAROL) -> SourcesChild:
+    entered = SourcesChild(world.host, contact, 0, tree.term, 0, sends_only=False)
+    tree.enter(entered)
+    world.placement.install(tree)
+    return entered
+
+
+def events(world: Parts, tree: Tree, count: int) -> None:
+    """So many events of the stream come from their source."""
+    world.source_streams.learn(tree, STREAM, 0)
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0, *[b"event"] * count),)))
+    del world.ordered[:]
+
+
+def report(world: Parts, tree: Tree, sender: Contact, value: StreamReport | None, term: Term = STREAM) -> None:
+    encoded = encode(value) if value is not None else None
+    world.stream_reporting.changed(sender, stream_key(tree.topic, term), encoded)
+
+
+def test_a_parents_report_on_a_stream_makes_it_known_and_its_missing_events_looked_for(world: Parts) -> None:
+    tree = below(world)
+    report(world, tree, BOB, StreamDown(3, 5, 0))
+    assert tree.sources.states[STREAM].above == StreamDown(3, 5, 0)
+    assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_a_parent_says_where_a_stream_ended(world: Parts) -> None:
+    tree = below(world)
+    report(world, tree, BOB, StreamDown(0, 0, 0, end=7))
+    state = tree.sources.states[STREAM]
+    assert (state.end, state.closed) == (7, False)
+    report(world, tree, BOB, StreamDown(0, 0, 0, end=5, closed=True))
+    assert (state.end, state.closed) == (5, True), "its source itself knows"
+
+
+def test_a_stream_that_is_over_here_does_not_begin_again_for_a_report_of_no_more_than_its_end(world: Parts) -> None:
+    tree = below(world)
+    tree.flow.note_over(STREAM, 7)
+    report(world, tree, BOB, StreamDown(7, 7, 7, end=7))
+    assert tree.sources.states == {}
+
+
+def test_reports_on_streams_count_from_neighbours_in_topics_of_sources_only(world: Parts) -> None:
+    tree, other = below(world), world.tree(described("elsewhere"))
+    other.parent = BOB
+    report(world, tree, CAROL, StreamDown(0, 5, 0))
+    report(world, other, BOB, StreamDown(0, 5, 0))
+    assert tree.sources.states == other.sources.states == {}
+    assert world.ordered == []
+
+
+def test_a_childs_report_is_noted_and_judged_at_the_end_of_the_turn(world: Parts) -> None:
+    tree = below(world)
+    entered = child(world, tree)
+    events(world, tree, 2)
+    report(world, tree, CAROL, StreamUp(1, 2, 4))
+    assert entered.streams == {STREAM: StreamUp(1, 2, 4)}
+    assert world.ordered == [GapNoticed(tree.topic)]
+    assert TurnOver() in world.timers
+    assert entered.events == 0
+    world.stream_reporting.conclude_turn()
+    assert (entered.acknowledged_events, entered.events) == (1, 2)
+    report(world, tree, CAROL, None)
+    assert entered.streams == {}
+
+
+def test_a_child_says_that_its_source_closed_a_stream(world: Parts) -> None:
+    tree = below(world)
+    child(world, tree)
+    report(world, tree, CAROL, StreamUp(4, 4, 4, alive=True, end=4))
+    assert tree.flow.others[STREAM].via == CAROL.node_id, "its source is there"
+    state = tree.sources.states[STREAM]
+    assert (state.end, state.closed) == (4, True)
+
+
+def test_all_reports_of_a_turn_are_judged_together(world: Parts) -> None:
+    tree = below(world)
+    child(world, tree)
+    for reach in (1, 2):
+        report(world, tree, CAROL, StreamUp(0, reach, reach, alive=True))
+    assert world.timers.count(TurnOver()) == 1
+    world.dispatch.timer(TurnOver())
+    assert world.timers[-1] == ConcludeTurn()
+
+
+def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(world: Parts) -> None:
+    tree = below(world)
+    entered = child(world, tree)
+    events(world, tree, 4)
+    entered.cut = Cut(mark=3, at=0.0)
+    report(world, tree, CAROL, StreamUp(0, 4, 4))
+    world.stream_reporting.conclude_turn()
+    assert [type(message) for to, message in world.host.sent if to == CAROL] == [CutLeases]
+
+
+def test_a_source_that_the_topics_list_does_not_name_is_told_so_and_its_stream_not_taken(world: Parts) -> None:
+    tree = below(world)
+    tree.descriptor = OWNER.own(replace(BY_SOURCE, access=(entry("publish", FRIEND.principal),)))
+    report(world, tree, BOB, StreamDown(0, 1, 0))
+    assert world.host.sent == [(BOB, Denied(tree.descriptor, full=False))]
+    assert tree.sources.states == {}
+
+
+def test_what_a_neighbour_reported_before_it_became_one_is_taken_up(world: Parts) -> None:
+    tree = below(world, CAROL)
+    told = (stream_key(tree.topic, STREAM), encode(StreamDown(2, 2, 0)))
+    world.streams.receive(BOB, Changes(bytes(12), 0, 1, (told,)))
+    tree.parent = BOB
+    world.stream_reporting.take_up(tree, BOB)
+    assert tree.sources.states[STREAM].above == StreamDown(2, 2, 0)
+
+
+def test_ends_of_streams_are_learned_from_neighbours_only(world: Parts) -> None:
+    tree = below(world)
+    ends = StreamsEnded(tree.topic, [(STREAM, 5, 1.0)])
+    world.stream_reporting._ended(CAROL, ends)
+    assert tree.flow.forgotten == {}
+    world.stream_reporting._ended(BOB, ends)
+    assert tree.flow.forgotten == {STREAM: 5}
+
+
+def test_a_source_next_to_this_peer_is_told_in_the_same_turn_that_its_events_are_here(world: Parts) -> None:
+    tree = below(world)
+    events(world, tree, 1)
+    world.stream_reporting.came(tree.topic, STREAM, BOB.node_id)
+    world.stream_reporting.conclude_turn()
+    told = world.streams.telling(BOB.node_id)
+    assert told[stream_key(tree.topic, STREAM)] == encode(StreamUp(1, 1, 1))
