@@ -190,7 +190,8 @@ def export(name: str, file: Path, data: Path, as_json: bool) -> None:
 def invite(name: str, network: str, as_json: bool) -> None:
     """Print a line with which one more peer or scope enters the scope NAME: --scope LINE, or in superscopes of a file.
 
-    It works once, within 15 minutes. Who entered with it stays admitted. The scope's file must have join_line = true.
+    It works once, within 15 minutes. A member that entered with it stays admitted. The scope's file must have
+    join_line = true.
     """
     line = ask_peer(network, scopeview.manager_of(name, network), "invite_to_scope", str, scope=name)
     click.echo(msgspec.json.encode({"scope": name, "enter": line}).decode() if as_json else line)

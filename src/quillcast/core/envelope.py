@@ -22,7 +22,7 @@ class Term(NamedTuple):
 
     `node` is the first half of the root's nodeId, then its incarnation. So a root that was restarted and remembers
     nothing cannot mistake its own old term for a new one. Each term belongs to one session of the topic, and those of a
-    later session are above those of earlier ones, whoever their roots are. They also tell whether that session is
+    later session are above those of earlier ones, even if their roots differ. They also tell whether that session is
     reliable, unless it is the first. Where each source numbers its own events (`admission = source`), a term is that of
     one source's stream. Such terms stand side by side, and none follows another.
     """

@@ -1,7 +1,7 @@
 """External multicast mechanisms: what reaches all members of a scope at once, such as a UDP multicast group.
 
 A mechanism travels as text, `udp://239.255.81.67:8167?hops=1&datagram_bytes=1400&bytes_per_s=12500000`. To the data
-path a group is a contact like a peer's: its id is the hash of that text, its address the text itself. Whoever takes
+path a group is a contact like a peer's: its id is the hash of that text, its address the text itself. A peer that takes
 part in it (`Host.multicast`) may carry bundles to that contact, and gets what others carry as the input `datagram`.
 """
 

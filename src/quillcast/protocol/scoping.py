@@ -265,7 +265,7 @@ class Scoping:
         self.overlay.entry_points = ring
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
-            return  # who has a place keeps it
+            return  # a member that has a place keeps it
         if len(others) < len(ring):
             self.host.trace(Mark("ring_place_taken"))
             self.overlay.join([*others, *managers])
@@ -311,8 +311,8 @@ class Scoping:
     def _invite(self, controller: LocalController) -> None:
         """Invite the peers that are to be children here and are not yet.
 
-        Who does not become one is invited again after ever more beats: there may be no room for this peer in the tree
-        but below the other.
+        A peer that does not become one is invited again after ever more beats: there may be no room for this peer in
+        the tree but below the other.
         """
         missing = dict.fromkeys(self._missing_children(controller))
         self.invited = {each: invited for each, invited in self.invited.items() if each in missing}

@@ -218,8 +218,8 @@ class Node(Endpoint):
     def invite_to_scope(self, scope: str) -> str:
         """A join line of a scope whose manager runs in this node: `Node(scope=...)` takes it.
 
-        It works once, within `LiveConfig.token_life_s`. Who entered with it stays admitted. Raises `LocalError` if the
-        scope's file does not say `join_line = true`, and `DiskFailed`.
+        It works once, within `LiveConfig.token_life_s`. A member that entered with it stays admitted.
+        Raises `LocalError` if the scope's file does not say `join_line = true`, and `DiskFailed`.
         """
         self._check_open()
         return str(self._presence.managing.invite(scope, self.address, self.live.token_life_s))

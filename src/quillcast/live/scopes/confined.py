@@ -1,7 +1,7 @@
 """Policies of other packages, in a process of their own that can be killed.
 
-Such a policy may raise, loop, use too much memory, or answer nonsense. Then it is stopped, and whoever asked learns why
-in one line. A process of its own protects the peer from mistakes, not from attacks: a policy runs with the
+Such a policy may raise, loop, use too much memory, or answer nonsense. Then it is stopped, and the caller learns why in
+one line. A process of its own protects the peer from mistakes, not from attacks: a policy runs with the
 rights of the peer's user, so install only what you trust, and pin files by their hash.
 """
 

@@ -1,4 +1,4 @@
-"""A connection that carries frames: what arrives on it belongs to whoever it serves, once that is settled."""
+"""A connection that carries frames: what arrives on it goes to the link that it serves, once that is settled."""
 
 import asyncio
 from collections.abc import Callable

@@ -165,7 +165,7 @@ class Pastry:
         self._carry_out(self.joining.start(contacts))
 
     def stay_outside(self) -> None:
-        """Have no place in the ring, wait for entry points, and correct whoever takes this peer for a ring member."""
+        """Have no place in the ring, wait for entry points, and correct peers that take this one for a ring member."""
         self.lifecycle.stay_outside()
 
     def enter(self, contacts: Sequence[Contact], *, had_place: bool = False) -> None:

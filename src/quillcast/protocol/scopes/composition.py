@@ -38,7 +38,7 @@ from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChan
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.swaps import Swap
 
-BETTER = 0.8  # who is chosen stays so until another is nearer by a fifth; a guess that outlasts noise
+BETTER = 0.8  # the chosen member stays until another is nearer by a fifth; a guess that outlasts noise
 LINKS_MAX = 16  # children of one peer in a tree that stays: as many as a peer takes in (`children_per_topic_max`)
 NOTHING = Sample(0.0)
 """Of a link over which nothing is sent unasked."""
@@ -136,7 +136,7 @@ class Composition:
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
         """The members nearest to any of these parties.
 
-        Who was chosen before stays until another is much nearer, and until it has been measured itself.
+        The member chosen before stays until another is much nearer, and until it has been measured itself.
         """
 
         def key(label: int) -> tuple[float, bool]:

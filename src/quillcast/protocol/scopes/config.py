@@ -31,7 +31,7 @@ ATTRIBUTES = ("common_name", "organization", "organizational_unit", "locality", 
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is admitted as a member: a peer or scope that meets one of these conditions."""
+    """Which peers and scopes are admitted as members: those that meet one of these conditions."""
 
     members: tuple[str, ...] = ()
     """NodeIds of peers in hexadecimal, and names of scopes."""

@@ -1,7 +1,7 @@
 """The control interface of scopes: one for the three relations of figure 7.
 
 Both sides tell each other their whole state under a number that grows, and now and then the number alone. So a message
-may be lost or repeated: who hears a number that it does not have the state of is told that again.
+may be lost or repeated: a party that hears a number without having its state is told that state again.
 
 ============== ====================================== =========================================
 relation       towards the owner, receiver, host      back

@@ -48,7 +48,7 @@ class Receiver:
         return [sender for sender in self.state.senders.values() if topic in sender.topics]
 
     def repeat(self, id_: bytes) -> Iterator[Send]:
-        """Who asks again may have missed the answer."""
+        """A sender that asks again may have missed the answer."""
         if id_ in self.answers:
             yield Send(self.state.senders[id_].party, self.answers[id_])
 

@@ -175,7 +175,7 @@ class ScopeState(msgspec.Struct):
         return self.next_label - 1
 
     def choose_ring(self) -> bool:
-        """See that three peers have a place in the ring: who has one keeps it. Does that change anything?"""
+        """See that three peers have a place in the ring; those that have one keep it. True if this changed anything."""
         peers = [each.label for each in self.members.values() if each.relation == "member" and not each.party.managed]
         kept = [label for label in self.ring if label in peers]
         chosen = (*kept, *(label for label in peers if label not in kept))[:RING_MAX]

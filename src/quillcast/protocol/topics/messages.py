@@ -97,7 +97,7 @@ class Accepted(Message, frozen=True, tag=43):
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of `streams`, where a list says who may publish."""
     version: Number = 0
-    """Of the topic's descriptor: who knows an earlier one only has restarted since its Join, and asks again."""
+    """Of the topic's descriptor: a child that knows an earlier one has restarted since its Join, and asks again."""
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -165,7 +165,7 @@ class FindRoot(Message, frozen=True, tag=49):
     spoke_s: Seconds | None = None
     """How long ago the root of that term spoke; None if none did."""
     settled: tuple[tuple[Term, Number], ...] = ()
-    """Terms that were stable below an index, as their roots told the peer: who was cut may not know of all that."""
+    """Terms that were stable below an index, as roots told the peer. A peer whose lease was cut may not know all."""
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -200,7 +200,7 @@ class Receipts(Message, frozen=True, tag=52):
     partitioned: bool = False
     """The root does not reach most of the topic's replicas: there may be another root beyond a partition."""
     version: Number = 0
-    """Of the topic's descriptor: who knows an earlier one only asks for the root, and gets this one."""
+    """Of the topic's descriptor: a peer that knows an earlier one asks for the root, and gets this one."""
     settled: Number = 0
     """The index below which the term is stable."""
     held_back: bool = False

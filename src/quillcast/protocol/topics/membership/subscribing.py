@@ -52,7 +52,7 @@ class Subscribing:
     ) -> Subscription:
         """Subscribe to a topic. `start` is now or earliest (as far back as the parent's buffer reaches).
 
-        Who asks for the earliest events is told of those that are not kept any more, as losses.
+        A subscriber that asks for the earliest events is told which are not kept any more, as losses.
 
         `warrant` says on whose behalf. If the topic does not let it subscribe, `Subscriber.failed` is called.
         A subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.

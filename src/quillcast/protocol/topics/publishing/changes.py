@@ -1,8 +1,8 @@
 """Changing the settings of a topic that stands: a descriptor of a later version, which its root enters and passes on.
 
-Who is slow and how large events may be is each peer's own matter, and holds from where the new descriptor has come to:
-replicas, the tree, and those who published. What subscribers are owed changes with a new session (docs/sessions.md),
-for publishers and subscribers must agree from which event on it holds.
+What to do about slow subscribers and how large events may be is each peer's own matter, and holds wherever the new
+descriptor has come to: replicas, the tree, and publishers' peers. What subscribers are owed changes with a new session
+(docs/sessions.md), because publishers and subscribers must agree from which event on it holds.
 """
 
 from collections.abc import Callable, Mapping

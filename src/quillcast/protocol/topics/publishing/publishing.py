@@ -275,7 +275,7 @@ class Publishing:
         publisher.listener.failed(error)
 
     def _refused(self, descriptor: Descriptor) -> None:
-        """Nothing was admitted: who may not publish is told; who may shows its warrant again, after a while."""
+        """Nothing was admitted: tell publishers that may not publish; the others show their warrants again later."""
         topic = descriptor.topic
         self.known.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):

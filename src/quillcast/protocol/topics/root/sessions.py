@@ -56,7 +56,7 @@ class Sessions:
         if root is not None:
             self._hear(tree, root, SessionInput.RECORDED)
             if root.session:
-                self.progress.hurry(tree)  # who gets events of a session before the word of it holds them
+                self.progress.hurry(tree)  # peers hold back events of a session that they have not been told of
             self._ask_again(tree, root)
             self.recorded(tree)
 
@@ -93,7 +93,7 @@ class Sessions:
         return step
 
     def _ask_again(self, tree: Tree, root: Root) -> None:
-        """Requests waited for the next session, or for this root: it answers them, or whoever is root by now."""
+        """Requests waited for the next session, or for this root. It answers them, or the present root does."""
         asked, root.sessions_asked = root.sessions_asked, EMPTY
         for request in asked.values():
             self.ring.route(request, tree.topic)

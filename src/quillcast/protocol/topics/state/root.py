@@ -44,7 +44,7 @@ class Root(Admitter):
         self.began_at = host.now()
         self.followed = NO_TERM  # the term that was transferred to this one
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
-        self.awaited: dict[bytes, None] = EMPTY  # who is waited for after a hand-over; each speaks for all below it
+        self.awaited: dict[bytes, None] = EMPTY  # peers to wait for after a transfer; each speaks for all below it
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root, to publish when they have something
         self.noted = descriptor  # what most of those who keep the topic's state hold
@@ -83,7 +83,7 @@ class Root(Admitter):
         """Forget publishers that closed, or whose peers were lost a lease ago. Returns silent ones by their peers."""
         before = now - self.config.lease_s
         if self.began_at <= before:
-            self.frontiers = {}  # who comes only now has its events admitted again, and readers tell by sequence
+            self.frontiers = {}  # events of later ones are admitted again; subscribers recognise repeats by sequence
         silent: dict[Contact, list[bytes]] = {}
         for publisher, admission in list(self.admissions.items()):
             if admission.active:

@@ -29,7 +29,7 @@ class SourceState:
         self.end, self.closed = end, True
 
     def take_end(self, end: int | None, *, is_alive: bool) -> None:
-        """The root took the stream for ended at an index, or takes it back; who has the source knows better."""
+        """The root took the stream for ended at an index, or takes it back; the peer of the source knows better."""
         if not self.closed:
             self.end = None if is_alive else end
 

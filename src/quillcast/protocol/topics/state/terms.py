@@ -28,7 +28,7 @@ class Terms:
         self.schedule.touch(tree)
 
     def recall(self, tree: Tree, term: Term, end: int) -> None:
-        """A past term went up to `end`: who was subscribed before it is owed its events."""
+        """A past term went up to `end`: subscribers from before it are owed its events."""
         flow = tree.flow
         if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.past_terms_s):
             self.schedule.touch(tree)  # neighbours on the other side may not know either
