@@ -13,6 +13,7 @@ from quillcast.protocol.overlay.messages import (
     Announce,
     LeafSetDigest,
     LeafSetProbe,
+    Leaving,
     MemberLost,
     Row,
     RowRequest,
@@ -253,6 +254,30 @@ def test_a_peer_that_left_is_not_lost_when_others_still_name_it(leaves: bool) ->
     world.run(20)
     lost = [contact.node_id for contact, _ in peer.overlay.lost_peers.since(0.0, met=True)]
     assert lost == ([] if leaves else [gone.me])
+
+
+def test_peers_that_left_are_not_looked_for() -> None:
+    """The last peer of a ring waits for others to come, and does not call those that said that they leave."""
+    world = ring_of(4)
+    last, *others = world.alive()
+    for peer in others:
+        peer.overlay.leave()
+        world.run(1)
+        world.crash(peer)
+    asked = overheard(world, object)
+    world.run(120)
+    assert len(last.overlay.leaf_set) == 0
+    assert asked == []
+
+
+def test_a_peer_that_left_and_speaks_again_is_a_member_at_once() -> None:
+    world = ring_of(4)
+    gone, peer = world.alive()[1:3]
+    peer.overlay.receive(gone.contact, Leaving(()))
+    assert peer.overlay.lost_peers.has_left(gone.me)
+    peer.overlay.receive(gone.contact, LeafSetProbe(()))
+    assert not peer.overlay.lost_peers.has_left(gone.me)
+    assert gone.me in peer.overlay.leaf_set
 
 
 def test_a_peer_that_never_answered_is_probed_but_was_not_lost() -> None:

@@ -97,8 +97,8 @@ class Agreement:
                 self.probe(contact)
 
     def consider_table(self) -> None:
-        """Probe the peers of the routing table that would be in the leaf set, unless they are lost."""
-        self.consider(contact for contact in self.routing_table if contact.node_id not in self.lost_peers)
+        """Probe the peers of the routing table that would be in the leaf set, unless they are lost or have left."""
+        self.consider(contact for contact in self.routing_table if not self.lost_peers.is_gone(contact.node_id))
 
     def _doubt(self, sender: Contact, leaf_set: Iterable[Contact]) -> None:
         """Probe the members that another member should know and does not: they may be in the ring no longer."""

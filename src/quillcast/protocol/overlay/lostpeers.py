@@ -17,10 +17,7 @@ from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import LeafSetProbe
 
 _HEARSAY = 3.0  # keep-alive intervals after a loss in which others may still introduce the dead peer; a guess
-_LATEST, _LATEST_PROBED = (
-    8,
-    3,
-)  # latest losses, and how many of them a round probes; a guess
+_LATEST, _LATEST_PROBED = 8, 3  # latest losses, and how many of them a round probes; a guess
 
 
 class ProbeLost(Timer, frozen=True):
@@ -42,12 +39,13 @@ class LostPeers:
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self._peers: dict[bytes, Lost] = {}  # in order of loss, latest last
         self._probed_at: dict[bytes, float] = {}
+        self._departed: dict[bytes, float] = {}  # when peers left that have not spoken since, the latest last
         self._timer_set = False
         self.latest = float("-inf")  # time of the latest loss
 
     def remember(self, contact: Contact, *, met: bool = True) -> None:
-        """This peer was lost now. One that was never met may have left long ago, or be beyond a partition."""
-        if not met and contact.node_id in self._peers:
+        """This peer was lost now, unless it has left. One never met may have left long ago or be beyond a partition."""
+        if self.has_left(contact.node_id) or (not met and contact.node_id in self._peers):
             return
         self.forget(contact.node_id)
         if len(self._peers) >= self.config.remembered_max:
@@ -57,8 +55,28 @@ class LostPeers:
         self.latest = now if met else self.latest
         self._set_timer()
 
+    def departed(self, node_id: bytes) -> None:
+        """The peer left in an orderly way: it is not looked for until it speaks again."""
+        self.forget(node_id)
+        self._departed.pop(node_id, None)
+        self._departed[node_id] = self.host.now()
+        if len(self._departed) > self.config.remembered_max:
+            del self._departed[next(iter(self._departed))]
+
+    def has_left(self, node_id: bytes) -> bool:
+        """Did this peer leave in an orderly way, and not speak since?"""
+        return node_id in self._departed
+
+    def is_gone(self, node_id: bytes) -> bool:
+        """Was this peer lost, or did it leave?"""
+        return node_id in self._peers or node_id in self._departed
+
+    def spoke(self, node_id: bytes) -> None:
+        """A peer spoke, so that it has not left."""
+        self._departed.pop(node_id, None)
+
     def forget(self, node_id: bytes) -> bool:
-        """The peer spoke, or left in an orderly way. True if it was remembered."""
+        """Stop probing a peer. True if it was remembered."""
         self._probed_at.pop(node_id, None)
         return self._peers.pop(node_id, None) is not None
 
@@ -69,9 +87,9 @@ class LostPeers:
                 self.forget(node_id)
 
     def lately(self, node_id: bytes) -> bool:
-        """Was this peer lost so recently that others may not know it yet?"""
-        lost = self._peers.get(node_id)
-        return lost is not None and self.host.now() - lost.at < _HEARSAY * self.config.keep_alive_s
+        """Was this peer lost, or did it leave, so recently that others may not know it yet?"""
+        at = self._peers[node_id].at if node_id in self._peers else self._departed.get(node_id)
+        return at is not None and self.host.now() - at < _HEARSAY * self.config.keep_alive_s
 
     def since(self, at: float, *, met: bool = False) -> Iterator[tuple[Contact, float]]:
         """The peers lost since a time, each with the time of its loss. If `met`, without those that were never met."""
@@ -127,6 +145,8 @@ class LostPeers:
         """Raise AssertionError if the bound is exceeded or a leaf-set member counts as lost."""
         assert len(self._peers) <= self.config.remembered_max, len(self._peers)
         assert self._probed_at.keys() <= self._peers.keys()
+        assert len(self._departed) <= self.config.remembered_max, len(self._departed)
+        assert not self._departed.keys() & self._peers.keys(), "a peer that left is looked for"
         assert self._timer_set or not self._peers, "there are lost peers but no timer is set"
         for node_id in self._peers:
             assert node_id not in self.leaf_set, f"{node_id.hex()} is both lost and a member of the leaf set"

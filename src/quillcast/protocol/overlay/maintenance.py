@@ -74,7 +74,7 @@ class Maintenance:
         """Measure peers that may be nearer than those in the table, and add those whose proximity is known."""
         for contact in islice(contacts, _MET_MAX):
             node_id = contact.node_id
-            if node_id == self.host.me or node_id in self.table or node_id in self.lost_peers:
+            if node_id == self.host.me or node_id in self.table or self.lost_peers.is_gone(node_id):
                 continue
             proximity = self.distances.to(node_id)
             if proximity < UNKNOWN:
@@ -117,7 +117,7 @@ class Maintenance:
             return
         members = [(self.distances.to(member.node_id), member) for member in self.leaf_set]
         for proximity, known in (*self.neighbourhood.by_proximity(), *members):
-            if known.node_id not in self.table:
+            if known.node_id not in self.table and not self.lost_peers.is_gone(known.node_id):
                 self.table.consider(known, proximity)
         beside = self.table.row(row)
         if beside:

@@ -108,7 +108,6 @@ class Pastry:
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
         self.acquaintances: dict[bytes, Contact] = {}  # peers that spoke to this layer, the most recent last
-        self.departed: dict[bytes, None] = {}  # peers that left in an orderly way and have not spoken since
         self.links = links = IdleLinks(neighbours)
         self.distances = distances = Distances(host, neighbours, table)
         repair = LazyRepair(host, table)
@@ -281,7 +280,7 @@ class Pastry:
 
     def _meet(self, contact: Contact) -> None:
         """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
-        self.departed.pop(contact.node_id, None)
+        self.lost_peers.spoke(contact.node_id)
         if contact.node_id not in self.acquaintances:
             self._replace(contact)
         elif contact.node_id != next(reversed(self.acquaintances)):
@@ -317,7 +316,7 @@ class Pastry:
             self.router.lost(contact.node_id)
             return
         if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
-            self.lost_peers.remember(contact, met=contact.node_id not in self.departed)
+            self.lost_peers.remember(contact)
         self.maintenance.lost(contact)
         self._carry_out(self.agreement.lost(contact))
         self.router.lost(contact.node_id)
@@ -339,11 +338,8 @@ class Pastry:
 
     def member_leaves(self, sender: Contact, leaving: Leaving) -> None:
         """A peer leaves. If it does not answer later, when others still name it, it does not count as lost."""
-        self.departed[sender.node_id] = None
-        if len(self.departed) > self.config.remembered_max:
-            del self.departed[next(iter(self.departed))]
+        self.lost_peers.departed(sender.node_id)
         self.maintenance.lost(sender)
-        self.lost_peers.forget(sender.node_id)
         self._carry_out(self.agreement.left(sender, leaving))
         self.router.lost(sender.node_id)
 
@@ -401,14 +397,16 @@ class Pastry:
         if not members:
             self._search_ring()
         elif len(members) < self.leaf_set.size:
-            known = (c for c in self.remembered() if c.node_id not in members and c.node_id not in self.lost_peers)
+            known = (
+                c for c in self.remembered() if c.node_id not in members and not self.lost_peers.is_gone(c.node_id)
+            )
             others = [contact for contact in known if contact.node_id != self.host.me]
             if others:
                 self._look_up(self.host.random.choice(others))
 
     def _search_ring(self) -> None:
         """All members on one side were lost: look for this peer's place through some of the peers it ever knew."""
-        known = self.remembered()
+        known = [contact for contact in self.remembered() if not self.lost_peers.has_left(contact.node_id)]
         for contact in self.host.random.sample(known, min(len(known), _COMPANY)):
             self.host.trace(Mark("ring_searched"))
             self._look_up(contact)
