@@ -276,7 +276,7 @@ class NodeStatus(Status, frozen=True):
     counters: Counters
     """What was counted since the start."""
     problems: tuple[str, ...]
-    """The latest problems, one line each."""
+    """The latest problems of the last ten minutes, one line each."""
     journal: JournalStatus | None
     """The journal, if it writes one."""
     clients: int = 0
@@ -635,7 +635,7 @@ class PeerActivity(Status, frozen=True):
     dropped: int
     """Events discarded since the start."""
     problems: tuple[str, ...]
-    """The latest problems."""
+    """The latest problems of the last ten minutes."""
 
 
 class PeerLink(Status, frozen=True):

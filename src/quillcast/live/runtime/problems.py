@@ -1,25 +1,45 @@
 """Problems of a node, as lines for people."""
 
-from collections import deque
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from typing import overload
 
 PROBLEMS_MAX = 20  # kept for `status`
+RECENT_S = 600.0  # what did not happen again for so long is over, and `check peer` is OK again; a guess
 
 
-class Problems(deque[str]):
-    """The latest problems, each once, for `status`. `listener` is called with each new one."""
+class Problems(Sequence[str]):
+    """The latest problems of the last minutes, each once, for `status`. `listener` is called with each new one."""
 
-    def __init__(self) -> None:
-        super().__init__(maxlen=PROBLEMS_MAX)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.listener: Callable[[str], object] | None = None
+        self._clock = clock
+        self._at: dict[str, float] = {}  # when each line last happened, in this order
 
     def keep(self, line: str) -> None:
         """Keep a line without calling the listener: peers come and go."""
-        if line in self:
-            self.remove(line)  # it happened again, so it is the latest
-        super().append(line)
+        self._at.pop(line, None)
+        self._at[line] = self._clock()
+        if len(self._at) > PROBLEMS_MAX:
+            del self._at[next(iter(self._at))]
 
-    def append(self, line: str, /) -> None:
+    def append(self, line: str) -> None:
         self.keep(line)
         if self.listener is not None:
             self.listener(line)
+
+    @property
+    def recent(self) -> list[str]:
+        """The lines that happened within `RECENT_S`, the latest last."""
+        begin = self._clock() - RECENT_S
+        return [line for line, at in self._at.items() if at >= begin]
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self.recent[index]
+
+    def __len__(self) -> int:
+        return len(self.recent)
