@@ -1,7 +1,7 @@
 """The header of a bundle, which every hop reads: its topic, its kind, and the positions of its events."""
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,10 @@ class Term(NamedTuple):
     def of_source(self) -> bool:
         """Is it a source's stream, rather than the time of a root?"""
         return self.counter >= OF_SOURCES
+
+
+AnyTerm = Annotated[Term, "a root's or a source's"]
+"""In messages: where a source's term may stand. A plain `Term` is that of a root (`topics.state.plausible`)."""
 
 
 class Position(NamedTuple):

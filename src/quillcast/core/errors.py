@@ -38,6 +38,10 @@ class EventTooLarge(LocalError):
     """The event exceeds the topic's size limit; the publisher rejects it."""
 
 
+class Implausible(RemoteError):
+    """What a peer says cannot be so. It may only pass on what another peer said, so its link stays: it is ignored."""
+
+
 class UnknownTopic(LocalError):
     """The topic does not exist, and the network does not create topics on first use."""
 

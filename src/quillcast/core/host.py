@@ -58,7 +58,10 @@ class Host(Protocol):
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since 1970 UTC, for people and journals only: no decision may depend on it."""
+        """Nanoseconds since 1970 UTC, for people and journals.
+
+        One decision depends on it: terms beyond all that peers reach are ignored (docs/decisions/bounded-terms.md).
+        """
         ...
 
     def send(self, to: Contact, message: Message) -> None:

@@ -31,6 +31,7 @@ from quillcast.protocol.topics.publishing.creating import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.state.handlers import Handlers
+from quillcast.protocol.topics.state.plausible import FREE_COUNT
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.wire import WireCodec
@@ -222,14 +223,17 @@ class Peer:
         self.scribe.housekeeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
-        self.dispatch.message(sender, message)
+        if self.scribe.terms.believes(message):
+            self.dispatch.message(sender, message)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
         self.scribe.housekeeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
-        if bundle.envelope.kind is UP:
+        if bundle.envelope.term.counter > FREE_COUNT and not self.scribe.terms.believes(bundle.envelope.term):
+            self.host.release(sender.node_id, bundle.size)
+        elif bundle.envelope.kind is UP:
             self.scribe.intake.up(sender, bundle)
         elif bundle.envelope.tags:
             self.scribe.tracing.arrive(sender, bundle)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import AnyTerm, Term
 from quillcast.core.messages import Number, WireId
 from quillcast.core.ranges import Range, RangeSet
 
@@ -30,7 +30,7 @@ class Gone(NamedTuple):
     `again`: did the term end so late that events of it may be admitted again in a later one, or does it go on?
     """
 
-    term: Term
+    term: AnyTerm
     ranges: tuple[Range, ...]
     runs: tuple[Run, ...]
     again: bool = True

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 from zlib import crc32
 
-from quillcast.core.errors import LocalError, Malformed, RemoteError
+from quillcast.core.errors import Implausible, LocalError, Malformed, RemoteError
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Message
@@ -48,7 +48,8 @@ class StreamListener(Protocol):
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         """The neighbour sent a new value for the key, or None if it removed the key.
 
-        It is not a change if the neighbour sends the same value after a restart.
+        It is not a change if the neighbour sends the same value after a restart. Raises `Implausible` for a value
+        that is not to be kept.
         """
         ...
 
@@ -425,10 +426,14 @@ class Streams:
         for key, value in changes:
             if self._incoming.get(sender.node_id) is not incoming:
                 return False
+            before = incoming.entries.get(key)
             if self.listener is None:
                 incoming.set(key, value)
             elif incoming.set(self.listener.kept(key), value):
-                self.listener.changed(sender, key, value)
+                try:
+                    self.listener.changed(sender, key, value)
+                except Implausible:
+                    incoming.set(key, before)  # so the digests differ, and it is asked for again
             if incoming.size_bytes > self.config.map_bytes_max:
                 raise RemoteError(
                     f"{sender.address} sent more than {self.config.map_bytes_max} bytes of entries on its stream"

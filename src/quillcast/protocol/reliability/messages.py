@@ -1,6 +1,6 @@
 """The messages that fill gaps between neighbours in a tree. Tags 70 to 89 belong to this layer."""
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import AnyTerm
 from quillcast.core.messages import Contact, Message, WireId
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
@@ -11,7 +11,7 @@ class Fetch(Message, frozen=True, tag=70):
     """Send the bundles that you keep of these indexes of a term, as repairs. Answer `Unavailable` for the rest."""
 
     topic: WireId
-    term: Term
+    term: AnyTerm
     ranges: list[Range]
     due: bool = False
     """Send the first one at once, even without credit: full buffers wait for it, and will return its credit."""
@@ -23,7 +23,7 @@ class Unavailable(Message, frozen=True, tag=71):
     """The sender does not keep these indexes but may still get them, except those it had or gave up (`released`)."""
 
     topic: WireId
-    term: Term
+    term: AnyTerm
     ranges: list[Range]
     released: tuple[Range, ...] = ()
     runs: tuple[Run, ...] = ()
@@ -36,7 +36,7 @@ class FetchFromRoot(Message, frozen=True, tag=72):
     """Routed to the topic: the root answers this request to `asker`, whose neighbours miss these indexes."""
 
     topic: WireId
-    term: Term
+    term: AnyTerm
     ranges: list[Range]
     asker: Contact
     warrant: Warrant | None = None
@@ -46,7 +46,7 @@ class FetchFromSource(Message, frozen=True, tag=73):
     """Pass this on towards the source of the term: it answers `asker`, or the root does if the source is gone."""
 
     topic: WireId
-    term: Term
+    term: AnyTerm
     ranges: list[Range]
     asker: Contact
     warrant: Warrant | None = None

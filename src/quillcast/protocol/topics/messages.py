@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.ledger import Gone
@@ -14,7 +14,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
 """For people to read."""
-StreamEnd = tuple[Term, Number, Seconds]
+StreamEnd = tuple[AnyTerm, Number, Seconds]
 """The stream of a source that is over, where it ended, and how long ago its last event came to the sender."""
 
 
@@ -45,7 +45,7 @@ class Join(Message, frozen=True, tag=41):
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
     sends_only: bool = False
     """The child publishes, and wants no events: forward none to it."""
-    streams: tuple[tuple[Term, Number, Number], ...] = ()
+    streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
     """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
     ended: tuple[StreamEnd, ...] = ()
     """The streams that are over, as far as it remembers."""
@@ -86,10 +86,10 @@ class Accepted(Message, frozen=True, tag=43):
     path: tuple[WireId, ...]
     fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
-    past: tuple[tuple[Term, Number], ...] = ()
+    past: tuple[tuple[AnyTerm, Number], ...] = ()
     gone: tuple[Gone, ...] = ()
     frontier: Number = 0
-    streams: tuple[tuple[Term, Number, Number], ...] = ()
+    streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
     sends_only: bool = False
     """You asked for no events: none will come."""
     ended: tuple[StreamEnd, ...] = ()
@@ -164,7 +164,7 @@ class FindRoot(Message, frozen=True, tag=49):
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
     spoke_s: Seconds | None = None
     """How long ago the root of that term spoke; None if none did."""
-    settled: tuple[tuple[Term, Number], ...] = ()
+    settled: tuple[tuple[AnyTerm, Number], ...] = ()
     """Terms that were stable below an index, as roots told the peer. A peer whose lease was cut may not know all."""
 
 
@@ -194,7 +194,7 @@ class Receipts(Message, frozen=True, tag=52):
     """
 
     topic: WireId
-    term: Term
+    term: AnyTerm
     marks: list[tuple[bytes, Number, Number, bool]]
     """publisher, admitted, stable, again"""
     partitioned: bool = False
@@ -227,9 +227,9 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
     ended: tuple[WireId, ...] = ()
     """Peers that left in good order lately: a peer that names a lease of theirs does not know that yet."""
-    past: tuple[tuple[Term, Number], ...] = ()
+    past: tuple[tuple[AnyTerm, Number], ...] = ()
     """How far earlier terms went that I still keep something of, or want something of."""
-    forgotten: tuple[tuple[Term, Number], ...] = ()
+    forgotten: tuple[tuple[AnyTerm, Number], ...] = ()
     """... and those of which nobody wants anything any more."""
 
 
@@ -257,7 +257,7 @@ class Laggards(Message, frozen=True, tag=57):
     """
 
     topic: WireId
-    term: Term
+    term: AnyTerm
     index: Number
     asker: Contact
     number: Number = 0
@@ -320,7 +320,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     """What a child said it covers, with all below it; `lost`: it is gone, and its lease goes on."""
 
     node: WireId
-    term: Term
+    term: AnyTerm
     acknowledged: Number
     lost: bool = False
 
@@ -333,7 +333,7 @@ class Branch(Message, frozen=True, tag=60):
     parent: bytes
     children: list[Contact]
     subscribers: Number
-    term: Term
+    term: AnyTerm
     frontier: Number
     root: bool = False
     readers: tuple[Reader, ...] = ()
@@ -370,7 +370,7 @@ class Hop(Message, frozen=True, tag=110):
 
     topic: WireId
     number: Number
-    term: Term
+    term: AnyTerm
     first: Number
     count: Number
     size_bytes: Number
@@ -412,7 +412,7 @@ class CutLeases(Message, frozen=True, tag=68):
     """From a parent whose buffers are full: end the leases below you that do not cover this position (slow = cut)."""
 
     topic: WireId
-    term: Term
+    term: AnyTerm
     index: Number
 
 

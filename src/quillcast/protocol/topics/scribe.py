@@ -92,7 +92,7 @@ from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.link_reports import is_topic
+from quillcast.protocol.topics.state.link_reports import is_topic, stream_of
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
@@ -417,6 +417,8 @@ class Scribe:
 
     def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact] | None:
         """A Join on its way to the root ends here, for this peer takes the child in."""
+        if not self.terms.believes(message):
+            return None
         if not isinstance(message, Join) or message.child.node_id == self.host.me or self.leaving:
             return message, next_hop
         tree = self.trees.get(message.topic)
@@ -433,7 +435,7 @@ class Scribe:
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
         """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
-        if self.leaving:
+        if self.leaving or not self.terms.believes(message):
             return  # the sender asks again, and then it reaches the closest of the other peers
         if not isinstance(message, _ANSWERS):
             self.dispatch.routed(message)
@@ -462,6 +464,7 @@ class Scribe:
         if is_topic(key):
             self.reporting.changed(sender, key, value)
         else:
+            self.terms.check(stream_of(key)[1])
             self.stream_reporting.changed(sender, key, value)
 
     def kept(self, key: bytes) -> bytes:

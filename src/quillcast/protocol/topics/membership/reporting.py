@@ -42,10 +42,12 @@ class Reporting:
         if value is None:
             self._report_dropped(tree, sender)
             return
-        match link_reports.decode(value):
-            case link_reports.ChildReport() as report:
+        report = link_reports.decode(value)
+        self.terms.check(report)
+        match report:
+            case link_reports.ChildReport():
                 self._child_says(tree, sender, key, report)
-            case link_reports.ParentReport() as report:
+            case link_reports.ParentReport():
                 self._parent_says(tree, sender, key, report)
 
     def _report_dropped(self, tree: Tree | None, sender: Contact) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import AnyTerm, Term
 from quillcast.core.errors import Malformed
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.interning import interned
@@ -17,7 +17,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
 NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
-Held = tuple[tuple[Term, Number, tuple[Range, ...], Number], ...]
+Held = tuple[tuple[AnyTerm, Number, tuple[Range, ...], Number], ...]
 """Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
 
 

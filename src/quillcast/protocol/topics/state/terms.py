@@ -1,9 +1,14 @@
 """How a peer in a tree follows its roots: the present term, and those before it (docs/delivery.md)."""
 
+from typing import Any
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
+from quillcast.core.errors import Implausible
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics.state import plausible
 from quillcast.protocol.topics.state.effects import Outdone
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
@@ -14,6 +19,18 @@ class Terms:
 
     def __init__(self, host: Host, past_terms_s: float, schedule: Schedule, dispatch: Dispatch) -> None:
         self.host, self.past_terms_s, self.schedule, self.dispatch = host, past_terms_s, schedule, dispatch
+
+    def check(self, said: Any) -> None:
+        """Raise `Implausible` if what another peer says names a term or version that there cannot be yet."""
+        if not self.believes(said):
+            raise Implausible(f"a {type(said).__name__} names a term or version that there cannot be yet")
+
+    def believes(self, said: Any) -> bool:
+        """Can there be all the terms and versions that another peer's message, or term, names?"""
+        if all(plausible.is_plausible(claim, self.host.wall_ns) for claim in plausible.claims(said)):
+            return True
+        self.host.trace(Mark("implausible"))
+        return False
 
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
