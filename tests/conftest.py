@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,12 +12,35 @@ settings.register_profile("quillcast", deadline=None, print_blob=True)
 settings.load_profile("quillcast")
 
 
+SMALL_TABLES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark interprets its plans: for a few thousand rows, compiling them takes a third of a test's time."""
+TOGETHER = ("tests/evaluation/", "tests/pipeline/")
+"""Folders whose tests one worker runs: it starts Java once, and compiles each kernel once."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests are slow too, so that `-m "not slow"` leaves them out."""
+    """Long tests are slow too, so that `-m "not slow"` leaves them out. What takes long comes first."""
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker("slow")
+    slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("live")}
+    items.sort(key=lambda item: (not item.nodeid.startswith(TOGETHER), item.path not in slow))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """`--dist loadfile`, with each folder of `TOGETHER` like one file, and in the order of collection."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
 
 
 # Processes that tests start hear Ctrl-C; what a shell runs in the background does not, nor do its children.
@@ -28,6 +52,6 @@ def spark() -> Iterator[object]:
     """One Spark session for all tests: starting one takes seconds."""
     from quillcast.pipeline.session import spark_session
 
-    session = spark_session("local[2]")
+    session = spark_session("local[2]", config=SMALL_TABLES)
     yield session
     session.stop()

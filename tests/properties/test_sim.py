@@ -17,7 +17,8 @@ from quillcast.sim.hard import PEERS_MIN as HARD_MIN
 from quillcast.sim.leases import bound_s
 from quillcast.sim.simulation import Simulation
 
-SEEDS, LONG_SEEDS = range(1000, 1005), range(1005, 1025)
+SEEDS = range(1001, 1006)
+LONG_SEEDS = [*range(1006, 1019), *range(1020, 1027)]  # what 1000 and 1019 show in ten seconds, others show in one
 PEERS = 12  # at most, so that all of it stays well under a minute
 HARD_SEEDS, LONG_HARD_SEEDS = range(2000, 2030), range(2030, 2100)
 COMPOSED_SEEDS, LONG_COMPOSED = range(3000, 3016), range(3016, 3060)
@@ -105,5 +106,6 @@ def test_the_same_seed_leaves_the_same_trace_in_every_process() -> None:
         run = [sys.executable, "-c", TRACE, str(seed)]
         return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
 
-    assert trace(1003, "1") == trace(1003, "2")
-    assert trace(1003, "1") != trace(1004, "1")
+    found = trace(1020, "1")
+    assert found == trace(1020, "2")
+    assert found != trace(1012, "1")

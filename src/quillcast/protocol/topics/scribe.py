@@ -490,8 +490,11 @@ class Scribe:
         children = [(node, tree) for tree in trees for node in tree.children]
         assert self.membership.parents.counts == Counter([node for node, _ in parents])
         assert self.children.links.counts == Counter([node for node, _ in children])
-        for node in dict.fromkeys(node for node, _ in parents + children):
-            assert {*self.open_trees.linked(node)} == {tree for other, tree in parents + children if other == node}
+        linked: dict[bytes, set[Tree]] = {}
+        for node, tree in parents + children:
+            linked.setdefault(node, set()).add(tree)
+        for node, its in linked.items():
+            assert {*self.open_trees.linked(node)} == its
         waiting = {tree.topic for tree in trees if tree.is_due}
         assert waiting <= {*self.schedule.due, *self.schedule.dirty}, "time passes by a topic that waits for it"
         assert self.schedule.due.keys() <= self.trees.keys()
