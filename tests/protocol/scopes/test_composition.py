@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from quillcast.protocol.scopes.hierarchy import Hierarchy, NamedScope, NoWayToRoot
+from quillcast.protocol.scopes.hierarchy import NoWayToRoot
 from quillcast.protocol.scopes.policies import BUILT_IN, IpMulticast
 from quillcast.protocol.scopes.policy import ScopePolicy
+from tests.protocol.scopes.hierarchy import Hierarchy, NamedScope
 from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
 
 SEEDS = 30

@@ -4,14 +4,13 @@ import pytest
 
 from quillcast.protocol.scopes.hierarchy import (
     OVERLAY,
-    Hierarchy,
-    NamedScope,
     NoWayToRoot,
     ScopeCycle,
     TwoManagers,
     TwoRootScopes,
     scope_id,
 )
+from tests.protocol.scopes.hierarchy import Hierarchy, NamedScope
 
 ALICE, BOB, CHARLIE = (letter.encode() * 16 for letter in "abc")
 TOPIC = b"t" * 16
