@@ -32,6 +32,8 @@ class RecordingHost:
         self.timers: list[tuple[Any, float]] = []
         self.records: list[Record] = []
         self.rooms: dict[bytes, int] = {}
+        self.proximities: dict[bytes, float] = {}
+        self.measured: list[Contact] = []
         self.disk: Any = None
 
     def now(self) -> float:
@@ -57,9 +59,11 @@ class RecordingHost:
         self.timers.append((timer, delay_s))
 
     def proximity(self, node: bytes) -> float | None:
-        return None
+        return self.proximities.get(node)
 
-    def measure(self, to: Contact) -> None: ...
+    def measure(self, to: Contact) -> None:
+        self.measured.append(to)
+
     def multicast(self, groups: Mapping[str, bytes]) -> None: ...
     def disconnect(self, node: bytes) -> None: ...
     def trace(self, record: Record) -> None:

@@ -17,6 +17,7 @@ from quillcast.protocol.scopes.hierarchy import ManagerMoved, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.gossip import Gossip
 from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
 from quillcast.protocol.scopes.policies.k_ary import KAry
@@ -144,7 +145,7 @@ def test_a_scope_hangs_below_one_peer_in_the_shape_that_its_policy_wants() -> No
     assert all(above.count(number) <= 1 for number in site.members), "each serves one other"
 
 
-def test_a_scope_moves_up_where_the_peer_above_its_parent_has_room() -> None:
+def test_a_scope_moves_up_where_a_peer_nearer_to_the_root_has_room() -> None:
     site = Site(6, Chain())
     readers = {1: Reader()}
     site.village.subscribe(1, site.name, readers[1])
@@ -159,10 +160,23 @@ def test_a_scope_moves_up_where_the_peer_above_its_parent_has_room() -> None:
     site.publish(b"a")
     assert all(reader.payloads == [b"a"] for reader in readers.values())
     site.village.run(30)
-    assert site.village.world.journal.marks["climbs"] == asked, "nobody asks twice, and nobody inside"
+    assert site.village.world.journal.marks["climbs"] == asked, "a child of the root does not ask, and nobody inside"
 
 
-def test_a_scope_asks_once_where_the_peer_above_its_parent_has_no_room() -> None:
+def test_an_entry_point_that_does_not_subscribe_itself_moves_up_too() -> None:
+    site = Site(6, Star())
+    site.village.subscribe(1, site.name, Reader())
+    site.subscribe(site.members[3:])
+    entry = next(number for number, parent in site.parents().items() if parent == 0)
+    assert entry in site.members[:3]
+    site.move(entry, 1)
+    site.village.run(0.5)
+    assert site.parents()[entry] == 1
+    site.village.run(5)
+    assert site.parents()[entry] == 0
+
+
+def test_a_scope_asks_ever_more_rarely_where_nobody_nearer_to_the_root_has_room() -> None:
     site = Site(3, Star(), Config(topics=TopicConfig(children_per_topic_max=1)))
     site.village.subscribe(1, site.name, Reader())
     site.village.run(5)
@@ -170,7 +184,16 @@ def test_a_scope_asks_once_where_the_peer_above_its_parent_has_no_room() -> None
     assert site.parents()[site.members[0]] == 1
     site.village.run(60)
     assert site.parents()[site.members[0]] == 1
-    assert site.village.world.journal.marks["climbs"] == 1
+    assert site.village.world.journal.marks["climbs"] == 7, "after 1, 2, 4, 8, 16 and 32 s"
+
+
+def test_members_measure_the_round_trips_to_each_other_for_a_policy_that_asks_for_them() -> None:
+    site = Site(4, DelayOptimised())
+    site.subscribe(site.members)
+    (manager, _) = site.village.peers[site.outside].scoping.managers[site.party.id]
+    measured = {(label, to) for label, known in manager.round_trips.seconds.items() for to in known}
+    assert len(measured) == 6, "each of the pairs"
+    assert None not in [trip for known in manager.round_trips.seconds.values() for trip in known.values()]
 
 
 def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:

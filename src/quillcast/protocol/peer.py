@@ -71,7 +71,7 @@ class Peer:
         self.recovery.protocol = recovery or self.recovery.protocol
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
-            self.scribe.membership.move, self.scribe.room, self.table, customs or {}, self.dispatch,
+            self.scribe.climbing.begin, self.scribe.room, self.table, customs or {}, self.dispatch,
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
         self.scribe.tracing.explain = self.scoping.installing.explain
@@ -287,6 +287,7 @@ class Peer:
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """The answer to `Host.measure`."""
         self.overlay.measured(contact, proximity)
+        self.scribe.climbing.measured(contact, proximity)
         self.scoping.measured(contact, proximity)
 
     def disk_done(self, token: Any, result: Any) -> None:

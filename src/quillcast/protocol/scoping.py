@@ -56,22 +56,31 @@ BEATS = 4  # signs of life per lease; a guess: three may be lost
 SaveState = Callable[[bytes], bool]
 """Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
 
-Move = Callable[[Iterable[bytes], Contact], None]
+Climb = Callable[[bytes], None]
+"""Looks for a parent nearer to the root of this topic."""
+
 Resume = Callable[[Contact], None]
 
 
 INVITED_EVERY_MAX = 32
 """Beats between two invitations of one peer at most; a guess: trees change by then."""
 
+CLIMBS_EVERY_MAX = 256
+"""Beats between two searches for a better parent at most; a guess: five minutes."""
+
 
 FIRST_DEPTH = 2  # of the members of a scope that is itself a member of the overlay
 
 
-class Invited(NamedTuple):
-    """How often a peer was invited to be a child, and at which beat it is again."""
+class Tried(NamedTuple):
+    """How often something was tried, and at which beat it is again."""
 
     times: int
     again_at: int
+
+    def again(self, beats: int, pause_max: int) -> "Tried":
+        """It is tried now; the next pause is twice as long, up to so many beats."""
+        return Tried(self.times + 1, beats + min(1 << self.times, pause_max))
 
 
 class Beat(Timer, frozen=True):
@@ -82,16 +91,16 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "beats", "climbed", "controller", "groups", "had_place", "host", "installing", "invited",
-        "known_ends", "managers", "move", "overlay", "placement", "resume", "subscribing", "superseded", "table",
+        "beat_s", "beats", "climb", "climbed", "controller", "groups", "had_place", "host", "installing", "invited",
+        "known_ends", "managers", "overlay", "placement", "resume", "subscribing", "superseded", "table",
         "trees",
     )  # fmt: skip
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        move: Move, resume: Resume, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
+        climb: Climb, resume: Resume, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`move` has this peer leave its parent in some topics for another one; `customs` are filters of others.
+        """`climb` has this peer look for a better parent; `customs` are filters of others.
 
         `resume` has channels to a peer go on that waited for room.
         """
@@ -104,9 +113,9 @@ class Scoping:
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
         self.controller: LocalController | None = None
-        self.move = move
-        self.climbed: dict[bytes, tuple[bytes, ...]] = {}  # by topic: the path in which the grandparent was asked last
-        self.invited: dict[tuple[bytes, Contact], Invited] = {}  # by topic and peer that is no child yet
+        self.climb = climb
+        self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
+        self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
@@ -316,12 +325,12 @@ class Scoping:
         """
         missing = dict.fromkeys(self._missing_children(controller))
         self.invited = {each: invited for each, invited in self.invited.items() if each in missing}
+        self.placement.expected = _by_topic(missing)
         topics = dict[Contact, list[WireId]]()
         for topic, contact in missing:
-            invited = self.invited.get((topic, contact), Invited(0, self.beats))
+            invited = self.invited.get((topic, contact), Tried(0, self.beats))
             if self.beats >= invited.again_at:
-                pause = min(1 << invited.times, INVITED_EVERY_MAX)
-                self.invited[topic, contact] = Invited(invited.times + 1, self.beats + pause)
+                self.invited[topic, contact] = invited.again(self.beats, INVITED_EVERY_MAX)
                 topics.setdefault(contact, []).append(topic)
         for contact, of_it in topics.items():
             self.host.send(contact, Invite(of_it))
@@ -334,23 +343,28 @@ class Scoping:
                     yield from ((topic, contact) for topic in links if not self._is_child(topic, contact))
 
     def _climb(self, controller: LocalController) -> None:
-        """Ask the peer above the parent to be the scope's parent: if it has room, the way from the root is shorter.
+        """Look for a better parent outside, if the scope hangs below one: the way from the root may be shorter.
 
-        It asks once per path from the root, so nothing is said while trees stay as they are.
+        As long as the tree above stays as it is, that happens ever more rarely.
         """
         trees = {} if self.overlay.outside else self.trees
-        hanging = {
-            topic: tree
-            for topic, tree in trees.items()
-            if len(tree.path) > 1 and _hangs_below_overlay(controller.standing(topic))
-        }
         inside = {contact.node_id for contact in controller.membership.ring()}
-        for topic, tree in hanging.items():
-            above = next((each for each in tree.fallbacks if each.node_id == tree.path[-2]), None)
-            if above is not None and inside.isdisjoint(tree.path) and self.climbed.get(topic) != tree.path:
-                self.host.trace(Mark("climbs"))
-                self.move([topic], above)
-        self.climbed = {topic: tree.path for topic, tree in hanging.items()}
+        standings = controller.membership.ordered_standings()
+        hanging = {
+            topic: tree.path
+            for topic, tree in trees.items()
+            if topic in standings and _hangs_below_overlay(standings[topic]) and len(tree.path) > 1
+            if standings[topic].ring == 0 or inside.isdisjoint(tree.path)
+        }
+        climbed, self.climbed = self.climbed, {}
+        for topic, path in hanging.items():
+            former, tried = climbed.get(topic, ((), Tried(0, 0)))
+            if former != path:
+                tried = Tried(0, self.beats)
+            if self.beats >= tried.again_at:
+                tried = tried.again(self.beats, CLIMBS_EVERY_MAX)
+                self.climb(topic)
+            self.climbed[topic] = path, tried
 
     def _is_child(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.get(topic)
@@ -380,6 +394,13 @@ class Scoping:
 def _hangs_below_overlay(standing: Standing) -> bool:
     """Is the member's place in a topic's tree below the overlay's peers, rather than below those of a superscope?"""
     return standing.ring is not None and (standing.ring == 0 or standing.depth == FIRST_DEPTH)
+
+
+def _by_topic(expected: Iterable[tuple[bytes, Contact]]) -> dict[bytes, dict[Contact, None]]:
+    found = dict[bytes, dict[Contact, None]]()
+    for topic, contact in expected:
+        found.setdefault(topic, {})[contact] = None
+    return found
 
 
 def speaks_for(sender: Contact, message: ControlMessage) -> bool:

@@ -63,6 +63,7 @@ class Network:
         self.managers: dict[bytes, ScopeManager] = {}
         self.peers: dict[bytes, LocalController] = {}
         self.links: dict[tuple[bytes, bytes], deque[bytes]] = {}
+        self.measured: list[tuple[str, str]] = []
         self.sent: list[tuple[bytes, bytes]] = []
         self.disks: dict[bytes, bytes] = {}
         self.configs: dict[bytes, ScopeConfig] = {}
@@ -131,6 +132,7 @@ class Network:
                 case Superseded():
                     self.superseded.append(me)
                 case Measure(to):
+                    self.measured.append((self.peers[me].me.name, to.name))
                     if (me, to.id) in self.round_trips:
                         self.carry_out(me, self.peers[me].measured(to.id, self.round_trips[me, to.id]))
 

@@ -14,7 +14,9 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import Alive, ChannelRequest, Measured, Registration, Role
+from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policy import WantedChannel
+from quillcast.protocol.scopes.roundtrips import PROBES_MAX, RoundTripTable
 from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
 
 T, U = topic("t"), topic("u")
@@ -597,3 +599,36 @@ def test_a_scope_asks_nobody_for_a_channel_that_its_members_ask_for() -> None:
     network = campus()
     assert manager(network, "P").state.asked == {}
     assert isinstance(manager(network, "P").state.owners[scope("X").id].orders.channels[0].spec, Ask)
+
+
+def test_members_measure_each_other_once_where_the_policy_goes_by_round_trips() -> None:
+    network = Network()
+    trips = {"AB": 0.1, "AC": 0.1, "AD": 0.4, "BC": 0.1, "BD": 0.01, "CD": 0.4}
+    both = {*trips.items(), *((pair[::-1], trip) for pair, trip in trips.items())}
+    network.round_trips = {(peer(one).id, peer(other).id): trip for (one, other), trip in both}
+    network.add_scope("X", policy=lambda topic: DelayOptimised())
+    for name in "ABCD":
+        network.add_peer(name, ["X"])
+        network.role(name, T, "X", subscribes=True, publishes=name == "A")
+    network.passed(LEASE_S)
+    state = manager(network, "X").state
+    names = {label: member.party.name for label, member in state.members.items()}
+    links = {names[each.source] + names[each.target] for each in state.topics[T].channels}
+    assert links == {"AB", "AC", "BD"}, "D is reached soonest through B"
+    assert sorted("".join(sorted(pair)) for pair in network.measured) == sorted(trips), "each pair is measured once"
+
+
+def test_members_measure_nobody_where_the_policy_asks_for_no_round_trips() -> None:
+    network = campus()
+    network.passed(LEASE_S)
+    assert not {*network.measured} & {("C", "D"), ("D", "C")}, "the members of Q"
+
+
+def test_a_member_of_a_large_group_measures_the_entry_point_and_some_others() -> None:
+    table, group = RoundTripTable(), {label: bytes([label]) for label in range(1, 101)}
+    told = {label: table.unmeasured_among(label, group, [100]) for label in group}
+    assert max(map(len, told.values())) == PROBES_MAX
+    assert all(told[label][0] == group[100] for label in range(1, 100))
+    pairs = [frozenset((group[label], to)) for label, others in told.items() for to in others]
+    assert len({*pairs}) == len(pairs), "a pair is measured by one of the two"
+    assert not any(table.unmeasured_among(label, group, [100]) for label in group if len(told[label]) == PROBES_MAX)

@@ -16,6 +16,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.climbing import Climbing
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -224,6 +225,12 @@ class Parts:
         return TreeMembership(
             self.host, CONFIG, self.ring, self._links("parent"), self.open_trees, self.terms, self.schedule,
             self.source_streams, self.progress, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def climbing(self) -> Climbing:
+        return Climbing(
+            self.host, self.ring, self.neighbours, self.open_trees, self.placement, self.membership, self.dispatch
         )  # fmt: skip
 
     @cached_property

@@ -78,6 +78,7 @@ class Composition:
         self.state, self.config, self.topic, self.around = state, config, topic, around
         self.kept: Topic = state.topics[topic]
         self.policy, self.swap = policy, swap
+        self.asks_round_trips = False  # does the policy go by those between members?
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         self.entering = config.entering(self.kept.name)
         taking = [each for each in state.members.values() if self._takes_part(each)]
@@ -151,6 +152,7 @@ class Composition:
         return tuple(each for each in channels if each.source in self.members and each.target in (*self.members, ALL))
 
     def _round_trip(self, source: int, target: int) -> float | None:
+        self.asks_round_trips = True
         return self.around.round_trip(source, self.state.members[target].party.id)
 
     def _group(self) -> Group:

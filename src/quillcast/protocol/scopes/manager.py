@@ -62,6 +62,8 @@ class ScopeManager:
         self.members = Members(state, config.refusal, config.members_max)
         self.receiver = Receiver(state, config.rate)
         self.round_trips = RoundTripTable()
+        self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
+        self.measured: dict[bytes, None] = {}  # those for which more is known than when they were composed
         self.orders = OrderBook(state)
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
         self.swaps.restore(state.topics)
@@ -273,6 +275,7 @@ class ScopeManager:
         if member is not None:
             self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
             self.round_trips.forget_member(member.label)
+            self.round_trips.forget_party(id_)
             self.orders.remove(member.label)
             self.state.generation += 1
             self.orders.owe_keys()
@@ -307,19 +310,39 @@ class ScopeManager:
         return self.state.topics if limited else ()
 
     def _measured(self, message: Measured) -> None:
+        """Senders' round trips count at once; those between members with time, for many come together."""
         member = self.members.find(message.member)
-        if member is not None:
-            self.round_trips.note(member.label, message.to, message.seconds)
+        if member is None:
+            return
+        self.round_trips.note(member.label, message.to, message.seconds)
+        if (other := self.members.find(message.to)) is not None:
+            self.measured |= {topic: None for topic in (*member.roles, *other.roles) if topic in self.asking}
+        if message.to in self.state.senders:
             self._mark(member.roles)
 
     def _measure(self, topic: bytes) -> Iterator[Effect]:
-        """The entry point and its stand-bys measure the way to the senders; no other member does anything outside."""
+        """The entry point and its stand-bys measure the way to the senders; no other member does anything outside.
+
+        If the topic's policy goes by round trips, members measure those between them.
+        """
+        if topic not in self.state.topics:
+            return
         senders = {sender.party.id: sender.party for sender in self.receiver.of(topic)}
-        ranked = self.state.topics[topic].entries if senders and topic in self.state.topics else ()
-        for member in [self.state.members[label] for label in ranked]:
-            if not member.party.managed and (unmeasured := self.round_trips.unmeasured(member.label, senders)):
-                parties = tuple(senders[id_] for id_ in unmeasured)
-                yield Send(member.party, MeasureRoundTrips(self.state.scope.id, parties))
+        entries = self.state.topics[topic].entries
+        for label in entries if senders else ():
+            yield from self._have_measured(label, self.round_trips.unmeasured(label, senders), senders)
+        if topic in self.asking:
+            taking = [each for each in self.state.members.values() if topic in each.roles or each.label in entries]
+            peers = {each.label: each.party.id for each in taking if not each.party.managed}
+            parties = {each.party.id: each.party for each in taking}
+            for label in peers:
+                unmeasured = self.round_trips.unmeasured_among(label, peers, entries)
+                yield from self._have_measured(label, unmeasured, parties)
+
+    def _have_measured(self, label: int, to: Iterable[bytes], parties: Mapping[bytes, Party]) -> Iterator[Effect]:
+        member, told = self.state.members[label].party, tuple(parties[id_] for id_ in to)
+        if told and not member.managed:
+            yield Send(member, MeasureRoundTrips(self.state.scope.id, told))
 
     # ---- with time
 
@@ -332,6 +355,8 @@ class ScopeManager:
         for id_ in self.receiver.silent(since):
             self._forget_sender(id_)
         self._mark(self.membership.passed(now))
+        measured, self.measured = self.measured, {}
+        self._mark(measured)
         self.requests.beat()
         yield from self.membership.beat()
 
@@ -372,9 +397,13 @@ class ScopeManager:
 
     def _compose(self, topic: bytes) -> None:
         parts = dict[int, Part]()
+        self.asking.pop(topic, None)
         if (kept := self.state.topics.get(topic)) is not None:
             self.swaps.want(topic, self.config.policy(kept.name), self.now)
-            parts = self._composition(topic).composed()
+            composition = self._composition(topic)
+            parts = composition.composed()
+            if composition.asks_round_trips:
+                self.asking[topic] = None
             kept.of, kept.change = self.swaps.saved(topic)
             for member in self.members.at_other_root(topic, kept.root):
                 two = TwoRootScopes(topic, kept.root.hex()[:8], member.roles[topic].root.hex()[:8])

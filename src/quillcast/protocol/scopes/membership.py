@@ -164,10 +164,13 @@ class Membership:
         """The multicast mechanisms to take part in, with their keys."""
         return {group.mechanism: group.key for orders in self._obeyed() for group in orders.groups}
 
+    def ordered_standings(self) -> dict[bytes, Standing]:
+        """How this party stands by its owners' orders, also in topics in which it takes no part for itself."""
+        return {each.topic: each for orders in self._obeyed() for each in orders.standings}
+
     def recorded(self) -> dict[bytes, Standing]:
-        """How this party stands in the topics whose bundles have records, even if it takes no part for itself."""
-        standings = (each for orders in self._obeyed() for each in orders.standings)
-        return {each.topic: each for each in standings if each.records}
+        """The same, in the topics whose bundles have records."""
+        return {topic: each for topic, each in self.ordered_standings().items() if each.records}
 
     def _obeyed(self) -> Iterator[Orders]:
         return (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)

@@ -1,6 +1,8 @@
-"""The round trips that members measured, which choose entry points and delegates."""
+"""The round trips that members measured: to senders, which choose entry points, and to each other, for policies."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+PROBES_MAX = 16  # others of a group that a member measures; a guess: all of a small group, and enough of a large one
 
 
 class RoundTripTable:
@@ -23,6 +25,19 @@ class RoundTripTable:
         new = [to for to in parties if to not in known]
         known.update(dict.fromkeys(new))
         return new
+
+    def unmeasured_among(self, member: int, group: Mapping[int, bytes], first: Iterable[int]) -> list[bytes]:
+        """The others of a group that a member is to measure now; from now on it was told to.
+
+        These are the `first` ones, and some of those that came before it, spread evenly. A pair is measured once, by
+        either of the two. `group` has the parties' ids by label, in the order of arrival.
+        """
+        known, me = self.seconds.get(member, {}), group[member]
+        earlier = [label for label in group if label < member]
+        chosen = dict.fromkeys([*first, *earlier[:: 1 + len(earlier) // (PROBES_MAX + 1)]])
+        new = [group[each] for each in chosen if each in group and me not in self.seconds.get(each, {})]
+        room = PROBES_MAX - sum(id_ in known for id_ in group.values())
+        return self.unmeasured(member, [id_ for id_ in new if id_ != me and id_ not in known][: max(0, room)])
 
     def forget_member(self, member: int) -> None:
         """A member is gone."""

@@ -14,6 +14,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
 """For people to read."""
+BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
 StreamEnd = tuple[AnyTerm, Number, Seconds]
 """The stream of a source that is over, where it ended, and how long ago its last event came to the sender."""
 
@@ -398,6 +399,27 @@ class Hop(Message, frozen=True, tag=110):
     serial: Number = 0
 
 
+class PlaceQuery(Message, frozen=True, tag=111):
+    """From a peer that looks for a parent nearer to the root: who is below you? Answer `PlaceAnswer`.
+
+    Routed to the topic at first: the root answers.
+    """
+
+    topic: WireId
+    asker: Contact
+
+
+class PlaceAnswer(Message, frozen=True, tag=112):
+    """Whether I take you in as a child, and who my children are, with the time that an event takes to each."""
+
+    topic: WireId
+    has_room: bool
+    below: Annotated[tuple[tuple[Contact, Seconds], ...], msgspec.Meta(max_length=BELOW_MAX)] = ()
+    is_root: bool = False
+    only_forwards: bool = False
+    """The sender leaves the tree once it has no children."""
+
+
 class StreamsEnded(Message, frozen=True, tag=56):
     """To all neighbours in the tree, after a partition: these streams of sources went further than they had known.
 
@@ -490,4 +512,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot,
     Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Hop, Denied,
     StreamsEnded, CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
+    PlaceQuery, PlaceAnswer,
 )  # fmt: skip

@@ -36,6 +36,7 @@ from quillcast.protocol.topics.groups import TreeGroups
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.climbing import Climbing
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -118,6 +119,7 @@ class Scribe:
         "candidacies",
         "changes",
         "children",
+        "climbing",
         "comparing",
         "config",
         "creating",
@@ -229,6 +231,9 @@ class Scribe:
         self.membership = TreeMembership(
             host, config, self.overlay, parents, trees, self.terms, self.schedule, self.source_streams, self.progress,
             dispatch,
+        )  # fmt: skip
+        self.climbing = Climbing(
+            host, self.overlay, self.neighbours, trees, self.placement, self.membership, dispatch
         )  # fmt: skip
         self.stream_reporting = StreamReporting(
             host, self.streams, self.trees, self.source_streams, self.progress, dispatch

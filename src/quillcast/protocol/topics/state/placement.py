@@ -16,6 +16,7 @@ class Placement:
     def __init__(self, me: bytes, ring: Overlay, policy: ForwardingPolicy) -> None:
         self.me, self.ring, self.policy = me, ring, policy
         self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
+        self.expected: Mapping[bytes, Collection[Contact]] = {}  # by topic: those that are to be children here
         self.members: Mapping[bytes, Collection[Contact]] = {}  # by topic: to whom these and the tree's links lead
 
     def intercepts(self, tree: Tree | None) -> bool:
@@ -25,6 +26,15 @@ class Placement:
     def refer(self, tree: Tree, newcomer: Contact) -> tuple[Contact, ...]:
         """The peer that a newcomer is to join instead of this one, if any."""
         return self.policy.refer(self._place(tree, _members(tree)), newcomer)
+
+    def has_room(self, tree: Tree, newcomer: Contact) -> bool:
+        """Is there room for a newcomer that need not come, next to all those that this peer is to take in?"""
+        below = tuple(dict.fromkeys((*_members(tree), *self.expected.get(tree.topic, ()))))
+        return not self.policy.refer(self._place(tree, below), newcomer)
+
+    def only_forwards(self, tree: Tree) -> bool:
+        """Is this peer in the tree for its children only, and in no scope that takes part?"""
+        return tree.root is None and not (tree.subscriptions or tree.sources.mine or tree.topic in self.members)
 
     def stand_ins(self, tree: Tree) -> tuple[Contact, ...]:
         """The peers that this one names to its children, should it be lost."""
