@@ -1,13 +1,16 @@
 """A site of live peers: its manager runs in a node, and the members take part as it orders."""
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, Unreachable
+from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node
 from quillcast.live.node.scopeexport import export_scope
@@ -163,6 +166,31 @@ def test_a_join_line_lets_one_more_peer_in(tmp_path: Path) -> None:
                 assert len(manager.scopes()[0].members) == 1
             with pytest.raises(NotJoined, match="each token works only once; print a new line: quillcast scope invite"):
                 await Node(runtime_dir=run, scope=line, live=config).start()
+
+    asyncio.run(main())
+
+
+def test_a_certificate_of_the_network_admits_one_peer_and_another_certificate_does_not(tmp_path: Path) -> None:
+    file, config = scope_file(tmp_path, []), LiveConfig(join_timeout_s=2.0)
+    file.write_text(file.read_text().replace("members = []", 'certificate = { organization = "North" }'))
+    Keyring(tmp_path / "manager").make_authority("n", time.time_ns())
+
+    def node(name: str, **options: Any) -> Node:
+        return Node(network="n", data=tmp_path / name, runtime_dir=tmp_path / f"run-{name}", live=config, **options)
+
+    async def main() -> None:
+        async with node("manager") as manager:
+            await manager.manage_scope(file)
+            north, south = (manager.invite({"organization": name}) for name in ("North", "South"))
+            scope = f"site@{manager.address}"
+            async with node("north", join=north, scope=scope) as member:
+                subscription = member.subscribe("news/today")
+                await subscription.started()
+                await manager.publish("news/today", b"a", wait="stable")
+                assert (await anext(subscription)).payload == b"a"
+                assert len(manager.scopes()[0].members) == 1
+            with pytest.raises(NotJoined, match="join the network with a certificate that has organization = North"):
+                await node("south", join=south, scope=scope).start()
 
     asyncio.run(main())
 

@@ -1,5 +1,6 @@
 """Scopes as members of a scope, on whole peers: a campus with sites, each of which has its own policy."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from quillcast.core.bundle import Bundle
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
@@ -21,6 +24,7 @@ from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import Entering, ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.sim.host import SimHost
 from tests.protocol.test_scoping import LEASE_S, Network
 from tests.protocol.topics.village import Reader
 
@@ -138,6 +142,31 @@ def test_several_entry_points_and_delegates_share_the_bundles(config: dict[str, 
     sent = nested.publish(30)
     assert all(reader.payloads == sent for reader in readers.values())
     assert "asked_for_range" not in nested.village.world.journal.marks
+
+
+def sent_between_sites(nested: Campus, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of bundles that each member of a site sends to members of the other one, the most first."""
+    nested.subscribe(nested.everybody())
+    machines = nested.village.world.machines
+    sites = {machines[number].node_id: site for site, members in nested.members.items() for number in members}
+    sent, carry = Counter[bytes](), SimHost.carry
+
+    def counted(host: SimHost, to: Contact, bundle: Bundle) -> None:
+        here, there = sites.get(host.me), sites.get(to.node_id)
+        if here is not None and there not in (None, here):
+            sent[host.me] += bundle.size
+        carry(host, to, bundle)
+
+    monkeypatch.setattr(SimHost, "carry", counted)
+    nested.publish(60)
+    return [size for _, size in sent.most_common()]
+
+
+def test_two_replicas_halve_what_one_sends_into_another_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = sent_between_sites(Campus(Chain(), Star(), None), monkeypatch)
+    monkeypatch.undo()
+    halves = sent_between_sites(Campus(Chain(), Star(), None, replicas=2), monkeypatch)
+    assert [size / whole for size in halves] == [pytest.approx(0.5, abs=0.05)] * 2
 
 
 @pytest.mark.parametrize("silently", [False, True])
