@@ -23,6 +23,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
     1101488: "publishers waited for what was kept of past terms, which waited for what they would send again",
     1103099: "as 1101488",
     1103387: "as 1101488",
@@ -139,6 +140,10 @@ SCOPE_SEEDS = {
     870049: "as 870002, where nobody routed anything to it",
     870073: "a topic was transferred again and again to a member without a place in the ring",
 }
+MULTICAST_SEEDS = {
+    9091: "a lost datagram was asked for after patience was over, so that a subscriber that keeps up was cut",
+    1211006: "as 860331, where the root waited for it itself",
+}
 RING_SCOPE_SEEDS = {
     998058: "a peer that came back without a place stayed in the leaf set of one that was paused meanwhile",
 }
@@ -152,6 +157,11 @@ SCOPE_AND_SOURCE_SEEDS = {
 @pytest.mark.parametrize("seed", SCOPE_SEEDS)
 def test_what_failed_once_in_a_scope_holds(seed: int, policy: str) -> None:
     Simulation(hard(seed).with_scopes(policy), seed).run()
+
+
+@pytest.mark.parametrize("seed", MULTICAST_SEEDS)
+def test_what_failed_once_with_multicast_holds(seed: int) -> None:
+    Simulation(hard(seed).with_scopes("ip_multicast"), seed).run()
 
 
 @pytest.mark.parametrize("policy", ["ring", "mesh", "gossip", "stripes", "k_ary,ring,stripes", "mesh,chain,gossip"])

@@ -17,7 +17,7 @@ from quillcast.protocol.reliability.recovery import Look, Recovery, RecoveryTime
 from quillcast.protocol.security.access import Warrant
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
 
-TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0)
+TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0, datagram_gap_s=0.25)
 
 
 class Circle:
@@ -119,6 +119,15 @@ def test_what_is_missing_at_two_checks_is_requested_from_one_member_after_anothe
     assert world.asked == [(BOB, [(0, 3)])]
     world.refuse(BOB, FIRST, [(0, 3)])
     assert world.asked[1:] == [(CAROL, [(0, 3)])]
+
+
+def test_a_peer_to_which_bundles_come_as_datagrams_looks_for_gaps_sooner() -> None:
+    world = World()
+    world.recovery.look_soon(WEATHER)
+    world.recovery.expect_losses()
+    world.look(times=1)
+    world.recovery.look_soon(WEATHER)
+    assert [delay_s for timer, delay_s in world.host.timers] == [TIMES.gap_s, TIMES.datagram_gap_s]
 
 
 def test_a_range_is_given_up_once_upstream_released_it_and_no_peer_has_it() -> None:

@@ -228,6 +228,20 @@ def test_full_buffers_take_a_repair_whatever_was_in_transit_when_they_filled_up(
     assert flow_control.takes_repairs
 
 
+def test_full_buffers_return_the_credit_of_what_publishers_send_that_are_held_back(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    """What an earlier root admitted fills a gap as a repair does, and full buffers may wait for just that."""
+    tree = world.root()
+    world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.release_admitted(BOB.node_id, 10, tree.topic)
+    assert world.host.released == []
+    flow_control.held_back[tree.topic] = None
+    flow_control.release_admitted(BOB.node_id, 11, tree.topic)
+    assert world.host.released == [(BOB.node_id, 11)]
+
+
 def test_full_buffers_discard_copies_although_a_repair_filled_them(world: Parts) -> None:
     tree = world.root()
     tree.root = None

@@ -46,6 +46,14 @@ def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there
     assert publisher.sent == publisher.next
 
 
+def test_a_publisher_that_is_held_back_may_use_all_of_its_links_credit_for_what_it_sends_again() -> None:
+    village, root, writer = a_village()
+    publishing, contact = village.peers[writer].scribe.publishing, village.world.machines[root].contact
+    window = village.world.window_bytes
+    assert publishing.room_to(contact, TOPIC, False) == window // 2
+    assert publishing.room_to(contact, TOPIC, True) == window
+
+
 def test_topics_that_found_no_room_are_the_first_when_there_is_some_again() -> None:
     village = Village(3, config=Config(topics=TopicConfig(bundle_bytes=1000)), window_bytes=1000)
     root, contact = 0, village.world.machines[0].contact

@@ -284,7 +284,7 @@ class Proxy:
         sending = Sending(self._next_number(), topics.window_bytes)
         publisher = sending.publisher = Publisher(
             self, topics, descriptor, self.new_publisher_id(), listener, partial(self._carry, sending), warrant,
-            room_to=lambda root, topic: min(self._link.room, sending.room),
+            room_to=lambda root, topic, held_back: min(self._link.room, sending.room),
         )  # fmt: skip
         self._sending[sending.number] = sending
         self._link.send(OpenPublisher(sending.number, name, publisher.id, warrant))

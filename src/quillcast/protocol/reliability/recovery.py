@@ -48,6 +48,8 @@ class RecoveryTimes(NamedTuple):
     """A repairer that has not answered for so long has only what it reports to hold."""
     lease_s: float
     """What nobody had of an ended term for so long is given up."""
+    datagram_gap_s: float
+    """Like `gap_s`, at a peer to which bundles come as datagrams."""
 
 
 class Recovery:
@@ -59,6 +61,7 @@ class Recovery:
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics that may miss something; only these are checked
         self.set = False
+        self.gap_s = times.gap_s
         self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by peer: ranges that wait for credit
         self.sent_without_credit: dict[bytes, int] = {}  # by peer: the room left after the last time
         dispatch.on_message(Fetch, self._asked)
@@ -67,12 +70,16 @@ class Recovery:
         dispatch.on_routed(FetchFromRoot, self._routed)
         dispatch.on_timer(Look, self._look)
 
+    def expect_losses(self) -> None:
+        """Bundles come as datagrams, of which some are always lost: ask for these sooner from now on."""
+        self.gap_s = self.times.datagram_gap_s
+
     def look_soon(self, topic: bytes) -> None:
         """Check the topic soon, because it may miss something."""
         self.suspects[topic] = None
         if not self.set:
             self.set = True
-            self.host.set_timer(Look(), self.times.gap_s)
+            self.host.set_timer(Look(), self.gap_s)
 
     def _look(self, timer: Look) -> None:
         """Check the topics that may miss something, and check again while any does."""
@@ -103,7 +110,7 @@ class Recovery:
 
     def _look_at(self, topic: bytes, term: Term, missing: list[Range]) -> Gap:
         now = self.host.now()
-        gap = self.gaps.get((topic, term)) or Gap(now, 2 * self.times.gap_s)
+        gap = self.gaps.get((topic, term)) or Gap(now, 2 * self.gap_s)
         gap.look(missing, now)
         if self.groups.is_pressed():
             gap.excuse_silence(now, self.times.lease_s)

@@ -106,6 +106,8 @@ from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
+GAPS_PER_PATIENCE = 4
+"""A lost datagram is asked for at the second check, when half of the patience with a slow subscriber is left."""
 _ANSWERS = (Accepted, Created, RootIs)
 """What comes over the overlay where it did not come straight (`Answers.tell`)."""
 
@@ -210,7 +212,9 @@ class Scribe:
             trees, self.neighbours, self.overlay, self.terms, self.schedule, self.flow_control, self.source_streams,
             self.placement, host.me,
         )  # fmt: skip
-        times = RecoveryTimes(config.gap_s, config.give_up_s, config.lease_s)
+        times = RecoveryTimes(
+            config.gap_s, config.give_up_s, config.lease_s, min(config.gap_s, config.patience_s / GAPS_PER_PATIENCE)
+        )
         self.recovery = Recovery(host, times, groups, dispatch)
 
     def _make_membership(self) -> None:

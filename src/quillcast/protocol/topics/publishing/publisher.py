@@ -70,11 +70,11 @@ class Publisher:
         self, host: PublisherHost, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
         carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
         wake: Callable[[bytes], None] = lambda topic: None,
-        room_to: Callable[[Contact, bytes], int] | None = None,
+        room_to: Callable[[Contact, bytes, bool], int] | None = None,
     ) -> None:  # fmt: skip
         """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again.
 
-        `room_to` says how many bytes of a topic a root takes now; else the link to it does.
+        `room_to` says how many bytes of a topic a root takes now, which may hold it back; else the link to it does.
         """
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic, self.session = descriptor.topic, descriptor.session
@@ -186,7 +186,7 @@ class Publisher:
         """Send what was not sent yet, as far as the link to the root has room.
 
         While the root holds publishers back, send what an earlier root admitted, one block at a time: what fills the
-        buffers may wait for just that.
+        buffers may wait for just that. So it counts as a repair, and may take all of the link's credit.
         """
         if self.root is None:
             return
@@ -207,7 +207,9 @@ class Publisher:
                 return
 
     def _room(self, root: Contact) -> int:
-        return self.host.room(root) if self._room_to is None else self._room_to(root, self.topic)
+        if self._room_to is None:
+            return self.host.room(root)
+        return self._room_to(root, self.topic, self.held_back)
 
     def _unsent(self, room_bytes: int) -> tuple[Block, ...]:
         blocks: list[Block] = []

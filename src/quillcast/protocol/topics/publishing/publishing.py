@@ -185,15 +185,16 @@ class Publishing:
         if tree is not None:
             self.intake.publish_here(tree, bundle)
 
-    def room_to(self, root: Contact, topic: bytes) -> int:
+    def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
         """Bytes of a topic that its root takes now.
 
         Publishers take half of a link's credit at most. What goes down the trees to that peer, and what it asks for,
-        takes the other half, even if the peer's buffers are full of what publishers sent.
+        takes the other half, even if the peer's buffers are full of what publishers sent. What a publisher that is
+        `held_back` sends again counts as asked for.
         """
         if root.node_id == self.host.me:
             return self.intake.room_for(topic)
-        return self.host.room(root) - self.host.window(root) // 2
+        return self.host.room(root) - (0 if held_back else self.host.window(root) // 2)
 
     def _find(self, topic: bytes) -> None:
         again = topic in self.asked_at  # for what was answered is asked no more
@@ -418,7 +419,8 @@ class Publishing:
         """There is credit again towards a root, or room in this peer as one (`room_to`)."""
         topics = self.watched.get(contact.node_id, {})
         for topic in list(topics):
-            if self.room_to(contact, topic) <= 0:
+            held_back = any(publisher.held_back for publisher in self.publishers[topic].values())
+            if self.room_to(contact, topic, held_back) <= 0:
                 continue
             topics[topic] = topics.pop(topic)  # it comes last the next time: those that find no room now come first
             for publisher in self.publishers[topic].values():

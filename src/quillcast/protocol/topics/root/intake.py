@@ -148,7 +148,7 @@ class Intake:
         self.flow_control.hold_back_publishers(tree)
         self.progress.send_receipts(tree)
         for node, size in self.unsealed.pop(tree.topic, ()):
-            self.flow_control.release(node, size, tree.topic)
+            self.flow_control.release_admitted(node, size, tree.topic)
 
     def room_again(self, tree: Tree) -> None:
         """Publishers were held back for want of room, and may send again: tell them, and those that only asked."""

@@ -114,6 +114,14 @@ class FlowControl:
         else:
             self._give_back(sender, size_bytes, topic)
 
+    def release_admitted(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
+        """A bundle of a publisher was admitted. If that is held back, full buffers may wait for it, as for a repair."""
+        if topic in self.held_back and self.takes_repairs:
+            self._give_back(sender, size_bytes, topic)
+            self.hold_back()
+        else:
+            self.release(sender, size_bytes, topic)
+
     def hold_back_publishers(self, tree: Tree) -> None:
         """If the topic's share of buffers is used up, its publishers are to send no more, and are told with receipts.
 
