@@ -21,8 +21,6 @@ import msgspec
 from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
 
 from quillcast.cli.beat import Beat
-from quillcast.protocol.scopes.hierarchy import scope_id
-from quillcast.protocol.scopes.policies import BUILT_IN
 
 SAMPLE_S = 0.001
 STAMP_BYTES = 8
@@ -215,6 +213,9 @@ class Performer:
 
     async def set_policy(self, scope: str, policy: str) -> dict[str, Any]:
         """Have all topics of a scope that is managed here go by another policy."""
+        from quillcast.protocol.scopes.hierarchy import scope_id  # what versions before scopes do not have
+        from quillcast.protocol.scopes.policies import BUILT_IN
+
         node, id_ = self.client.node, scope_id(scope.encode())  # type: ignore[attr-defined]
         scoping = node._peer.scoping
         manager, _ = scoping.managers[id_]

@@ -17,9 +17,10 @@ class Quillcast(Client):
         self, *, local_ipc: bool = True, shares: bool = False, secret: str = "", bundle_bytes: int = 0, **options: Any
     ) -> dict[str, Any]:
         import quillcast
-        from quillcast.live.transport.hello import Identity
 
         if secret:
+            from quillcast.live.transport.hello import Identity  # which `compare.py` needs not of earlier versions
+
             options["identity"] = Identity.of_secret(bytes.fromhex(secret))
         live = quillcast.LiveConfig() if local_ipc else quillcast.LiveConfig(local_ipc=False)
         if bundle_bytes:  # and no event shares one with others
