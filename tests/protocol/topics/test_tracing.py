@@ -1,15 +1,28 @@
 """One bundle is followed through all peers of a topic, and nothing else changes."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import DOWN, Envelope
 from quillcast.core.messages import Contact
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.topics.messages import Hop
-from quillcast.protocol.topics.state.tracing import MARK, MARKS_MAX, WAIT_S_MAX, Follower, followers
-from tests.protocol.recording import ALICE, FIRST, PAUL, WEATHER, block
+from quillcast.protocol.topics.messages import Hop, Survey
+from quillcast.protocol.topics.state.tracing import (
+    HOPS_MAX,
+    MARK,
+    MARKS_MAX,
+    WAIT_S_MAX,
+    Follower,
+    Sweep,
+    Tracing,
+    followers,
+)  # fmt: skip
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, WEATHER, RecordingHost, block
 from tests.protocol.topics.test_sources import a_village, publishers
 from tests.protocol.topics.village import Reader, Village
 
@@ -17,11 +30,11 @@ NAME = "sport/tennis"
 DEEP = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))
 
 
-def ask(village: Village, number: int, name: str = NAME, seconds: float = 10.0) -> list[tuple[Contact, Hop]]:
-    """Ask for a trace; what peers tell gathers in the list."""
+def ask(village: Village, number: int, name: str = NAME, seconds: float = 10.0) -> Collection[tuple[Contact, Hop]]:
+    """Ask for a trace; what peers tell gathers in what this returns."""
     asked = village.act(number, lambda peer: peer.scribe.inspection.survey(name, seconds))
     village.run(1)
-    return village.peers[number].scribe.tracing.hops[asked]
+    return village.peers[number].scribe.tracing.hops[asked].values()
 
 
 def a_tree() -> Village:
@@ -44,7 +57,7 @@ def test_every_peer_of_the_tree_tells_of_the_next_bundle_and_of_no_other() -> No
     village.run(1)
     for asker in (0, 4, village.root(NAME)):
         told = ask(village, asker)
-        assert told == []
+        assert not told
         for _ in range(3):
             village.publish(4, publisher, b"event")
             village.run(1)
@@ -94,7 +107,7 @@ def test_nobody_is_told_after_the_time_that_the_asker_waits() -> None:
     assert no_marks(village)
     village.publish(4, publisher, b"event")
     village.run(1)
-    assert told == []
+    assert not told
 
 
 def test_marks_do_not_wait_for_ever_whatever_the_asker_says() -> None:
@@ -105,6 +118,40 @@ def test_marks_do_not_wait_for_ever_whatever_the_asker_says() -> None:
     assert not no_marks(village)
     village.run(WAIT_S_MAX + 60)
     assert no_marks(village)
+
+
+def test_one_timer_serves_all_marks_however_many_are_asked_for_and_taken() -> None:
+    host = RecordingHost()
+    tracing = Tracing(host, ForwardingTable(host, 1 << 20), {}, Dispatch())
+    for number in range(100):
+        tracing.ask(Survey(WEATHER, BOB, number, trace_s=3600.0))
+        bundle = Bundle(Envelope(WEATHER, DOWN, FIRST, number), (block(PAUL, number),))
+        [marked] = tracing.marked([bundle])
+        assert [follower.number for follower in followers(marked.envelope.tags)] == [number]
+    assert [timer for timer, _ in host.timers] == [Sweep()]
+
+
+def test_a_bundle_takes_no_mark_whose_asker_waits_no_longer() -> None:
+    host = RecordingHost()
+    tracing = Tracing(host, ForwardingTable(host, 1 << 20), {}, Dispatch())
+    tracing.ask(Survey(WEATHER, BOB, 1, trace_s=5.0))
+    tracing.ask(Survey(WEATHER, CAROL, 2, trace_s=50.0))
+    host.time = 6.0
+    [marked] = tracing.marked([Bundle(Envelope(WEATHER, DOWN, FIRST, 0), (block(PAUL, 0),))])
+    assert [follower.asker for follower in followers(marked.envelope.tags)] == [CAROL]
+
+
+def test_what_is_told_of_a_trace_is_bounded() -> None:
+    host, dispatch = RecordingHost(), Dispatch()
+    tracing = Tracing(host, ForwardingTable(host, 1 << 20), {}, dispatch)
+    tracing.hops[7] = {}
+    for first in range(HOPS_MAX + 10):
+        dispatch.message(BOB, Hop(WEATHER, 7, FIRST, first, 1, 1, 0, 0, ()))
+    dispatch.message(BOB, Hop(WEATHER, 7, FIRST, 0, 1, 1, 5, 0, ()))
+    dispatch.message(BOB, Hop(WEATHER, 8, FIRST, 0, 1, 1, 0, 0, ()))
+    assert tracing.hops.keys() == {7}
+    assert len(tracing.hops[7]) == HOPS_MAX
+    assert next(iter(tracing.hops[7].values()))[1].at_ns == 5, "it was told again"
 
 
 def test_a_subscriber_without_room_is_told_to_wait() -> None:
@@ -164,7 +211,7 @@ def test_marks_are_few_and_what_is_no_mark_says_nothing() -> None:
 def test_where_a_bundle_is_dropped_the_reason_is_told() -> None:
     village = Village(2)
     here, there = (machine.contact for machine in village.world.machines)
-    told = village.peers[0].scribe.tracing.hops.setdefault(7, [])
+    told = village.peers[0].scribe.tracing.hops.setdefault(7, {}).values()
     bundle = Bundle(Envelope(WEATHER, DOWN, FIRST, 0, tags=tag(Follower(here, 7))), (block(PAUL, 0),))
     village.act(0, lambda peer: peer.host.carry(there, bundle))
     village.run(1)

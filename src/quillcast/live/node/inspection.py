@@ -120,14 +120,14 @@ class Inspector:
         branches, told = scribe.inspection.surveys[number], scribe.tracing.hops[number]
         try:
             async with asyncio.timeout(timeout_s):
-                await pump.until(lambda: bool(told) or tracestatus.is_traced(told, branches))
+                await pump.until(lambda: bool(told) or tracestatus.is_traced(told.values(), branches))
             async with asyncio.timeout(gather_s):
-                await pump.until(lambda: tracestatus.is_traced(told, branches))
+                await pump.until(lambda: tracestatus.is_traced(told.values(), branches))
         except TimeoutError:
             pass  # the result shows who told of it
         finally:
             del scribe.inspection.surveys[number], scribe.tracing.hops[number]
-        return tracestatus.trace_status(name, told, branches, self._addresses())
+        return tracestatus.trace_status(name, told.values(), branches, self._addresses())
 
     def _contested(self, topic: bytes) -> str:
         """The line about a topic that two owners claim (docs/credentials.md)."""

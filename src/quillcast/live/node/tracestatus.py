@@ -1,6 +1,6 @@
 """The way of a bundle, as structs of `core.status`, from what the peers on its way told."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from quillcast.core.messages import Contact
 from quillcast.core.status import PeerContact, TraceHop, TraceStatus, TraceWay
@@ -10,7 +10,7 @@ from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.records import decode
 from quillcast.protocol.topics.messages import Hop, WayOut
 
-Told = Sequence[tuple[Contact, Hop]]
+Told = Collection[tuple[Contact, Hop]]
 """What peers told, in the order in which it came."""
 
 

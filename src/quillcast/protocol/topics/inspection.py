@@ -93,7 +93,7 @@ class Inspection:
         self.numbers += 1
         self.surveys[self.numbers] = {}
         if trace_s:
-            self.tracing.hops[self.numbers] = []
+            self.tracing.hops[self.numbers] = {}
         topic = self.known.describe(name).topic
         message = Survey(topic, self.host.contact, self.numbers, trace_s=trace_s)
         tree = self.trees.get(topic)

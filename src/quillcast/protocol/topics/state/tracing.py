@@ -29,14 +29,13 @@ MARK = b"trace:"
 MARKS_MAX = 4  # on one bundle; a guess: they have to fit beside what filters note
 WAYS_MAX = 256  # that a peer tells of; a guess
 WAIT_S_MAX = 3600.0  # that a mark waits for a bundle, whatever the asker says; a guess
+SWEEP_S = 60.0  # at most between two looks for marks that no asker waits for any more; a guess
+HOPS_MAX = 16_384  # that are kept for one question: more than a thousand peers tell in a scope that repeats; a guess
 AGAIN_S, AGAIN_MAX = 0.5, 4  # where the bundle waits in a subscription, a peer tells again what became of it; a guess
 
 
-class Unmark(Timer, frozen=True):
-    """The asker does not wait any longer."""
-
-    topic: bytes
-    tag: bytes
+class Sweep(Timer, frozen=True):
+    """Forget the marks whose askers do not wait any longer."""
 
 
 class Again(Timer, frozen=True):
@@ -61,6 +60,8 @@ class Wanted(NamedTuple):
     until: float
 
 
+Copy = tuple[bytes, bytes, Term, int]
+"""One copy of a bundle: who got it, from whom, and the bundle's position."""
 Explain = Callable[[bytes, Bundle], Decision]
 """What a bundle that arrived here meets on its way to a peer."""
 
@@ -73,9 +74,10 @@ class Tracing:
         self.explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
         self.scope_name: Callable[[], str] = str
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
-        self.hops: dict[int, list[tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
+        self.sweeping = False
+        self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
         dispatch.on_message(Hop, self._told)
-        dispatch.on_timer(Unmark, self._unmark)
+        dispatch.on_alarm(Sweep, self._sweep)
         dispatch.on_timer(Again, self._tell_again)
 
     # ---- marks
@@ -84,10 +86,10 @@ class Tracing:
         """Mark the next bundle of a topic, if it begins its way here within the time that the asker waits."""
         tag = MARK + msgspec.msgpack.encode(Follower(message.asker, message.number)).hex().encode()
         tags = self.marks.setdefault(message.topic, {})
+        self._forget_late(tags)
         if len(tags) < MARKS_MAX and tag not in tags:
-            wait_s = min(message.trace_s, WAIT_S_MAX)
-            tags[tag] = Wanted(message, self.host.now() + wait_s)
-            self.host.set_timer(Unmark(message.topic, tag), wait_s)
+            tags[tag] = Wanted(message, self.host.now() + min(message.trace_s, WAIT_S_MAX))
+        self._sweep_later()
 
     def pass_on(self, topic: bytes, to: Contact) -> None:
         """Another peer becomes root in the place of this one: bundles begin their way there, and are marked there."""
@@ -97,17 +99,30 @@ class Tracing:
 
     def marked(self, sealed: list[Bundle]) -> list[Bundle]:
         """Bundles of one topic that begin their way here, the first one with the marks that are asked for."""
-        if not sealed or sealed[0].topic not in self.marks:
+        if not sealed or (wanted := self.marks.pop(sealed[0].topic, None)) is None:
             return sealed
         first, *others = sealed
-        tags = b",".join(self.marks.pop(first.topic))
+        self._forget_late(wanted)
+        tags = b",".join(wanted)
         return [first.under(msgspec.structs.replace(first.envelope, tags=tags)), *others]
 
-    def _unmark(self, timer: Unmark) -> None:
-        tags = self.marks.get(timer.topic, {})
-        tags.pop(timer.tag, None)
-        if not tags:
-            self.marks.pop(timer.topic, None)
+    def _forget_late(self, tags: dict[bytes, Wanted]) -> None:
+        for tag in [tag for tag, wanted in tags.items() if wanted.until <= self.host.now()]:
+            del tags[tag]
+
+    def _sweep_later(self) -> None:
+        """One timer serves all marks, however many are asked for and taken by bundles at once."""
+        if self.marks and not self.sweeping:
+            self.sweeping = True
+            first = min(wanted.until for tags in self.marks.values() for wanted in tags.values())
+            self.host.set_timer(Sweep(), min(SWEEP_S, max(0.0, first - self.host.now())))
+
+    def _sweep(self) -> None:
+        self.sweeping = False
+        for tags in self.marks.values():
+            self._forget_late(tags)
+        self.marks = {topic: tags for topic, tags in self.marks.items() if tags}
+        self._sweep_later()
 
     # ---- hops
 
@@ -181,11 +196,10 @@ class Tracing:
 
     def _told(self, sender: Contact, hop: Hop) -> None:
         """Keep what a peer told, in the place of what it told of the same copy before."""
-        told = self.hops.get(hop.number, [])
-        copy = (sender, hop.sender, hop.term, hop.first)
-        same = (at for at, (who, known) in enumerate(told) if (who, known.sender, known.term, known.first) == copy)
-        at = next(same, len(told))
-        told[at : at + 1] = [(sender, hop)]
+        told = self.hops.get(hop.number)
+        copy = (sender.node_id, hop.sender, hop.term, hop.first)
+        if told is not None and (copy in told or len(told) < HOPS_MAX):
+            told[copy] = sender, hop
 
 
 def followers(tags: bytes) -> Iterator[Follower]:
