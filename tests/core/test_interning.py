@@ -14,6 +14,9 @@ def test_the_shared_empty_dict_cannot_be_changed() -> None:
         EMPTY.setdefault("key", 1)
     with pytest.raises(TypeError, match="update"):
         EMPTY.update(key=1)
+    shared = EMPTY
+    with pytest.raises(TypeError):
+        shared |= {"key": 1}
     assert not EMPTY
 
 

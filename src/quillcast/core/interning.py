@@ -16,6 +16,10 @@ class EmptyDict(dict[Any, Any]):
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeError(f"cannot add {key!r} to the shared empty dict; create a dict of your own first")
 
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
+        """Always raises `TypeError`."""
+        raise TypeError("cannot update the shared empty dict; create a dict of your own first")
+
     def setdefault(self, key: Any, default: Any = None) -> Any:
         """Always raises `TypeError`."""
         self[key] = default

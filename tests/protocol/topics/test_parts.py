@@ -63,6 +63,7 @@ from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
+from quillcast.protocol.topics.state.sources import NO_SOURCES
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -182,6 +183,14 @@ def test_a_peer_stays_in_the_tree_for_a_term_that_is_over(world: Parts, terms: T
     terms.keep(tree)
     assert tree.needed
     assert list(world.schedule.due) == [tree.topic]
+
+
+def test_peers_without_sources_share_an_object_that_none_of_them_can_write_to() -> None:
+    with pytest.raises(TypeError, match="served"):
+        NO_SOURCES.served = False
+    with pytest.raises(TypeError):
+        NO_SOURCES.since[1] = 0.0
+    assert NO_SOURCES.served
 
 
 # ---- flow control

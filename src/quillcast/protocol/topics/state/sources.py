@@ -1,5 +1,7 @@
 """What a peer knows of the sources of one topic, beside what it has of their streams (`forwarding.Flow.others`)."""
 
+from typing import Any
+
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
@@ -77,13 +79,19 @@ class Sources:
 
 
 class NoSources(Sources):
-    """For topics whose root numbers the events: shared, and never written to."""
+    """For topics whose root numbers the events: shared by all peers of a process, so writing to it is an error."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__()
-        self.states = self.changed = self.mine = EMPTY
+        for name in ("states", "changed", "mine", "ended_at", "since"):
+            super().__setattr__(name, EMPTY)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, name):
+            raise TypeError(f"cannot set {name!r} of the shared object for topics without sources")
+        super().__setattr__(name, value)
 
     def touch(self) -> None:
         """There are no streams."""
