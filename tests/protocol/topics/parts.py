@@ -333,6 +333,6 @@ class Parts:
     @cached_property
     def inspection(self) -> Inspection:
         return Inspection(
-            self.host, CONFIG.past_terms_s, self.ring, self.known, self.trees, self.publishing.roots,
+            self.host, CONFIG.past_terms_s, self.ring, self.known, self.trees, self.publishing,
             self.tracing, self.dispatch,
         )  # fmt: skip

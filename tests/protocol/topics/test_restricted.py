@@ -6,6 +6,7 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import Survey
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from tests.protocol.topics.village import Reader, Village
 
@@ -54,6 +55,38 @@ def test_who_may_not_subscribe_is_given_no_repairs() -> None:
     village.run(2)
     assert village.marks["fetch_denied"] == 2
     assert village.peers[other].table.dropped == 0
+
+
+def test_only_those_on_the_list_are_told_who_is_in_the_tree_and_what_becomes_of_a_bundle() -> None:
+    village, root, other = a_village()
+    friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
+    numbers = {peer: village.act(peer, lambda p: p.scribe.inspection.survey(NAME, 5.0)) for peer in (other, friend)}
+    village.run(1)
+    told = {peer: village.peers[peer].scribe.inspection.surveys[number] for peer, number in numbers.items()}
+    ids = {peer: village.world.machines[peer].node_id for peer in (root, friend)}
+    [(node, branch)] = told[other].items()
+    assert (node, branch.root, branch.children, branch.leases) == (ids[root], True, [], ())
+    assert told[friend].keys() == {*ids.values()}
+    publisher = next(number for number in village.alive() if village.peers[number].scribe.publishing.publishers)
+    [writer] = village.peers[publisher].scribe.publishing.publishers[TOPIC].values()
+    village.publish(publisher, writer, b"another secret")
+    village.run(1)
+    hops = {peer: village.peers[peer].scribe.tracing.hops[number] for peer, number in numbers.items()}
+    assert not hops[other]
+    assert len(hops[friend]) == 2
+
+
+def test_a_question_that_comes_straight_to_a_peer_below_the_root_is_not_answered_either() -> None:
+    village, _, other = a_village()
+    friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
+    asker, theirs = village.world.machines[other].contact, FRIEND.warrant(village.world.machines[friend].node_id, TOPIC)
+    village.peers[other].scribe.inspection.surveys[7] = {}
+    for warrants in ((), (theirs,)):  # a warrant is bound to the peer that shows it
+        question = Survey(TOPIC, asker, 7, down=True, trace_s=5.0, warrants=warrants)
+        village.act(friend, lambda peer, question=question: peer.message(asker, question))
+    village.run(1)
+    assert not village.peers[other].scribe.inspection.surveys[7]
+    assert not village.peers[friend].scribe.tracing.marks
 
 
 def test_a_subscriber_gets_repairs_from_peers_that_are_not_its_neighbours() -> None:

@@ -17,14 +17,19 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.protocol.security.access import Warrant, bearer, is_restricted
+from quillcast.protocol.topics.membership.subscribing import wishes
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
+
+WARRANTS_MAX = 16  # shown with a question; a guess: one peer serves few principals in a topic
 
 
 class Walk:
@@ -69,11 +74,10 @@ class Inspection:
 
     def __init__(
         self, host: Host, past_terms_s: float, ring: Overlay, known: KnownTopics, trees: Mapping[bytes, Tree],
-        roots: Mapping[bytes, Contact], tracing: Tracing, dispatch: Dispatch,
+        publishing: Publishing, tracing: Tracing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`roots` are those that publishers found."""
         self.host, self.past_terms_s, self.ring, self.known, self.trees = host, past_terms_s, ring, known, trees
-        self.roots, self.tracing, self.dispatch = roots, tracing, dispatch
+        self.publishing, self.tracing, self.dispatch = publishing, tracing, dispatch
         self.scope_name: Callable[[], str] = str  # of the scope that this peer is a member of; the layer above knows
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
@@ -95,8 +99,8 @@ class Inspection:
         if trace_s:
             self.tracing.hops[self.numbers] = {}
         topic = self.known.describe(name).topic
-        message = Survey(topic, self.host.contact, self.numbers, trace_s=trace_s)
         tree = self.trees.get(topic)
+        message = Survey(topic, self.host.contact, self.numbers, trace_s=trace_s, warrants=self._warrants(topic))
         if tree is not None and tree.attached:
             if trace_s:  # if its parent is silent, that is known at least
                 self._answer(self.host.contact, self._branch(tree, self.numbers))
@@ -122,7 +126,7 @@ class Inspection:
 
     def _to_root(self, message: Survey) -> None:
         """To the root if it is known, else to the peer closest to the topic."""
-        tree, root = self.trees.get(message.topic), self.roots.get(message.topic)
+        tree, root = self.trees.get(message.topic), self.publishing.roots.get(message.topic)
         if tree is not None and tree.root is not None:
             self._survey(message)
         elif root is not None and root.node_id != self.host.me:
@@ -156,6 +160,10 @@ class Inspection:
         if tree.parent is not None and not message.down:
             self.host.send(tree.parent, message)
             return
+        if not self._may_see(tree, message):
+            if tree.root is not None:
+                self._answer(message.asker, self._only_root(tree, message.number))
+            return
         if message.trace_s:
             self.tracing.ask(message)
             if not tree.attached:
@@ -164,6 +172,31 @@ class Inspection:
         self._answer(message.asker, branch)
         for child in branch.children:
             self.host.send(child, msgspec.structs.replace(message, down=True))
+
+    def _warrants(self, topic: bytes) -> tuple[Warrant, ...]:
+        """On whose behalf this peer subscribes and publishes, where a list says who subscribes."""
+        descriptor, tree = self.known.descriptors.get(topic), self.trees.get(topic)
+        if descriptor is None or not is_restricted(descriptor.access, "subscribe"):
+            return ()
+        warrants = [publisher.warrant for publisher in self.publishing.publishers.get(topic, {}).values()]
+        if tree is not None:
+            warrants.append(wishes(tree)[1])
+        return tuple(dict.fromkeys(warrant for warrant in warrants if warrant is not None))[:WARRANTS_MAX]
+
+    def _may_see(self, tree: Tree, message: Survey) -> bool:
+        """Does the topic's list let the asker have events, or publish? Nobody else is told who else does."""
+        descriptor, node = tree.descriptor, message.asker.node_id
+        if node == self.host.me or not is_restricted(descriptor.access, "subscribe"):
+            return True
+        if node in tree.children or node in tree.path or (tree.parent is not None and tree.parent.node_id == node):
+            return True  # what they pass on tells them as much
+        who = {bearer(warrant, node, tree.topic): None for warrant in message.warrants[:WARRANTS_MAX]}
+        rights = ("subscribe", "publish") if is_restricted(descriptor.access, "publish") else ("subscribe",)
+        return any(descriptor.refusal(right, one) is None for one in who if one for right in rights)
+
+    def _only_root(self, tree: Tree, number: int) -> Branch:
+        """That there is a root, and what the topic is: all that a peer is told which the list does not name."""
+        return Branch(tree.topic, number, b"", [], 0, tree.term, 0, root=True, descriptor=tree.descriptor)
 
     def _branch(self, tree: Tree, number: int) -> Branch:
         """This peer's place in a tree."""

@@ -296,6 +296,8 @@ class Survey(Message, frozen=True, tag=59):
     down: bool = False
     trace_s: Seconds = 0.0
     """Mark the next bundle that begins its way within this time: every peer that it comes to tells `asker` in a Hop."""
+    warrants: tuple[Warrant, ...] = ()
+    """On whose behalf the asker takes part, if the topic limits who subscribes."""
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):

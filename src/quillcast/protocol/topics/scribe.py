@@ -295,7 +295,7 @@ class Scribe:
             (self.creating, self.changes, self.admissions, self.publishing, self.flow_control), dispatch,
         )  # fmt: skip
         self.inspection = Inspection(
-            host, config.past_terms_s, overlay, self.known, self.trees, self.publishing.roots,
+            host, config.past_terms_s, overlay, self.known, self.trees, self.publishing,
             self.tracing, dispatch,
         )  # fmt: skip
 
