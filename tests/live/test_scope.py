@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import quillcast
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, Unreachable
 from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
@@ -191,6 +192,29 @@ def test_a_certificate_of_the_network_admits_one_peer_and_another_certificate_do
                 assert len(manager.scopes()[0].members) == 1
             with pytest.raises(NotJoined, match="join the network with a certificate that has organization = North"):
                 await node("south", join=south, scope=scope).start()
+
+    asyncio.run(main())
+
+
+def test_an_application_takes_part_in_a_scope_through_its_peer_and_the_manager_counts_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        identity = Identity.new()
+        async with Node(runtime_dir=tmp_path / "manager", data=tmp_path / "data") as manager:
+            await manager.manage_scope(scope_file(tmp_path, [identity]))
+            scope, place = f"site@{manager.address}", tmp_path / "member"
+            async with (
+                Node(runtime_dir=place, identity=identity, scope=scope),
+                quillcast.connect(runtime_dir=place) as application,
+            ):
+                subscription = application.subscribe("news/today")
+                await subscription.started()
+                await manager.publish("news/today", b"a", wait="stable")
+                assert (await anext(subscription)).payload == b"a"
+                async with asyncio.timeout(10):
+                    while not manager.scopes()[0].members[0].clients:  # noqa: ASYNC110 - nothing tells of it
+                        await asyncio.sleep(0.05)
+                (member,) = manager.scopes()[0].members
+                assert (member.node_id, member.clients) == (identity.node_id.hex(), 1)
 
     asyncio.run(main())
 

@@ -77,7 +77,8 @@ def rules(shown: tuple[ScopeRule, ...]) -> Iterator[str]:
 
 def members(status: ScopeStatus) -> Iterator[str]:
     """Who is in a scope."""
-    yield from table("members", ["member", "address", "label", "ring", "heard", "topics"], map(_member, status.members))
+    columns = ["member", "address", "label", "ring", "heard", "clients", "topics"]
+    yield from table("members", columns, map(_member, status.members))
 
 
 def _member(member: ScopeMember) -> list[str]:
@@ -87,6 +88,7 @@ def _member(member: ScopeMember) -> list[str]:
         str(member.label),
         "yes" if member.in_ring else "-",
         f"{member.heard_s:.1f} s ago",
+        str(member.clients or "-"),
         ", ".join(member.topics) or "-",
     ]
 

@@ -459,6 +459,8 @@ class ScopeMember(PeerContact, frozen=True):
     """The topics that it takes part in."""
     scope: str = ""
     """The name of a member that is a scope."""
+    clients: int = 0
+    """The applications that use it as their peer (`quillcast.connect`). They are no members, and never forward."""
 
 
 class Superscope(PeerContact, frozen=True):

@@ -9,7 +9,7 @@ What the managers order becomes of a peer:
   do elsewhere, and while no manager answers, trees repair themselves.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -91,8 +91,8 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "beats", "climb", "climbed", "controller", "groups", "had_place", "host", "installing", "invited",
-        "known_ends", "managers", "overlay", "placement", "resume", "subscribing", "superseded", "table",
+        "beat_s", "beats", "clients", "climb", "climbed", "controller", "groups", "had_place", "host", "installing",
+        "invited", "known_ends", "managers", "overlay", "placement", "resume", "subscribing", "superseded", "table",
         "trees",
     )  # fmt: skip
 
@@ -119,6 +119,7 @@ class Scoping:
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
+        self.clients: Sized = ()  # applications that use this peer as their own
         dispatch.on_message(Control, self._received)
         dispatch.on_timer(Beat, self._beat)
         dispatch.on_timer(Paced, self._paced)
@@ -230,6 +231,7 @@ class Scoping:
             self._carry_out(scope, manager.passed(now))
         if self.controller is not None:
             self._tell_roles(self.controller)
+            self.controller.membership.clients = len(self.clients)
             self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
             self._climb(self.controller)

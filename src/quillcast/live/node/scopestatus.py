@@ -84,6 +84,7 @@ def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
         heard_s=round(now - manager.members.heard_at.get(member.party.id, now), 3),
         topics=tuple(sorted(_name(manager, topic) for topic in member.roles)),
         scope=member.party.name if member.party.managed else "",
+        clients=manager.members.clients.get(member.party.id, 0),
     )
 
 

@@ -261,7 +261,7 @@ class ScopeManager:
 
     def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
         """A sign of life. Whatever epoch a member names, only a signed statement ends this manager."""
-        member = self.members.lives(message.member.id, now)
+        member = self.members.lives(message.member.id, now, message.clients)
         serial = member.serial if member is not None else 0
         yield Send(message.member, Heard(self.state.scope.id, self.state.epoch, serial))
         if member is not None:

@@ -67,6 +67,7 @@ class Membership:
         self.heard_at: dict[bytes, float] = {}
         self.silent: dict[bytes, None] = {}
         self.unregistered: dict[bytes, None] = {}  # owners that are to be told of the roles
+        self.clients = 0  # of this party, as its host
 
     def begin(self, now: float) -> None:
         """Register with all owners."""
@@ -257,13 +258,17 @@ class Membership:
             if owner.orders is None or owner.refused:
                 self.unregistered[id_] = None
             else:
-                yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp, behind=behind))
+                yield self._alive(owner, behind=behind)
 
     def acknowledge(self, id_: bytes) -> Iterator[Send]:
         """An owner waits for this party to have its orders: a sign of life at once."""
         owner = self.owners.get(id_)
         if owner is not None and owner.orders is not None and not owner.refused:
-            yield Send(owner.party, Alive(id_, self.me, owner.serial, *owner.stamp, behind=True))
+            yield self._alive(owner, behind=True)
+
+    def _alive(self, owner: Owner, *, behind: bool) -> Send:
+        stamp = owner.serial, *owner.stamp
+        return Send(owner.party, Alive(owner.party.id, self.me, *stamp, behind=behind, clients=self.clients))
 
     def leave(self) -> Iterator[Send]:
         """Leave all owners."""

@@ -84,6 +84,8 @@ class Alive(Message, frozen=True, tag=91):
     number: Number
     behind: bool = False
     """Does it miss bundles of a topic whose policy changes?"""
+    clients: Number = 0
+    """Applications that use the member as their peer."""
 
 
 class Deregistration(Message, frozen=True, tag=92):
