@@ -395,6 +395,26 @@ MUTANTS = (
         "protocol/reliability/test_groups.py"
         "::test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final",
     ),
+    Mutant(
+        "older-events-owed",
+        "Of a stream that is learned late, what came before a subscription is not lost to it.",
+        "protocol/topics/state/source_streams.py",
+        '        if subscription.wish.start != "earliest" and subscription.pass_by(term, start):\n',
+        "        if False:\n",
+        "protocol/topics/test_parts.py"
+        "::test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_to_a_subscription",
+    ),
+    Mutant(
+        "events-taken-for-older",
+        "An event that came after a subscription began is owed, however late its stream is learned.",
+        "protocol/forwarding/milestones.py",
+        "            for place in range(bisect_right(self.indexes, first), len(self.indexes)):\n"
+        "                index, ago_s = self.indexes[place], max(0.0, now - self.times[place])\n",
+        "            for place in range(bisect_right(self.indexes, first), len(self.indexes)):\n"
+        "                index, ago_s = self.indexes[place], max(0.0, now - self.times[place - 1])\n",
+        "protocol/forwarding/test_milestones.py"
+        "::test_who_misses_a_range_is_told_of_it_alone_and_takes_its_events_for_younger_than_they_are",
+    ),
     # ---- scopes
     Mutant(
         "any-origin-without-a-pair",

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import msgspec
 import pytest
@@ -279,6 +280,27 @@ def test_a_report_of_what_came_before_the_subscription_is_found(sound: Simulatio
             sound_delivery(sound).check_reports(reader)
     finally:
         reader.start = start
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_report_of_what_a_source_admitted_long_before_the_subscription_is_found(
+    sound: Simulation, *, named: bool
+) -> None:
+    """It has no position in a stream that it learned of late, and may take what came shortly before it for later."""
+    reader, writer, source = reader_on(sound, 2), sound.writers[0], Term(OF_SOURCES, bytes(16))
+    for number in range(3):
+        forget(reader, number)
+    judge, began, reader.started_at = sound_delivery(sound), reader.started_at, 10.5
+    told = exactly(sound, 0, 3, at=18.5)._replace(term=source, publisher=writer.publisher.id if named else b"")
+    reader.log.append(told)
+    try:
+        for admitted_at, holds in ((7.6, True), (7.4, False)):  # 2 s and an eighth of 8 s before 10.5 s
+            judge.ledger = Ledger()
+            judge.ledger.note(admitted_at, 1, Admitted(sound.topics["news"], writer.publisher.id, 0, 3, source, 0))
+            with nullcontext() if holds else pytest.raises(Broken, match=r"number 0 .*is older than its subscription"):
+                judge.check_reports(reader)
+    finally:
+        reader.started_at = began
 
 
 def test_an_uncertain_report_of_positions_that_were_never_given_is_found(sound: Simulation) -> None:

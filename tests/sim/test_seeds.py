@@ -121,6 +121,28 @@ def test_what_failed_once_where_sources_number_the_events_holds(seed: int) -> No
     Simulation(hard(seed).by_sources(), seed).run()
 
 
+LATE_READER_SEEDS = {
+    1200015: "a subscription that began beyond a partition was told that it lost what a source had published before",
+    1200027: "as 1200015, while the topic was not known to be numbered by its sources",
+    1200036: "as 1200015, below a new root",
+    1200133: "as 1200015, of the last events of a source that died, which nobody else had",
+}
+LATE_READER_WILD_SEEDS = {
+    1210065: "a best-effort subscriber was expected to miss what came before it began",
+    1210104: "a subscription began at a gap that reached back to before it, as its peer had just become root",
+}
+
+
+@pytest.mark.parametrize("seed", LATE_READER_SEEDS)
+def test_what_failed_once_for_late_readers_of_sources_holds(seed: int) -> None:
+    Simulation(Plan(hard=True, sources=True).scenario(seed), seed).run()
+
+
+@pytest.mark.parametrize("seed", LATE_READER_WILD_SEEDS)
+def test_what_failed_once_for_late_readers_of_sources_in_a_wild_history_holds(seed: int) -> None:
+    Simulation(Plan(wild=(), sources=True).scenario(seed), seed).run()
+
+
 @pytest.mark.long
 def test_events_of_a_stream_that_had_ended_below_them_are_passed_on() -> None:
     """A peer that had more of a dead source's stream than the root knew was told that the stream was over."""
@@ -213,6 +235,8 @@ def test_what_failed_once_in_a_wild_history_holds(seed: int, twists: str) -> Non
 
 
 WILD_SOURCE_SEEDS = {
+    1210183: "a root that handed its topic over did not say where the streams ended that only it knew to be over",
+    960005: "what was admitted by default settings was sent again in a best-effort topic, and reported as dropped",
     975070: "a best-effort subscriber was not told what it had missed before a stream ended",
     975129: "as 975070",
     960072: "a stream that was taken for ended was owed from its first event when its source came back",

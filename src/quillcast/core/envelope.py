@@ -5,8 +5,10 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Number, WireId
 
+HALF_BYTES = ID_BYTES // 2  # of a nodeId, in a term
 OF_SOURCES = 1 << 60  # counters from here on are those of sources: far above all that roots may reach
 SESSION_TERMS = 1 << 32  # counters of a topic's session: those of the next one are above them
 RELIABLE_TERMS = SESSION_TERMS >> 1  # from here on, within a session after the first, if that is reliable
@@ -50,6 +52,10 @@ class Term(NamedTuple):
     def of_source(self) -> bool:
         """Is it a source's stream, rather than the time of a root?"""
         return self.counter >= OF_SOURCES
+
+    def is_of(self, node: bytes) -> bool:
+        """Is this the nodeId of its root or source?"""
+        return self.node[:HALF_BYTES] == node[:HALF_BYTES]
 
 
 AnyTerm = Annotated[Term, "a root's or a source's"]

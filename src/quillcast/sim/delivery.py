@@ -24,6 +24,7 @@ from itertools import pairwise
 from quillcast.core.envelope import Position, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Dropped, Mark
+from quillcast.protocol.forwarding.milestones import PRECISION
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
 from quillcast.sim.judges import cuts, told_of
 from quillcast.sim.leases import MEET_S, Leases, bound_s
@@ -32,6 +33,7 @@ from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
 START_S = 30.0  # by then a subscription is established; a guess: several times the longest repair
+UNSURE_S = 2.0  # how exactly peers know at least when an event of a source came (`forwarding.milestones`)
 SETTLE_S = 20.0  # from the end of the last lease until everything must be stable; a guess
 
 
@@ -133,7 +135,7 @@ class Delivery:
             if entry.publisher:
                 self._check_exact(reader, entry, who)
             else:
-                self._check_uncertain(entry, who)
+                self._check_uncertain(reader, entry, who)
             first, last = ends.get((entry.publisher, entry.at), (-1, -1))
             beside = bool(entry.publisher) and (last == entry.first or entry.last == first)
             self._holds(not beside, f"{who}, and at the same time {(first, last)}: this must be one report")
@@ -165,12 +167,27 @@ class Delivery:
             between = any(each.writer == writer.name and each.number < number for each in self.heard_by[reader.name])
             owed = reader.earliest or between
             owed = owed or self._owed(reader, writer, number) or self._owed(reader, writer, told.first)
+            owed = owed and (between or not self._came_long_before(reader, told, writer, number))
             self._holds(owed, f"{who}; number {number} is older than its subscription")
 
-    def _check_uncertain(self, told: Told, who: str) -> None:
-        """An uncertain report names only positions that a root assigned."""
-        count = sum(last - first for _, (first, last) in self.ledger.events(told.term, told.first, told.last))
+    def _check_uncertain(self, reader: Reader, told: Told, who: str) -> None:
+        """An uncertain report names only positions that a root or source assigned."""
+        count = 0
+        for publisher, (first, last) in self.ledger.events(told.term, told.first, told.last):
+            count += last - first
+            writer = self.by_publisher[publisher]
+            between = any(each.writer == writer.name and each.number < first for each in self.heard_by[reader.name])
+            old = not between and self._came_long_before(reader, told, writer, first)
+            self._holds(not old, f"{who}; number {first} of {writer.name} is older than its subscription")
         self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were assigned")
+
+    def _came_long_before(self, reader: Reader, told: Told, writer: Writer, number: int) -> bool:
+        """Whether its source admitted an event before the reader began, by more than peers need to know that."""
+        if not told.term.of_source or reader.started_at is None or reader.earliest:
+            return False
+        known_from = reader.started_at - UNSURE_S - (told.at - reader.started_at) / PRECISION
+        admitted = self.ledger.admitted(writer.publisher.id, number)
+        return any(each.at < known_from for each in admitted if each.term == told.term)
 
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
         """Whether the reader may be owed the event: it was admitted between the reader's start and end, or never."""
@@ -220,7 +237,9 @@ class Delivery:
                 self._holds(
                     not told, f"{self._who(reader)} received {self._what(event)} and a report that it was lost ({told})"
                 )
-            elif any(self._began_by(reader, place) and place.index < reach.get(place.term, 0) for place in positions):
+            elif not self._admitted_before(reader, event) and any(
+                self._began_by(reader, place) and place.index < reach.get(place.term, 0) for place in positions
+            ):
                 self._holds(
                     bool(told),
                     f"{self._who(reader)} received an event after {self._what(event)}, "
@@ -233,6 +252,11 @@ class Delivery:
         if place.term.of_source:
             return place.index >= reader.owed_from(place.term)
         return reader.start <= place
+
+    def _admitted_before(self, reader: Reader, event: Event) -> bool:
+        """Whether its source admitted an event before the reader began, which may learn of the stream later."""
+        admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
+        return any(each.term.of_source and each.at <= (reader.started_at or 0.0) for each in admitted)
 
     def _events(self) -> Iterator[Event]:
         for writer in self.writers.values():

@@ -13,7 +13,7 @@ from quillcast.sim.composed import composed
 from quillcast.sim.hard import hard
 from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
-from quillcast.sim.wild import wild
+from quillcast.sim.wild import wild, with_late_readers
 from quillcast.sim.world import Broken
 
 BATCH = 4  # seeds that a process runs at a time
@@ -57,10 +57,14 @@ class Plan(NamedTuple):
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
         scenario = self._drawn(seed)
-        scenario = scenario.by_sources() if self.sources else scenario
+        scenario = self._by_sources(scenario, seed) if self.sources else scenario
         scenario = scenario.with_outsiders() if self.outside else scenario
         scenario = composed(scenario, seed) if self.composed else scenario
         return scenario.with_scopes(self.scope, self.scopes, self.within) if self.scope else scenario
+
+    def _by_sources(self, scenario: Scenario, seed: int) -> Scenario:
+        late = self.hard or self.wild is not None
+        return (with_late_readers(scenario, seed) if late else scenario).by_sources()
 
     def _drawn(self, seed: int) -> Scenario:
         if self.file is not None:

@@ -22,15 +22,29 @@ Twist = Callable[[Scenario, Random], Scenario]
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
     """The wild history of a seed, with these twists; without them, with random ones. Raises `LocalError`.
 
-    `sessions` is not drawn: some of the hard histories open sessions anyway.
+    Some are not drawn: some of the hard histories open sessions anyway, and `with_late_readers` has its own.
     """
     random = derived(seed, "twists")
-    names = twists or sorted(random.sample([name for name in TWISTS if name != "sessions"], random.randint(1, 3)))
+    drawn = [name for name in TWISTS if name not in ("late_readers", "sessions")]
+    names = twists or sorted(random.sample(drawn, random.randint(1, 3)))
     scenario, random = hard(seed), derived(seed, "wild")
     for name in names:
         if name not in TWISTS:
             raise LocalError(f"there is no twist {name!r}: use {', '.join(sorted(TWISTS))}")
         scenario = TWISTS[name](scenario, random)
+    return _long_enough(replace(scenario, name=f"{scenario.name}, with {', '.join(names)}"))
+
+
+def with_late_readers(scenario: Scenario, seed: int) -> Scenario:
+    """The same, with readers that begin while others are out of reach, in one of two histories."""
+    random = derived(seed, "late readers")
+    if random.random() < 0.5:
+        return scenario
+    return _long_enough(replace(_late_readers(scenario, random), name=f"{scenario.name}, with late readers"))
+
+
+def _long_enough(scenario: Scenario) -> Scenario:
+    """The same, for long enough after everything is over."""
     over_s = max(
         [
             *(faults.over_s(fault) for fault in scenario.faults),
@@ -38,8 +52,7 @@ def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
             *(max(reading.from_s, reading.until_s or 0) for plan in scenario.topics for reading in plan.readers),
         ]
     )
-    duration_s = max(scenario.duration_s, over_s + bound_s(scenario.config) + 1.0)
-    return replace(scenario, name=f"{scenario.name}, with {', '.join(names)}", duration_s=duration_s)
+    return replace(scenario, duration_s=max(scenario.duration_s, over_s + bound_s(scenario.config) + 1.0))
 
 
 def _first_topic(scenario: Scenario, **changes: object) -> Scenario:
@@ -159,6 +172,24 @@ def _sessions(scenario: Scenario, random: Random) -> Scenario:
     return _first_topic(scenario, changes=session_changes(random, scenario.peers, 16.0))
 
 
+def _late_readers(scenario: Scenario, random: Random) -> Scenario:
+    """Readers begin during a partition, and below a root that has only just become one."""
+    happening, peers = [*scenario.faults], range(scenario.peers)
+    at_s, for_s = random.uniform(5, 9), random.choice([2.0, 5.0, 9.0, 12.0])
+    side = random.sample(peers, random.randint(1, scenario.peers - 1))
+    happening.append(faults.Partition(at_s=at_s, peers=[str(peer) for peer in side], for_s=for_s))
+    if random.random() < 0.5:
+        crash_s, restart_s = at_s + random.uniform(0, 3), random.choice([None, 1.0, 5.0])
+        happening.append(faults.Crash(at_s=crash_s, peer=f"root:{TOPIC}", restart_s=restart_s))
+    late = [
+        Reading(peer=random.choice(peers), from_s=at_s + random.uniform(0, for_s + 2))
+        for _ in range(random.randint(1, 3))
+    ]
+    writers = [replace(each, until_s=max(each.until_s, at_s + for_s + 4)) for each in scenario.topics[0].writers]
+    readers = [*scenario.topics[0].readers, *late]
+    return _with_faults(_first_topic(scenario, readers=readers, writers=writers), happening)
+
+
 def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenario:
     return replace(scenario, faults=sorted(happening, key=lambda fault: fault.at_s))
 
@@ -168,6 +199,7 @@ TWISTS: dict[str, Twist] = {
     "closing": _closing,
     "departures": _departures,
     "earliest": _earliest,
+    "late_readers": _late_readers,
     "more_topics": _more_topics,
     "sessions": _sessions,
     "small_tables": _small_tables,

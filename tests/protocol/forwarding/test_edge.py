@@ -262,6 +262,26 @@ def test_positions_that_no_peer_has_are_reported_and_skipped() -> None:
     assert notes.lost_ == [(1, 0, 3, "unavailable")]
 
 
+def test_what_came_before_a_subscription_is_passed_by_without_a_report() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(STREAM, 0)
+    edge.take(down(STREAM, 4, block(PAUL, 4)))
+    assert edge.pass_by(STREAM, 2)
+    assert not edge.pass_by(STREAM, 2)
+    edge.skip(STREAM, [(0, 4)], "unavailable")
+    assert notes.got == [b"4"]
+    assert notes.lost_ == [(STREAM.counter, 2, 4, "unavailable")]
+
+
+def test_but_not_between_events_that_came() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(STREAM, 0)
+    edge.take(down(STREAM, 0, block(PAUL, 0)))
+    assert not edge.pass_by(STREAM, 3)
+    edge.skip(STREAM, [(1, 3)], "unavailable")
+    assert notes.lost_ == [(STREAM.counter, 1, 3, "unavailable")]
+
+
 def test_a_gap_that_was_given_up_early_is_skipped_when_it_is_next() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(1, 2)], "cut")

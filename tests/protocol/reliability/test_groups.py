@@ -9,6 +9,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.forwarding.milestones import Milestone
 from quillcast.protocol.forwarding.stream import Held, SourceStream
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.reliability.messages import Fetch, FetchFromSource, Unavailable
@@ -31,6 +32,7 @@ class Circle:
         self.last_word = self.mine = False
         self.outside = list[Contact]()
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
+        self.known: tuple[Milestone, ...] = ()
 
     def known_end(self, term: Term) -> int:
         return self.end
@@ -52,6 +54,9 @@ class Circle:
     def is_source(self, term: Term) -> bool:
         return self.mine
 
+    def milestones(self, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
+        return self.known
+
     def decides(self, term: Term) -> bool:
         return self.last_word
 
@@ -64,6 +69,7 @@ class Circles:
 
     def __init__(self, circle: Circle) -> None:
         self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int]](), 0
+        self.milestones = list[tuple[Milestone, ...]]()
 
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
@@ -71,6 +77,9 @@ class Circles:
     def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
         self.learned_[term] = end, stable
         group.flow.recall(term, end, until=60.0)
+
+    def learned_milestones(self, group: PeerGroup, term: Term, milestones: tuple[Milestone, ...]) -> None:
+        self.milestones.append(milestones)
 
     def gave_up(self, group: PeerGroup) -> None:
         self.given_up += 1
@@ -229,6 +238,19 @@ def test_a_question_to_a_source_is_passed_on_in_its_direction_and_answered_there
     world.dispatch.message(BOB, question)
     assert [to for to, _ in world.host.carried] == [CAROL]
     assert world.host.sent[1:] == [(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], final=True))]
+
+
+def test_a_refusal_says_how_long_the_events_have_been_there_and_only_who_was_asked_is_believed() -> None:
+    world = World()
+    missing_of_a_source(world)
+    world.circle.known = ((1, 7.0),)
+    world.dispatch.message(CAROL, Fetch(WEATHER, THEIRS, [(0, 1)]))
+    assert world.host.sent == [(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], milestones=((1, 7.0),)))]
+    world.look()
+    for sender in (Contact(b"x" * 16, "127.0.0.1:5"), BOB, PAULS):
+        said = ((1, float(sender.node_id[0])),)
+        world.dispatch.message(sender, Unavailable(WEATHER, THEIRS, [(0, 1)], milestones=said))
+    assert world.groups.milestones == [((1, float(asked.node_id[0])),) for asked in (BOB, PAULS)]
 
 
 def test_a_root_gives_up_after_a_lease_what_nobody_has_of_a_source_that_is_gone() -> None:

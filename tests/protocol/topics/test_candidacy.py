@@ -350,7 +350,7 @@ def test_a_recorded_but_unused_term_of_a_new_topic_holds_nothing_back(monkeypatc
     ((_, _, message),) = sent.of(TransferLeadership)
     assert (message.index, message.hold_s, message.leases) == (0, 0.0, ())
     village.act(root, lambda peer: peer.overlay.leaf_set.remove(closer.node_id))
-    village.act(root, lambda peer: peer.scribe.leadership_transfer.received(message))
+    village.act(root, lambda peer: peer.scribe.leadership_transfer.received(closer, message))
     village.run(3)
     assert terms(village) == ["transferred"]
     tree = village.tree(root, NAME)

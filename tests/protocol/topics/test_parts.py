@@ -10,6 +10,7 @@ from quillcast.core.envelope import DOWN, NO_TERM, OF_SOURCES, UP, Envelope, Pos
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.messages import (
@@ -189,7 +190,7 @@ def test_peers_without_sources_share_an_object_that_none_of_them_can_write_to() 
     with pytest.raises(TypeError, match="served"):
         NO_SOURCES.served = False
     with pytest.raises(TypeError):
-        NO_SOURCES.since[1] = 0.0
+        NO_SOURCES.milestones[STREAM] = Milestones()
     assert NO_SOURCES.served
 
 
@@ -607,7 +608,7 @@ def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     tree.flow.note_over(over, 5)
     world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
     (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
-    assert accepted.ended == ((over, 5, 0.0),)
+    assert accepted.ended == ((over, 5, ()),)
 
 
 def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:
@@ -807,7 +808,7 @@ def test_a_request_for_a_root_that_this_peer_is_not_yet_waits(world: Parts) -> N
 
 
 def test_a_topic_that_is_handed_to_a_peer_that_is_not_the_closest_is_kept(world: Parts) -> None:
-    world.transfer.received(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, FIRST, 0.0))
+    world.transfer.received(BOB, TransferLeadership(DESCRIPTOR, FIRST, 0, 0, FIRST, 0.0))
     assert list(world.transfer.offers) == [DESCRIPTOR.topic]
     assert world.known.terms == {DESCRIPTOR.topic: FIRST}
     assert world.ordered == []
@@ -951,27 +952,28 @@ STREAM = Term(OF_SOURCES + 1, bytes(16))
 BY_SOURCE = described("weather", Settings(admission="source"))
 
 
-def a_subscription_to_sources(world: Parts) -> tuple[Tree, Notes]:
+def a_subscription_to_sources(world: Parts, start: str = "now") -> tuple[Tree, Notes]:
     """It began at 10 s, below a parent that knew of no stream."""
     tree, notes = world.root(BY_SOURCE), Notes()
     tree.root, tree.parent, world.host.time = None, BOB, 10.0
-    subscription = world.subscribing.subscribe("weather", notes)
+    subscription = world.subscribing.subscribe("weather", notes, start=start)
     notes.turn_over = subscription.tell_losses
     world.host.time = 30.0
     return tree, notes
 
 
-@pytest.mark.parametrize(("ago_s", "lost"), [(25.0, []), (15.0, [(STREAM.counter, 0, 5, "unavailable")])])
+@pytest.mark.parametrize(("ago_s", "lost"), [(25.0, []), (15.0, [(STREAM.counter, 3, 5, "unavailable")])])
 def test_who_subscribed_when_a_streams_last_event_had_come_did_not_lose_that_stream(
     world: Parts, ago_s: float, lost: list[object]
 ) -> None:
     tree, notes = a_subscription_to_sources(world)
     world.child(tree, CAROL)
-    world.source_streams.learn_ends(tree, [(STREAM, 5, ago_s)], BOB)
+    world.source_streams.learn_ends(tree, [(STREAM, 5, ((3, 25.0), (5, ago_s)))], BOB)
     assert notes.lost_ == lost
-    assert world.host.sent[-1] == (CAROL, StreamsEnded(tree.topic, [(STREAM, 5, ago_s)])), "others began earlier"
+    passed_on = StreamsEnded(tree.topic, [(STREAM, 5, ((3, 25.0), (5, ago_s)))])
+    assert world.host.sent[-1] == (CAROL, passed_on), "others began earlier"
     world.host.time = 31.0
-    assert world.source_streams.ended(tree) == ((STREAM, 5, ago_s + 1.0),)
+    assert world.source_streams.ended(tree)[0][2][-1] == (5, ago_s + 1.0)
 
 
 def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_did_not(world: Parts) -> None:
@@ -982,8 +984,48 @@ def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_d
     state = tree.sources.states[STREAM]
     assert state.came_at == 32.0
     world.host.time = 35.0
-    world.source_streams.learn_ends(tree, [(STREAM, 2, 1.0)], BOB)
+    world.source_streams.learn_ends(tree, [(STREAM, 2, ((2, 1.0),))], BOB)
     assert state.came_at == 35.0
     world.source_streams.conclude(tree, STREAM, 2)
     world.host.time = 40.0
-    assert world.source_streams.ended(tree) == ((STREAM, 2, 5.0),)
+    assert world.source_streams.ended(tree) == ((STREAM, 2, ((2, 6.0),)),)
+
+
+@pytest.mark.parametrize(("start", "lost"), [("now", [(STREAM.counter, 3, 5, "unavailable")]), ("earliest", [])])
+def test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_to_a_subscription(
+    world: Parts, start: str, lost: list[object]
+) -> None:
+    tree, notes = a_subscription_to_sources(world, start)
+    world.source_streams.learn(tree, STREAM, 0)
+    tree.sources.states[STREAM].heard_end = 5
+    world.source_streams.learn_milestones(tree, STREAM, ((2, 25.0), (3, 20.0), (5, 12.0)))
+    tree.flow.lose(STREAM, [(0, 5)])
+    notes.turn_over()
+    assert notes.lost_ == (lost or [(STREAM.counter, 0, 5, "unavailable")])
+
+
+def test_what_came_is_noted_once_per_report(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0),)))
+    world.host.time = 32.0
+    world.source_streams.tell(tree)
+    world.host.time = 40.0
+    assert world.source_streams.milestones(tree, STREAM, [(0, 1)]) == ((1, 8.0),)
+
+
+def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers_may_have_lost_their_ends(
+    world: Parts,
+) -> None:
+    """The root that goes may be all there was on its side of a partition, and may leave the tree."""
+    gone = world.root(described("news", Settings(admission="source")))
+    gone.flow.note_over(STREAM, 5)
+    world.overlay.leaf_set.add(BOB)
+    world.transfer.resign(gone)
+    (handed,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
+    assert handed.streams == ((STREAM, 5, ()),)
+    tree, notes = a_subscription_to_sources(world)
+    message = TransferLeadership(BY_SOURCE, FIRST, 0, 0, streams=((STREAM, 5, ((3, 25.0), (5, 15.0))),))
+    world.transfer.received(CAROL, message)
+    assert notes.lost_ == [(STREAM.counter, 3, 5, "unavailable")]
+    assert tree.flow.forgotten == {STREAM: 5}

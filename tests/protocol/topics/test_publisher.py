@@ -218,3 +218,15 @@ def test_what_was_not_stable_when_a_topic_turns_out_to_be_best_effort_never_coun
     publisher.root_is(BOB, SECOND)
     publisher.receipt(SECOND, 1, 1, again=False)
     assert not publisher.is_stable(0), "its root waits for nobody"
+
+
+def test_what_was_admitted_when_a_topic_turns_out_to_be_best_effort_is_not_sent_again() -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for payload in (b"admitted", b"sent"):
+        publisher.offer([payload])
+    publisher.receipt(FIRST, 1, 0, again=False)
+    carried.clear()
+    publisher.adapt(Descriptor("weather", Settings(delivery="best_effort", admission="source"), version=1))
+    publisher.root_is(CAROL, SECOND)
+    assert sequences(carried) == [(1, 2)]

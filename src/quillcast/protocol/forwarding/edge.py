@@ -236,6 +236,18 @@ class Edge(Sink):
             self._doubt(Loss(term, first, last, why), term_cursor)
         self._resume(term_cursor)
 
+    def pass_by(self, term: Term, index: int) -> bool:
+        """What stood below an index of a term came before this began, and is not owed. True if that is news.
+
+        Not if an event of it came or was reported: between that and later ones, all are owed.
+        """
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None or term_cursor.next > term_cursor.start or index <= term_cursor.start:
+            return False
+        term_cursor.start = term_cursor.next = index
+        self._resume(term_cursor)
+        return True
+
     def exclude(self, bundle: Bundle) -> None:
         term_cursor = self.term_cursor(bundle.envelope.term)
         if term_cursor is None:

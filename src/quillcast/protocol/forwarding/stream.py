@@ -8,6 +8,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of
+from quillcast.protocol.forwarding.milestones import Milestones
 
 Held = tuple[tuple[Term, int, tuple[Range, ...], int], ...]
 """Ended terms: how far each went and what of it was stable, as far as these are known, and what is kept of it."""
@@ -61,9 +62,13 @@ class Stream(msgspec.Struct, gc=False, eq=False):
 
 
 class SourceStream(Stream, gc=False, eq=False):
-    """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there."""
+    """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there.
+
+    `milestones`: how far it had come here by when.
+    """
 
     via: bytes = b""
+    milestones: Milestones = msgspec.field(default_factory=Milestones)
 
 
 class EndedStream(Stream, gc=False, eq=False, kw_only=True):

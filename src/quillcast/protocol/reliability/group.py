@@ -11,6 +11,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.milestones import Milestone
 from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.security.access import Warrant
 
@@ -43,6 +44,10 @@ class Bottom(Protocol):
 
     def is_source(self, term: Term) -> bool:
         """Does this peer itself number the events of a term?"""
+        ...
+
+    def milestones(self, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
+        """How long the events at these ranges of a source's term have been there, as far as this peer knows."""
         ...
 
 
@@ -100,6 +105,10 @@ class Groups(Protocol):
 
     def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
         """A member reports how far an ended term went, and up to where its root declared it stable."""
+        ...
+
+    def learned_milestones(self, group: PeerGroup, term: Term, milestones: tuple[Milestone, ...]) -> None:
+        """Another peer says how long events of a source's term have been there."""
         ...
 
     def gave_up(self, group: PeerGroup) -> None:

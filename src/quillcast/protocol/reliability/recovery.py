@@ -315,6 +315,9 @@ class Recovery:
         if group is None or gap is None:
             return
         group.flow.learn_runs(message.term, message.runs)
+        asked = sender.node_id in gap.repairers or sender.node_id == group.root or message.term.is_of(sender.node_id)
+        if message.milestones and asked:
+            self.groups.learned_milestones(group, message.term, message.milestones)
         gap.refused(sender.node_id, message.ranges, message.released)
         if message.final:
             gap.refused(SOURCE, message.ranges, message.released)
@@ -339,7 +342,8 @@ class Recovery:
         if released or missing:
             absent = RangeSet([*released, *missing]).ranges()
             runs = tuple(group.flow.runs(term, absent))
-            self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final))
+            milestones = group.milestones(term, absent)
+            self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final, milestones))
         if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)
 

@@ -8,6 +8,7 @@ from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.ledger import Gone
+from quillcast.protocol.forwarding.milestones import Milestone
 from quillcast.protocol.security.access import SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -15,8 +16,8 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
 """For people to read."""
 BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
-StreamEnd = tuple[AnyTerm, Number, Seconds]
-"""The stream of a source that is over, where it ended, and how long ago its last event came to the sender."""
+StreamEnd = tuple[AnyTerm, Number, tuple[Milestone, ...]]
+"""The stream of a source that is over, where it ended, and how long ago it had come how far."""
 
 
 class Have(Message, frozen=True, tag=40):
@@ -232,6 +233,8 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """How far earlier terms went that I still keep something of, or want something of."""
     forgotten: tuple[tuple[AnyTerm, Number], ...] = ()
     """... and those of which nobody wants anything any more."""
+    streams: tuple[StreamEnd, ...] = ()
+    """The streams of sources that are over: only I may know how far they went."""
 
 
 class Transferred(Message, frozen=True, tag=69):

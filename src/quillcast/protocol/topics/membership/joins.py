@@ -1,6 +1,7 @@
 """Whom this peer takes in as a child (Scribe, section 3.1, membership management). Their table is `children.py`."""
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import HALF_BYTES
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.trace import Mark
@@ -14,7 +15,7 @@ from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.source_streams import HALF_BYTES, SourceStreams, Starts, shown_by_source
+from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts, shown_by_source
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees

@@ -23,7 +23,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_of,
 )
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.source_streams import SourceStreams, forget_report, is_source
+from quillcast.protocol.topics.state.source_streams import SourceStreams, forget_report
 from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -130,7 +130,7 @@ class StreamReporting:
         """A stream is not taken, nor passed on. Its source is told so, if it is the neighbour that speaks of it."""
         if not full:
             self.host.trace(Mark("stream_denied"))
-        if report.end is None and is_source(sender.node_id, term):
+        if report.end is None and term.is_of(sender.node_id):
             self.host.send(sender, Denied(tree.descriptor, full))
 
     def _parent_says(self, tree: Tree, parent: Contact, term: Term, report: StreamDown) -> None:

@@ -132,7 +132,7 @@ class Subscribing:
             edge.begin(term, start)
         edge.channel.cursor = tree.flow.first_over(first)
         tree.start(edge)
-        self.source_streams.started(tree, edge.number)
+        edge.begin_now()
         owed = "reliable" if edge.ordered else "best_effort"
         self.host.trace(Subscribed(tree.topic, tree.term, first, edge.number, owed))
         for term, start in starts:

@@ -108,7 +108,10 @@ class Publisher:
         """
         self.descriptor = descriptor
         if descriptor.session == self.session == 0:
+            was_reliable = self.reliable
             self._keep(descriptor)
+            if was_reliable and not self.reliable:
+                self._let_go(self.admitted)  # by default settings: the topic never was to send them again
 
     def begins(self, descriptor: Descriptor) -> bool:
         """Does the session of this descriptor, which the topic's root goes by, begin now for this publisher?"""

@@ -247,7 +247,7 @@ class LeadershipTransfer:
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
             tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.flow.past_ends(),
-            tuple(tree.flow.forgotten.items()),
+            tuple(tree.flow.forgotten.items()), self.membership.source_streams.ended(tree),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -261,10 +261,10 @@ class LeadershipTransfer:
             return  # it was meant for a member of the ring, and the sender hears that this peer is none
         if self.trees.leaving:
             return  # the sender will tell somebody else
-        self.received(message)
+        self.received(sender, message)
         self.host.send(sender, Transferred(message.descriptor.topic, message.term))
 
-    def received(self, message: TransferLeadership) -> None:
+    def received(self, sender: Contact, message: TransferLeadership) -> None:
         """A topic was transferred to this peer: become its root, or keep what the last one knew for another."""
         self.known.learn(message.descriptor)
         tree = self.trees.open(self.known.descriptors[message.descriptor.topic])
@@ -279,6 +279,7 @@ class LeadershipTransfer:
         for term, end in message.past:
             self.terms.recall(tree, term, end)
         tree.flow.note_forgotten(message.forgotten)
+        self.membership.source_streams.learn_ends(tree, message.streams, sender)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:

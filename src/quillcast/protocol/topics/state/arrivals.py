@@ -53,7 +53,7 @@ class Arrivals:
     def _moved_stream(self, tree: Tree, term: Term) -> None:
         self.source_streams.came(tree, term)
         stream = tree.flow.others.get(term)
-        if stream is not None and stream.via != self.host.me and stream.via[:8] == term.node[:8]:
+        if stream is not None and stream.via != self.host.me and term.is_of(stream.via):
             self.dispatch.order(CameFromSource(tree.topic, term, stream.via))
 
     def gap(self, flow: Flow) -> None:

@@ -6,13 +6,14 @@ no such streams, so that nothing here asks which kind a topic is.
 
 from collections.abc import Container, Iterable, Mapping
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import HALF_BYTES, Term
 from quillcast.core.host import Host
-from quillcast.core.ids import ID_BYTES
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
-from quillcast.core.trace import Mark
+from quillcast.core.ranges import Range
+from quillcast.core.trace import Mark, StreamOwed
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.milestones import Milestone, Milestones
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, is_restricted
@@ -31,9 +32,10 @@ from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source import Source, source_term
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceState
+from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
-HALF_BYTES = ID_BYTES // 2  # of a nodeId, in a term
+ENDED_MILESTONES_MAX = 8  # of a stream that is over: 1,024 of them are told in one message
 Starts = Iterable[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 
@@ -134,7 +136,9 @@ class SourceStreams:
             return
         self.host.trace(Mark("stream_resumed"))
         end = tree.flow.forgotten.pop(term)
-        self.begin(tree, term, end, warrant).give_up([(0, end)] if end else [])  # this peer will not have it again
+        stream = self.begin(tree, term, end, warrant)
+        stream.give_up([(0, end)] if end else [])  # this peer will not have it again
+        stream.milestones = tree.sources.milestones.pop(term, stream.milestones)
 
     # ---- who may publish
 
@@ -146,7 +150,7 @@ class SourceStreams:
         descriptor = tree.descriptor
         if not is_restricted(descriptor.access, "publish"):
             return True
-        if warrant is None or not is_source(warrant.node, term):
+        if warrant is None or not term.is_of(warrant.node):
             return False
         return descriptor.refusal("publish", bearer(warrant.warrant, warrant.node, tree.topic)) is None
 
@@ -167,6 +171,7 @@ class SourceStreams:
         if own is not None and own.term == term:
             tree.sources.own = None
         for subscription in tree.subscriptions:
+            self._pass_by(tree, term, subscription)
             if (front := subscription.frontier(term)) < end:
                 subscription.skip(term, [(front, end)], "unavailable", tree.flow.runs(term, [(front, end)]))
         tree.flow.drop(term)
@@ -176,24 +181,24 @@ class SourceStreams:
 
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
-        now, ended_at = self.host.now(), tree.sources.ended_at
         ends = ((term, end) for term, end in tree.flow.forgotten.items() if term.of_source)
-        return tuple((term, end, max(0.0, now - ended_at.get(term, now))) for term, end in ends)
+        return tuple((term, end, self.milestones(tree, term, [(0, end)])) for term, end in ends)
 
     def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
         """A neighbour says where streams ended that are over there: those that went further are passed on.
 
-        `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more. Not if
-        the last event came before they began.
+        `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more. Not what
+        came before they began.
         """
         news = [(interned(end[0]), *end[1:]) for end in ends if end[0].of_source and self._is_news(tree, *end[:2])]
-        for term, end, ago_s in news:
+        for term, end, told in news:
             if term in tree.sources.states:  # it goes on here, without its source: this is how far it went
                 tree.sources.states[term].heard_end = end
                 self.came(tree, term)
+                self.learn_milestones(tree, term, told)
                 self._news(tree, term)
             else:
-                self._lose_beyond(tree, term, end, self.host.now() - ago_s, owed=owed)
+                self._lose_beyond(tree, term, end, told, owed=owed)
         for contact in tree.neighbours() if news and owed else ():
             if contact.node_id != sender.node_id:
                 self.host.send(contact, StreamsEnded(tree.topic, news))
@@ -203,28 +208,48 @@ class SourceStreams:
             return not self.is_alive(tree, term) and end > known_end(tree, term)
         return end > tree.flow.forgotten.get(term, 0)
 
-    def _lose_beyond(self, tree: Tree, term: Term, end: int, ended_at: float, *, owed: bool) -> None:
-        known, since = tree.flow.forgotten.get(term, 0), self._of(tree).since
+    def _lose_beyond(self, tree: Tree, term: Term, end: int, told: Iterable[Milestone], *, owed: bool) -> None:
+        known, milestones = tree.flow.forgotten.get(term, 0), Milestones()
         tree.flow.note_over(term, end)
-        self._note_ended(tree, term, ended_at)
+        milestones.learn(told, self.host.now())
+        self._note_milestones(tree, term, milestones)
         for subscription in tree.subscriptions if owed else ():
-            if since.get(subscription.number, 0.0) <= ended_at:
-                subscription.begin(term, known)
-                subscription.skip(term, [(known, end)], "unavailable")
+            start = max(known, milestones.before(subscription.began_at))
+            if start < end:
+                subscription.begin(term, start)
+                subscription.skip(term, [(start, end)], "unavailable")
 
-    def _note_ended(self, tree: Tree, term: Term, ended_at: float) -> None:
-        """The last event of a stream that is over came at a time. It is remembered for as long as the end."""
-        times, ends = tree.sources.ended_at, tree.flow.forgotten
-        times[term] = ended_at
-        if len(times) > len(ends):
-            tree.sources.ended_at = {term: at for term, at in times.items() if term in ends}
+    # ---- how long events have been there
 
-    def started(self, tree: Tree, number: int) -> None:
-        """A local subscription begins."""
-        if tree.descriptor.settings.by_source:
-            sources, here = self._of(tree), {each.number for each in tree.subscriptions}
-            sources.since = {other: at for other, at in sources.since.items() if other in here}
-            sources.since[number] = self.host.now()
+    def milestones(self, tree: Tree, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
+        """How long the events at these ranges of a stream have been there, as far as this peer knows."""
+        stream = tree.flow.others.get(term)
+        known = stream.milestones if stream is not None else tree.sources.milestones.get(term)
+        return known.told(ranges, self.host.now()) if known is not None else ()
+
+    def learn_milestones(self, tree: Tree, term: Term, told: tuple[Milestone, ...]) -> None:
+        """A peer says how long events have been there that are missing here: subscriptions may have begun later."""
+        stream = tree.flow.others.get(term)
+        if stream is None:
+            return
+        stream.milestones.learn(told, self.host.now())
+        for subscription in tree.subscriptions:
+            self._pass_by(tree, term, subscription)
+        self.touch(tree)
+
+    def _pass_by(self, tree: Tree, term: Term, subscription: Subscription) -> None:
+        """What came of a stream before a subscription began is not owed to it, unless it asked for that."""
+        start = min(known_end(tree, term), tree.flow.others[term].milestones.before(subscription.began_at))
+        if subscription.wish.start != "earliest" and subscription.pass_by(term, start):
+            self.host.trace(StreamOwed(tree.topic, term, start, subscription.number))
+
+    def _note_milestones(self, tree: Tree, term: Term, milestones: Milestones) -> None:
+        """Those of a stream that is over are remembered for as long as its end."""
+        milestones.thin(self.host.now(), ENDED_MILESTONES_MAX)
+        sources, ends = self._of(tree), tree.flow.forgotten
+        sources.milestones[term] = milestones
+        if len(sources.milestones) > len(ends):
+            sources.milestones = {term: each for term, each in sources.milestones.items() if term in ends}
 
     # ---- neighbours
 
@@ -309,15 +334,16 @@ class SourceStreams:
         return tree.flow.kept_from(stream.term) if earliest else tree.flow.front(stream.term) or 0
 
     def begin_at(self, tree: Tree, *, earliest: bool) -> list[tuple[Term, int]]:
-        """Where a subscription here begins in each stream: at the frontier, this peer's or the parent's."""
+        """Where a subscription here begins in each stream: behind what is known to have been there."""
         return [
-            (term, start if earliest else max(start, self._above(tree, term)))
+            (term, start if earliest else max(start, self._known_before(tree, term)))
             for term, start, _ in self.starts(tree, {}, new=True, earliest=earliest)
         ]
 
-    def _above(self, tree: Tree, term: Term) -> int:
-        above = tree.sources.states[term].above
-        return above.frontier if above is not None else 0
+    def _known_before(self, tree: Tree, term: Term) -> int:
+        """What has been there for a while, or came to the parent without a gap."""
+        above, now = tree.sources.states[term].above, self.host.now()
+        return max(above.frontier if above is not None else 0, tree.flow.others[term].milestones.before(now))
 
     def cease(self, tree: Tree) -> None:
         """Nobody here or below wants the topic's events any more: only this peer's own streams are kept."""
@@ -358,8 +384,10 @@ class SourceStreams:
         if not tree.sources.changed:
             return
         changed, tree.sources.changed = tree.sources.changed, {}
+        now = self.host.now()
         for term in changed:
             if term in tree.sources.states:
+                tree.flow.others[term].milestones.note(known_end(tree, term), now)
                 self.tell_one(tree, term)
 
     def tell_one(self, tree: Tree, term: Term, only: bytes | None = None) -> None:
@@ -484,8 +512,10 @@ class SourceStreams:
 
     def conclude(self, tree: Tree, term: Term, end: int) -> None:
         """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
+        milestones, now = tree.flow.others[term].milestones, self.host.now()
+        milestones.learn([(end, now - tree.sources.states[term].came_at)], now)
         tree.flow.conclude(term, end)
-        self._note_ended(tree, term, tree.sources.states[term].came_at)
+        self._note_milestones(tree, term, milestones)
         self._forget(tree, term, end)
         self.host.trace(Mark("stream_over"))
 
@@ -514,11 +544,6 @@ class SourceStreams:
         """A child speaks of a stream that is over here."""
         end = tree.flow.forgotten[term]
         self.streams.put(child, stream_key(tree.topic, term), encode(_over(end, closed=False)))
-
-
-def is_source(node: bytes, term: Term) -> bool:
-    """Is this the nodeId of the source of a stream?"""
-    return node[:HALF_BYTES] == term.node[:HALF_BYTES]
 
 
 def shown_by_source(warrants: Iterable[SourceWarrant]) -> dict[bytes, SourceWarrant]:

@@ -7,6 +7,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
 from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.state.link_reports import StreamDown
 from quillcast.protocol.topics.state.source import Source
@@ -39,7 +40,7 @@ class SourceState:
 class Sources:
     """The streams of a topic whose events are numbered by their sources."""
 
-    __slots__ = ("changed", "ended_at", "mine", "over", "own", "partitioned", "served", "since", "states", "up")
+    __slots__ = ("changed", "milestones", "mine", "over", "own", "partitioned", "served", "states", "up")
 
     def __init__(self) -> None:
         self.states: dict[Term, SourceState] = {}
@@ -47,8 +48,7 @@ class Sources:
         self.own: Source | None = None  # the stream of this peer's publishers
         self.mine: dict[Term, None] = {}  # that one, and those it had before that are not over
         self.over = 0  # events of streams that are over
-        self.ended_at: dict[Term, float] = {}  # when the last event of each came
-        self.since: dict[int, float] = {}  # by the number of a local subscription: when it began
+        self.milestones: dict[Term, Milestones] = {}  # of these
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
@@ -85,7 +85,7 @@ class NoSources(Sources):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("states", "changed", "mine", "ended_at", "since"):
+        for name in ("states", "changed", "mine", "milestones"):
             super().__setattr__(name, EMPTY)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,5 +1,6 @@
 """A local subscription: what its subscriber asks for, and the channel to it."""
 
+from math import floor
 from typing import NamedTuple
 
 from quillcast.core.envelope import Term
@@ -13,6 +14,8 @@ from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.cut import Cut
 
+BEGAN_S = 0.25  # how exactly a subscription knows when it began
+
 
 class Wish(NamedTuple):
     """What a subscriber asks for; most ask for the same."""
@@ -25,7 +28,7 @@ class Wish(NamedTuple):
 class Subscription(Edge):
     """A local subscription, for `unsubscribe` and `drained`, with the channel that leads to its subscriber."""
 
-    __slots__ = ("channel", "cut", "readmitted", "wish")
+    __slots__ = ("began_at", "channel", "cut", "readmitted", "wish")
 
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, number: int, wish: Wish) -> None:
         super().__init__(host, topic, subscriber, ordered=True, number=number)
@@ -33,6 +36,11 @@ class Subscription(Edge):
         self.cut: Cut | None = None
         self.wish = interned(wish)
         self.readmitted = False  # did an earlier session readmit?
+        self.began_at = 0.0
+
+    def begin_now(self) -> None:
+        """What comes from now on is owed. The time is a little earlier, so that subscriptions share it."""
+        self.began_at = interned(floor(self.host.now() / BEGAN_S) * BEGAN_S)
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""

@@ -1,0 +1,88 @@
+"""How far a stream had come by when, so that a stream that is learned late begins for a subscriber where that began.
+
+A peer may hear of a source only long after it began, and then all that came before is lost to it. A subscription of
+this peer is told of that loss, but not of what it was never owed: what was published before it began. No clock can
+be compared with that of another peer, but durations can. So each peer remembers for each stream up to which index it
+had come by which times, and says how long ago that was to those who miss events (`reliability.messages.Unavailable`).
+A message takes a while, so that the receiver takes events for younger than they are: it never takes one for older than
+a subscription that is not.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+
+from quillcast.core.messages import Number
+from quillcast.core.ranges import Range
+
+MILESTONES_MAX = 64  # per stream: 1 kB
+SPACING_S = 1.0  # between two milestones, at least; a guess: nobody begins that often
+PRECISION = 8  # two milestones are at most an eighth of their age apart, until there are too many
+
+Milestone = tuple[Number, Annotated[float, msgspec.Meta(ge=0)]]
+"""An index, and for how many seconds all events below it have been there."""
+
+
+class Milestones:
+    """Up to which indexes a stream had come by which times of this peer's clock. Both grow."""
+
+    __slots__ = ("indexes", "times")
+
+    def __init__(self) -> None:
+        self.indexes, self.times = array("Q"), array("d")
+
+    def note(self, index: int, at: float) -> None:
+        """All events below an index are there now."""
+        if self.indexes and index <= self.indexes[-1]:
+            return
+        if len(self.times) > 1 and at - self.times[-2] < SPACING_S:
+            self.indexes[-1], self.times[-1] = index, at
+            return
+        self.indexes.append(index)
+        self.times.append(at)
+        if len(self.times) > MILESTONES_MAX:
+            self.thin(at, MILESTONES_MAX * 3 // 4)
+
+    def before(self, at: float) -> int:
+        """All events below this index were there by a time."""
+        found = bisect_right(self.times, at)
+        return self.indexes[found - 1] if found else 0
+
+    def learn(self, told: Iterable[Milestone], now: float) -> None:
+        """Another peer says this of the stream."""
+        known = [*zip(self.times, self.indexes, strict=True), *((now - ago_s, index) for index, ago_s in told)]
+        self.indexes, self.times = array("Q"), array("d")
+        for at, index in sorted(known):
+            if not self.indexes or index > self.indexes[-1]:
+                self.indexes.append(index)
+                self.times.append(at)
+        self.thin(now, MILESTONES_MAX)
+
+    def told(self, ranges: Iterable[Range], now: float) -> tuple[Milestone, ...]:
+        """What is known of the events of these ranges, for a peer that misses them."""
+        found: list[Milestone] = []
+        for first, last in ranges:
+            for place in range(bisect_right(self.indexes, first), len(self.indexes)):
+                index, ago_s = self.indexes[place], max(0.0, now - self.times[place])
+                found.append((min(index, last), ago_s))
+                if index >= last:
+                    break
+        return tuple(found)
+
+    def thin(self, now: float, most: int) -> None:
+        """Keep at most so many (two at least): the younger, the closer together."""
+        part: float = PRECISION
+        while len(self.times) > most:
+            kept = [len(self.times) - 1]
+            for place in range(len(self.times) - 2, 0, -1):
+                latest = self.times[kept[-1]]
+                if latest - self.times[place - 1] > max(SPACING_S, (now - latest) / part):
+                    kept.append(place)
+            kept.append(0)
+            kept.reverse()
+            self.indexes = array("Q", [self.indexes[place] for place in kept])
+            self.times = array("d", [self.times[place] for place in kept])
+            part /= 2
