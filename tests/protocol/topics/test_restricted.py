@@ -6,7 +6,8 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import Survey
+from quillcast.protocol.topics.membership.climbing import Search
+from quillcast.protocol.topics.messages import PlaceQuery, Survey
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from tests.protocol.topics.village import Reader, Village
 
@@ -87,6 +88,21 @@ def test_a_question_that_comes_straight_to_a_peer_below_the_root_is_not_answered
     village.run(1)
     assert not village.peers[other].scribe.inspection.surveys[7]
     assert not village.peers[friend].scribe.tracing.marks
+
+
+def test_only_who_may_subscribe_is_told_where_there_is_room_in_the_tree() -> None:
+    village, root, other = a_village()
+    friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
+    contacts = {number: village.world.machines[number].contact for number in (friend, other)}
+    theirs = FRIEND.warrant(contacts[friend].node_id, TOPIC)
+    told: list[bytes] = []
+    for asker, warrant in ((other, None), (other, theirs), (friend, theirs)):  # a warrant is bound to its peer
+        search = village.peers[asker].scribe.climbing.searches[TOPIC] = Search()
+        query = PlaceQuery(TOPIC, contacts[asker], warrant)
+        village.act(root, lambda peer, query=query: peer.message(query.asker, query))
+        village.run(1)
+        told += [contacts[asker].node_id] * (search.asked is not None)
+    assert told == [contacts[friend].node_id]
 
 
 def test_a_subscriber_gets_repairs_from_peers_that_are_not_its_neighbours() -> None:

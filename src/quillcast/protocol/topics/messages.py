@@ -412,6 +412,8 @@ class PlaceQuery(Message, frozen=True, tag=111):
 
     topic: WireId
     asker: Contact
+    warrant: Warrant | None = None
+    """On whose behalf the asker subscribes, where a list says who may."""
 
 
 class PlaceAnswer(Message, frozen=True, tag=112):

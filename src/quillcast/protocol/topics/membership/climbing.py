@@ -18,6 +18,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.messages import BELOW_MAX, PlaceAnswer, PlaceQuery
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.placement import Placement
@@ -63,7 +64,7 @@ class Climbing:
         """Look for a better parent. A search that goes on is given up: somebody did not answer."""
         self.host.trace(Mark("climbs"))
         self.searches[topic] = Search()
-        self.overlay.route(PlaceQuery(topic, self.host.contact), topic)
+        self.overlay.route(self._query(topic), topic)
 
     def measured(self, contact: Contact, round_trip_s: float | None) -> None:
         """The answer to a measurement that this or another layer requested."""
@@ -73,12 +74,18 @@ class Climbing:
                     self._enter(topic, search, contact, round_trip_s)
                 self._go_on(topic, search)
 
+    def _query(self, topic: bytes) -> PlaceQuery:
+        tree = self.trees.by_topic.get(topic)
+        return PlaceQuery(topic, self.host.contact, wishes(tree)[1] if tree is not None else None)
+
     # ---- answers for others
 
     def _queried(self, query: PlaceQuery) -> None:
         tree, asker = self.trees.by_topic.get(query.topic), query.asker
         if tree is None or not tree.attached or asker.node_id == self.host.me:
             return
+        if denied(tree.descriptor, asker.node_id, query.warrant) is not None:
+            return  # who may not subscribe is not told who does
         below = tuple(self._below(tree, asker))[:BELOW_MAX]
         only_forwards = self.placement.only_forwards(tree)
         has_room = not only_forwards and self.placement.has_room(tree, asker)
@@ -140,7 +147,7 @@ class Climbing:
         _, _, contact = heappop(search.found)
         search.asked = contact.node_id
         search.queries += 1
-        self.host.send(contact, PlaceQuery(topic, self.host.contact))
+        self.host.send(contact, self._query(topic))
 
     def _is_parent(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.by_topic.get(topic)
