@@ -522,4 +522,20 @@ MUTANTS = (
         "    if False:\n",
         "live/scopes/test_plugins.py::test_a_file_that_changed_after_it_was_pinned_is_not_run",
     ),
+    Mutant(
+        "any-term-is-believed",
+        "Terms of others that there cannot be yet are ignored.",
+        "protocol/topics/state/terms.py",
+        "        return False\n\n    def enter",
+        "        return True\n\n    def enter",
+        "protocol/topics/test_plausible.py::test_a_topic_outlives_a_member_that_names_the_highest_term_it_can",
+    ),
+    Mutant(
+        "questions-of-anybody",
+        "Who is in the tree of a topic that names its subscribers is told only to those on its list.",
+        "protocol/topics/inspection.py",
+        "        if not self._may_see(tree, message):\n",
+        "        if False:\n",
+        "protocol/topics/test_restricted.py::test_only_those_on_the_list_are_told_who_is_in_the_tree_and_what_becomes_of_a_bundle",
+    ),
 )
