@@ -283,13 +283,6 @@ def standalone(folder: Path, workers: int) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """The address of a standalone cluster of two workers."""
-    with standalone(tmp_path, 2) as address:
-        yield address
-
-
 def said_by(process: subprocess.Popen[str], pattern: str) -> str:
     """The first line of a process that has this, and what it has in parentheses. Its further lines are read too."""
     assert process.stderr is not None
@@ -301,14 +294,13 @@ def said_by(process: subprocess.Popen[str], pattern: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shared", [True, False])
-def test_tables_are_the_same_on_a_cluster_of_two_workers(
-    whole: tuple[Path, dict[str, Any], str], cluster: str, tmp_path: Path, *, shared: bool
+def test_tables_are_the_same_on_a_cluster_of_two_workers_without_a_shared_disk(
+    whole: tuple[Path, dict[str, Any], str], tmp_path: Path
 ) -> None:
-    """Without a shared disk, `/proc/self/cwd` is the driver's folder here, and another one in each executor."""
+    """`/proc/self/cwd` is the driver's folder here, and another one in each executor."""
     folder, first, _ = whole
-    path = Path("run" if shared else "/proc/self/cwd/run")
-    result, _ = run(tmp_path, "--output", str(path), "--master", cluster)
+    with standalone(tmp_path, 2) as address:
+        result, _ = run(tmp_path, "--output", "/proc/self/cwd/run", "--master", address)
     assert result["policies"] == first["policies"]
     assert tables(tmp_path / "run") == tables(folder)
     executors = {log.parent.name for log in tmp_path.glob("worker*/app-*/*/stderr")}
