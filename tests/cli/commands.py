@@ -1,5 +1,6 @@
 """Real `quillcast` processes, in a network and a runtime folder of the test's own."""
 
+import atexit
 import json
 import os
 import select
@@ -9,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from quillcast.core.ids import ring_distance, topic_id
@@ -71,6 +74,59 @@ class Command:
         return self.process.returncode, (self._read[1] + out).decode(), (self._read[2] + err).decode()
 
 
+FORKING = """
+import json, os, sys
+import quillcast.cli.app, quillcast.cli.asking, quillcast.cli.peering, quillcast.cli.streams
+for line in sys.stdin:
+    arguments, environment, folder, texts = json.loads(line)
+    if (child := os.fork()) == 0:
+        for fd, (path, how) in enumerate(zip([os.devnull, *texts], [os.O_RDONLY, os.O_WRONLY, os.O_WRONLY])):
+            os.dup2(os.open(path, how), fd)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.argv[1:] = arguments
+        quillcast.cli.main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Forks:
+    """One process that has loaded the modules, and forks for each command: most of them end at once."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            start_new_session=True,
+            preexec_fn=hear_signals,  # noqa: PLW1509 - as above
+        )  # fmt: skip
+        atexit.register(self.end)
+
+    def run(self, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str, str]:
+        """Run a command to its end: exit code, output, errors."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with NamedTemporaryFile() as out, NamedTemporaryFile() as err:
+            stdin.write(f"{json.dumps([arguments, environment, str(Path.cwd()), [out.name, err.name]])}\n")
+            stdin.flush()
+            ended, _, _ = select.select([stdout], [], [], PATIENCE_S)
+            if not ended:
+                forks.cache_clear()
+                self.end()
+            assert ended, f"{arguments} did not end in {PATIENCE_S} s"
+            return int(stdout.readline()), out.read().decode(), err.read().decode()
+
+    def end(self) -> None:
+        """End it, and a command that runs."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+
+
+forks = cache(Forks)
+
+
 class Commands:
     """Runs commands in one runtime folder."""
 
@@ -86,7 +142,9 @@ class Commands:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run a command to its end: exit code, output, errors."""
-        return self.start(*arguments).end()
+        if self.environment.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
+            return self.start(*arguments).end()  # only a new interpreter hears that
+        return forks().run(arguments, self.environment)
 
     def subscribed(self, topic: str, *arguments: str) -> Command:
         """A subscriber whose subscription stands."""
@@ -96,7 +154,9 @@ class Commands:
 
     def json(self, *arguments: str) -> Any:
         """What a command prints as JSON on its last line."""
-        return self.json_of(self.start(*arguments, "--json"))
+        code, out, err = self.run(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out.splitlines()[-1])
 
     def json_or_alarm(self, *arguments: str) -> Any:
         """What a check prints as JSON, even if it is an alarm."""
@@ -107,45 +167,6 @@ class Commands:
         code, out, err = command.end()
         assert code == 0, err
         return json.loads(out.splitlines()[-1])
-
-
-FORKING = """
-import json, os, sys
-import quillcast.cli.app, quillcast.cli.asking, quillcast.cli.peering, quillcast.cli.streams
-for line in sys.stdin:
-    arguments, environment, out, err = json.loads(line)
-    if (child := os.fork()) == 0:
-        for fd, (path, how) in enumerate([(os.devnull, os.O_RDONLY), (out, os.O_WRONLY), (err, os.O_WRONLY)]):
-            os.dup2(os.open(path, how), fd)
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.argv[1:] = arguments
-        quillcast.cli.main()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Forks:
-    """Runs commands in forks of one process that has loaded the modules: for many commands that end at once."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            preexec_fn=hear_signals,  # noqa: PLW1509 - as above
-        )  # fmt: skip
-
-    def run(self, folder: Path, *arguments: str) -> tuple[int, str, str]:
-        """Run a command to its end, with its runtime folder: exit code, output, errors."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        texts = [folder / "out", folder / "err"]
-        for path in texts:
-            path.touch()
-        order = [arguments, Commands(folder).environment, *map(str, texts)]
-        self.process.stdin.write(f"{json.dumps(order)}\n")
-        self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
-        return code, texts[0].read_text(), texts[1].read_text()
 
 
 def topic_near(node_id: str) -> str:

@@ -2,14 +2,12 @@
 
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import Commands
 
-Short = Callable[..., tuple[int, str, str]]
 TYPING = [
     (["frobnicate"], "No such command 'frobnicate'. (quillcast --help)"),
     (["sbu", "t"], "No such command 'sbu'. Did you mean sub?"),
@@ -86,8 +84,8 @@ def assert_one_line(err: str, part: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "part"), TYPING, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
-def test_invalid_requests_exit_with_2(short: Short, arguments: list[str], part: str) -> None:
-    code, out, err = short(*arguments)
+def test_invalid_requests_exit_with_2(quillcast: Commands, arguments: list[str], part: str) -> None:
+    code, out, err = quillcast.run(*arguments)
     assert (code, out) == (3 if arguments[0] == "check" else 2, "")  # monitors take 2 for an alarm
     assert_one_line(err, part)
 
@@ -102,16 +100,16 @@ def test_invalid_requests_exit_with_2(short: Short, arguments: list[str], part: 
     ],
     ids=["topic", "pattern", "network", "label"],
 )
-def test_a_long_argument_is_not_repeated_in_full(short: Short, arguments: list[str], part: str) -> None:
-    code, _, err = short(*arguments)
+def test_a_long_argument_is_not_repeated_in_full(quillcast: Commands, arguments: list[str], part: str) -> None:
+    code, _, err = quillcast.run(*arguments)
     assert code == 2
     assert_one_line(err, part)
     assert len(err) < 400
 
 
-def test_a_file_without_credentials_is_a_clear_error(short: Short, tmp_path: Path) -> None:
+def test_a_file_without_credentials_is_a_clear_error(quillcast: Commands, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    code, _, err = short("pub", "t", "x", "--as", str(tmp_path / "empty"))
+    code, _, err = quillcast.run("pub", "t", "x", "--as", str(tmp_path / "empty"))
     assert code == 2
     assert_one_line(err, "empty holds no credentials (an Ed25519 key in PEM format, without a password)")
     assert "http" not in err
@@ -129,10 +127,10 @@ def test_a_file_without_credentials_is_a_clear_error(short: Short, tmp_path: Pat
         ("title = '\udcff'\n", "settings.toml is not text in UTF-8; convert it"),
     ],
 )
-def test_an_invalid_config_file_names_the_setting(short: Short, tmp_path: Path, text: str, part: str) -> None:
+def test_an_invalid_config_file_names_the_setting(quillcast: Commands, tmp_path: Path, text: str, part: str) -> None:
     path = tmp_path / "settings.toml"
     path.write_text(text, "utf-8", "surrogateescape")
-    code, _, err = short("sub", "t", "--config", str(path))
+    code, _, err = quillcast.run("sub", "t", "--config", str(path))
     assert code == 2
     assert_one_line(err, part)
 
@@ -140,15 +138,15 @@ def test_an_invalid_config_file_names_the_setting(short: Short, tmp_path: Path, 
 @pytest.mark.parametrize(
     "arguments", [("status",), ("tree", "t"), ("topic", "list"), ("topic", "create", "t")], ids=str
 )
-def test_commands_that_query_peers_fail_without_a_running_peer(short: Short, arguments: tuple[str, ...]) -> None:
-    code, out, err = short(*arguments)
+def test_commands_that_query_peers_fail_without_a_running_peer(quillcast: Commands, arguments: tuple[str, ...]) -> None:
+    code, out, err = quillcast.run(*arguments)
     assert (code, out) == (4, "")
     assert_one_line(err, "no peer of the network 'test' runs on this machine; start one with: quillcast node")
 
 
 @pytest.mark.parametrize("what", [["kill", "p01"], ["partition", "p01"], ["slow", "p01"], ["peers"], ["end"]], ids=str)
-def test_demo_commands_fail_without_a_running_demo(short: Short, what: list[str]) -> None:
-    code, out, err = short("demo", *what)
+def test_demo_commands_fail_without_a_running_demo(quillcast: Commands, what: list[str]) -> None:
+    code, out, err = quillcast.run("demo", *what)
     assert (code, out) == (4, "")
     assert_one_line(err, "no demo is running on this machine; start one with: quillcast demo --stay")
 
