@@ -165,7 +165,7 @@ def test_an_unknown_policy_and_a_wrong_parameter_are_told_with_their_lines(capsy
     policy, parameter = err.splitlines()
     assert (code, out) == (2, "")
     assert policy.startswith("north.toml:15: there is no policy 'stripe' (did you mean stripes?); known: star, ")
-    assert parameter.startswith("north.toml:21: policy delay_optimised has no parameter x; it has: fan_out, ")
+    assert parameter.startswith("north.toml:22: policy delay_optimised has no parameter x; it has: fan_out, ")
 
 
 def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refused(quillcast: Commands) -> None:

@@ -224,8 +224,8 @@ MUTANTS = (
         "outside-before-inside",
         "A peer outside a scope is asked only for what its members have refused.",
         "protocol/reliability/recovery.py",
-        "        return [*self.protocol.order(peers.inside), *peers.above]\n",
-        "        return [*peers.above, *self.protocol.order(peers.inside)]\n",
+        "        repairers = [*_inside(findings), *peers.above]\n",
+        "        repairers = [*peers.above, *_inside(findings)]\n",
         "protocol/test_recovery_domains.py",
     ),
     Mutant(
@@ -414,6 +414,23 @@ MUTANTS = (
         "                index, ago_s = self.indexes[place], max(0.0, now - self.times[place - 1])\n",
         "protocol/forwarding/test_milestones.py"
         "::test_who_misses_a_range_is_told_of_it_alone_and_takes_its_events_for_younger_than_they_are",
+    ),
+    Mutant(
+        "claims-outlive-a-refusal",
+        "What a member said that it holds, and refuses, is asked of others.",
+        "protocol/reliability/recovery.py",
+        "                believed.update(difference(ranges, RangeSet(gap.refused_by(contact.node_id, ranges))))\n",
+        "                believed.update(ranges)\n",
+        "protocol/reliability/test_groups.py::test_what_a_member_does_not_have_after_all_is_asked_of_others",
+    ),
+    Mutant(
+        "one-lap-is-enough",
+        "A member has asked all others only when the token has come round to it again.",
+        "protocol/reliability/protocols/token_ring.py",
+        "        self.round = TokenRound(token.starter, token.serial, self.host.now(), entered)\n",
+        "        self.round = TokenRound(token.starter, token.serial, self.host.now(), entered)\n"
+        "        self.sought.update(entered)\n",
+        "protocol/reliability/test_protocols.py",
     ),
     # ---- scopes
     Mutant(

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import partialmethod
-from random import Random
 
 import pytest
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.reliability.messages import Fetch
-from quillcast.protocol.reliability.protocols import AlongTree, AntiEntropy, RecoveryProtocol
+from quillcast.protocol.reliability.protocols import BUILT_IN
+from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
@@ -49,13 +49,9 @@ def publish(site: Site, payloads: list[bytes]) -> None:
         site.village.run(0.1)
 
 
-def takes_over_behind(
-    policy: ScopePolicy, losses: Losses, protocol: Callable[[int], RecoveryProtocol]
-) -> tuple[Site, list[bytes]]:
+def takes_over_behind(policy: ScopePolicy, losses: Losses, recovery: RecoveryName) -> tuple[Site, list[bytes]]:
     """A stand-by misses what its scope has, and takes over from the entry point. Returns what it has in the end."""
-    site = Site(6, policy)
-    for number in site.members:
-        site.village.peers[number].recovery.protocol = protocol(number)
+    site = Site(6, policy, recovery=recovery)
     readers = site.subscribe(site.members)
     entry, stand_by = site.members[:2]
     assert site.entered() == [entry]
@@ -70,12 +66,12 @@ def takes_over_behind(
 
 
 @pytest.mark.parametrize("policy", [Mesh(), Ring()], ids=lambda each: type(each).__name__)
-@pytest.mark.parametrize("protocol", [lambda number: AlongTree(), lambda number: AntiEntropy(Random(number))])
+@pytest.mark.parametrize("recovery", BUILT_IN)
 def test_what_a_member_holds_is_not_asked_for_outside(
-    policy: ScopePolicy, protocol: Callable[[int], RecoveryProtocol], monkeypatch: pytest.MonkeyPatch
+    policy: ScopePolicy, recovery: RecoveryName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = Losses(monkeypatch)
-    site, payloads = takes_over_behind(policy, losses, protocol)
+    site, payloads = takes_over_behind(policy, losses, recovery)
     assert payloads == EVENTS
     members = {site.village.world.machines[number].node_id for number in site.members}
     inside = [request for request in losses.requests if request[1] in members]
@@ -84,9 +80,10 @@ def test_what_a_member_holds_is_not_asked_for_outside(
     assert "asked_root" not in site.village.marks
 
 
-def test_a_scope_reports_as_if_it_were_one_peer_and_nothing_that_a_member_has_not() -> None:
+@pytest.mark.parametrize("recovery", ["tree", "ring", "srm"])
+def test_a_scope_reports_as_if_it_were_one_peer_and_nothing_that_a_member_has_not(recovery: RecoveryName) -> None:
     """A member falls silent: what the scope acknowledges stands still until the member's lease has ended."""
-    site = Site(6, KAry(fan_out=2))
+    site = Site(6, KAry(fan_out=2), recovery=recovery)
     site.subscribe(site.members)
     (entry,) = site.entered()
     tree = site.village.tree(entry, site.name)

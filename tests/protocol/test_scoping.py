@@ -15,7 +15,7 @@ from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ManagerMoved, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES
+from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.gossip import Gossip
@@ -52,9 +52,12 @@ class Network(Village):
 class Site:
     """A village of which some machines are outside of a scope, one runs its manager, and the others are members."""
 
-    def __init__(self, peers: int, policy: ScopePolicy, config: Config | None = None, *, outside: int = 1) -> None:
+    def __init__(
+        self, peers: int, policy: ScopePolicy, config: Config | None = None, *, outside: int = 1,
+        recovery: RecoveryName = "tree",
+    ) -> None:  # fmt: skip
         self.village = Network(outside, config)
-        self.policy, self.saved, self.outside = policy, b"", outside
+        self.policy, self.saved, self.outside, self.recovery = policy, b"", outside, recovery
         self.manager = self.village.world.machines[outside]
         self.party = Party(scope_id(b"site"), self.manager.contact, managed=True, name="site")
         self.manage(ScopeManager.new(self.party, (), self.config))
@@ -66,7 +69,7 @@ class Site:
 
     @property
     def config(self) -> ScopeConfig:
-        return ScopeConfig(lambda topic: self.policy, LEASE_S)
+        return ScopeConfig(lambda topic: self.policy, LEASE_S, recovery=lambda topic: self.recovery)
 
     def manage(self, manager: ScopeManager) -> None:
         manager.state.secret = manager.state.secret or bytes(KEY_BYTES)

@@ -22,7 +22,6 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.reliability.protocols import RecoveryProtocol
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
@@ -48,11 +47,10 @@ class Peer:
 
     def __init__(
         self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None,
-        customs: Customs | None = None, recovery: RecoveryProtocol | None = None,
+        customs: Customs | None = None,
     ) -> None:  # fmt: skip
         """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none.
 
-        `recovery` decides whom this peer asks first for what it lacks; along the tree if there is none.
         `customs` are filters of other packages, which policies of scopes may use.
         """
         self.host = host
@@ -68,10 +66,10 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery = self.scribe.recovery
-        self.recovery.protocol = recovery or self.recovery.protocol
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
-            self.scribe.climbing.begin, self.scribe.room, self.table, customs or {}, self.dispatch,
+            self.scribe.climbing.begin, self.scribe.room, self.table, self.recovery.agents, customs or {},
+            self.dispatch,
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
         self.scribe.tracing.explain = self.scoping.installing.explain

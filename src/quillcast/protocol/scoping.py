@@ -21,6 +21,7 @@ from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.reliability.agents import Agents, Domain
 from quillcast.protocol.scopes.channels import Address, Party
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
@@ -91,14 +92,14 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "beat_s", "beats", "clients", "climb", "climbed", "controller", "groups", "had_place", "host", "installing",
-        "invited", "known_ends", "managers", "overlay", "placement", "resume", "subscribing", "superseded", "table",
-        "trees",
+        "agents", "beat_s", "beats", "clients", "climb", "climbed", "controller", "domains", "groups", "had_place",
+        "host", "installing", "invited", "known_ends", "managers", "overlay", "placement", "resume", "subscribing",
+        "superseded", "table", "trees",
     )  # fmt: skip
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        climb: Climb, resume: Resume, table: ForwardingTable, customs: Customs, dispatch: Dispatch,
+        climb: Climb, resume: Resume, table: ForwardingTable, agents: Agents, customs: Customs, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         """`climb` has this peer look for a better parent; `customs` are filters of others.
 
@@ -113,7 +114,8 @@ class Scoping:
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
         self.controller: LocalController | None = None
-        self.climb = climb
+        self.climb, self.agents = climb, agents
+        self.domains: dict[bytes, Domain] = {}
         self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
         self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet
         self.beat_s = 0.0
@@ -289,12 +291,21 @@ class Scoping:
         if groups != self.groups:
             self.groups = groups
             self.host.multicast(groups)
+        self._take_part(controller)
         topics = self.installing.follow(controller)
         self.placement.ordered, self.table.borders = self.installing.topics, self.installing.borders
         self.placement.members = self._members(controller)
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
+
+    def _take_part(self, controller: LocalController | None) -> None:
+        """Have an agent in each recovery domain that managers order."""
+        ordered = controller.membership.domains() if controller is not None else {}
+        domains = {topic: Domain(*domain) for topic, domain in ordered.items()}
+        if domains != self.domains:
+            self.domains = domains
+            self.agents.follow(domains)
 
     def _members(self, controller: LocalController | None) -> dict[bytes, dict[Contact, None]]:
         """By topic: the members to which channels from here lead."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.protocol.reliability.protocols import BUILT_IN as RECOVERIES
 from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import PEERS_MAX, PEERS_MIN
 from quillcast.sim.scenario import load
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scope", default="", metavar="POLICY,...", help="most peers are in a scope with these policies")
     add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--within", default="", metavar="POLICY,...", help="with --scope: the scopes are members of one with these")
+    add("--recovery", default="tree", choices=RECOVERIES, help="with --scope: how members repair (default: tree)")
     add("--composed", action="store_true", help="each seed draws scopes, their policies, and who numbers events")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
@@ -77,6 +79,8 @@ def _check(options: argparse.Namespace) -> None:
         raise LocalError("--composed draws the scopes; leave --scope out")
     if options.within and not options.scope:
         raise LocalError("--within goes with --scope POLICY")
+    if options.recovery != "tree" and not options.scope:
+        raise LocalError("--recovery goes with --scope POLICY")
     if options.messages and not options.story:
         raise LocalError("--messages goes with --story SUBJECT")
 
@@ -142,7 +146,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     twists = None if options.wild is None else tuple(filter(None, options.wild.split(",")))
     return Plan(
         options.scenario, options.peers, options.hard, twists, options.sources, options.outside, options.scope,
-        options.scopes, options.within, options.composed,
+        options.scopes, options.within, options.recovery, options.composed,
     )  # fmt: skip
 
 
@@ -161,6 +165,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts += ["--scope", plan.scope] if plan.scope else []
     parts += ["--scopes", str(plan.scopes)] if plan.scopes > 1 else []
     parts += ["--within", plan.within] if plan.within else []
+    parts += ["--recovery", plan.recovery] if plan.recovery != "tree" else []
     parts += ["--composed"] if plan.composed else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 

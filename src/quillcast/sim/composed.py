@@ -9,6 +9,7 @@ from typing import get_args
 
 import msgspec
 
+from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.sim.scenario import Policy, Scenario, ScopePlan
 from quillcast.sim.world import derived
 
@@ -27,7 +28,11 @@ def composed(scenario: Scenario, seed: int) -> Scenario:
         msgspec.structs.replace(plan, admission="source" if random.random() < BY_SOURCE else plan.admission)
         for plan in scenario.topics
     ]
-    scopes = _scopes(random, scenario.peers)
+    recovery = derived(seed, "recovery")
+    scopes = [
+        msgspec.structs.replace(scope, recovery=recovery.choice(get_args(RecoveryName)))
+        for scope in _scopes(random, scenario.peers)
+    ]
     name = f"{scenario.name}, in {'; '.join(map(_told, scopes)) or 'no scope'}"
     return msgspec.structs.replace(scenario, name=name, topics=topics, scopes=scopes, marks=[])
 
@@ -57,4 +62,4 @@ def _scopes(random: Random, peers: int) -> list[ScopePlan]:
 
 def _told(scope: ScopePlan) -> str:
     within = f" within {' and '.join(scope.within)}" if scope.within else ""
-    return f"{scope.name}{within} ({', '.join([scope.policy, *scope.then])})"
+    return f"{scope.name}{within} ({', '.join([scope.policy, *scope.then])}; {scope.recovery})"

@@ -7,6 +7,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.protocol.config import Config
+from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.sim import topology
 from quillcast.sim.faults import AnyFault, validate
 from quillcast.sim.network import Quality
@@ -157,6 +158,8 @@ class ScopePlan(Part, frozen=True):
     lease_s: float = 4.0
     within: list[str] = []
     """The scopes that it is a member of, the preferred one first."""
+    recovery: RecoveryName = "tree"
+    """The recovery protocol of its domains."""
 
 
 AnyTopology = Constant | Uniform | Regions | TransitStub
@@ -198,11 +201,11 @@ class Scenario(Part, frozen=True):
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
-    def with_scopes(self, policies: str, count: int = 1, within: str = "") -> "Scenario":
+    def with_scopes(self, policies: str, count: int = 1, within: str = "", recovery: str = "tree") -> "Scenario":
         """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks.
 
         `policies`: one, or several that follow one another, with commas between them. `within`: the same for one more
-        scope, of which the others are members, and one machine of each.
+        scope, of which the others are members, and one machine of each. All repair by the same protocol.
         """
         (policy, *then), members = (
             policies.split(","),
@@ -216,6 +219,7 @@ class Scenario(Part, frozen=True):
             (policy, *then), own = within.split(","), [part.pop(0) for part in members if part]
             parts = [part | {"within": ["campus"]} for part in parts]
             parts.insert(0, {"name": "campus", "members": own, "manager": 1, "policy": policy, "then": then})
+        parts = [part | {"recovery": recovery} for part in parts]
         plans = msgspec.convert([part for part in parts if part["members"]], list[ScopePlan])
         name = f"{self.name}, in scopes, {policies}" + (f", within {within}" if within else "")
         return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])

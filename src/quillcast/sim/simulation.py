@@ -253,7 +253,9 @@ class Simulation(Observed):
 
     def _manage(self, host: SimHost, plan: ScopePlan) -> None:
         """The manager of a scope starts, or comes back as the same one."""
-        config = ScopeConfig(lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s)
+        config = ScopeConfig(
+            lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s, recovery=lambda topic: plan.recovery
+        )
         saved = self._managers.get(plan.name)
         owners = [self._party(each) for name in plan.within for each in self.scenario.scopes if each.name == name]
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), owners, config)

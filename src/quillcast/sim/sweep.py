@@ -51,6 +51,8 @@ class Plan(NamedTuple):
     """Into how many scopes with those policies they are divided."""
     within: str = ""
     """The policies of a scope that those are members of; without one, there is none."""
+    recovery: str = "tree"
+    """The recovery protocol of all of them."""
     composed: bool = False
     """Does each seed draw a composition of scopes, policies and admissions?"""
 
@@ -60,7 +62,9 @@ class Plan(NamedTuple):
         scenario = self._by_sources(scenario, seed) if self.sources else scenario
         scenario = scenario.with_outsiders() if self.outside else scenario
         scenario = composed(scenario, seed) if self.composed else scenario
-        return scenario.with_scopes(self.scope, self.scopes, self.within) if self.scope else scenario
+        if not self.scope:
+            return scenario
+        return scenario.with_scopes(self.scope, self.scopes, self.within, self.recovery)
 
     def _by_sources(self, scenario: Scenario, seed: int) -> Scenario:
         late = self.hard or self.wild is not None

@@ -23,6 +23,7 @@ parameters = { fan_out = 3 }
 [[topics]]
 pattern = "chat/+"
 policy = "star"
+recovery = "ring"
 """
 HUB = (Path(__file__).parents[3] / "examples" / "policies" / "pinned_file" / "around_hub.py").read_text()
 
@@ -50,6 +51,12 @@ def test_the_latest_rule_that_was_set_decides_and_the_file_again_once_it_is_unse
     assert (site.policy("news/today"), site.policy("chat/room")) == (Chain(), Star())
     put(site, "news/#", "star")
     assert [rule.policy for rule in site.settings] == ["star"]
+
+
+def test_members_repair_as_the_file_says_whatever_policy_is_set() -> None:
+    site = rules()
+    put(site, "#", "chain")
+    assert (site.recovery("news/today"), site.recovery("chat/room"), site.recovery("sport")) == ("tree", "ring", "tree")
 
 
 def test_a_rule_that_was_set_does_not_let_other_topics_in() -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from random import Random
 
+import pytest
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import OF_SOURCES, Kind, Term
 from quillcast.core.messages import Contact, Message
@@ -11,10 +13,12 @@ from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.milestones import Milestone
 from quillcast.protocol.forwarding.stream import Held, SourceStream
+from quillcast.protocol.reliability.domain import Findings, Holder, RecoveryTimes, Silent, StreamId
+from quillcast.protocol.reliability.gaps import WAIT_S_MAX
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.reliability.messages import Fetch, FetchFromSource, Unavailable
-from quillcast.protocol.reliability.protocols import AntiEntropy
-from quillcast.protocol.reliability.recovery import Look, Recovery, RecoveryTimes
+from quillcast.protocol.reliability.protocols.anti_entropy import AntiEntropy
+from quillcast.protocol.reliability.recovery import Look, Recovery
 from quillcast.protocol.security.access import Warrant
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
 
@@ -266,11 +270,14 @@ def test_a_root_gives_up_after_a_lease_what_nobody_has_of_a_source_that_is_gone(
     assert (world.groups.given_up, stream.frontier) == (1, 2)
 
 
-class Backwards:
-    """Another recovery protocol."""
+class CarolSays(Silent):
+    """A recovery protocol in which Carol said that she holds something, and nobody knows of the rest yet."""
 
-    def order(self, members: Sequence[Contact]) -> list[Contact]:
-        return list(reversed(members))
+    holds: list[Range]
+    lacks: list[Range]
+
+    def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
+        return Findings([Holder(CAROL, self.holds)], [BOB], self.lacks)
 
 
 def test_peers_outside_the_domain_are_asked_for_what_nobody_inside_has_and_in_no_case_before() -> None:
@@ -282,10 +289,33 @@ def test_peers_outside_the_domain_are_asked_for_what_nobody_inside_has_and_in_no
     assert world.asked[1:] == [(BOB, [(1, 3)])]
 
 
-def test_the_protocol_of_a_domain_decides_in_which_order_its_members_are_asked() -> None:
-    world = World()
-    world.recovery.protocol, world.circle.end = Backwards(), 1
+def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sought_of_nobody() -> None:
+    world, agent = World(), CarolSays()
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = agent, 5
+    agent.holds, agent.lacks = [(0, 2)], []
     world.look()
-    assert world.asked == [(CAROL, [(0, 1)])]
-    random = AntiEntropy(Random(1))
-    assert {tuple(random.order([BOB, CAROL])) for _ in range(20)} == {(BOB, CAROL), (CAROL, BOB)}
+    assert world.asked == [(CAROL, [(0, 2)])], "who passes the topic on is not asked"
+    agent.lacks = [(2, 5)]
+    world.recovery.found(StreamId(WEATHER, FIRST))
+    assert world.asked[1:] == [(CAROL, [(2, 5)])], "she has come to hold more, perhaps"
+    world.refuse(CAROL, FIRST, [(2, 5)])
+    assert world.asked[2:] == [(BOB, [(2, 5)])]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_what_a_member_does_not_have_after_all_is_asked_of_others(refuses: bool) -> None:
+    world, agent = World(), CarolSays()
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = agent, 2
+    agent.holds, agent.lacks = [(0, 2)], []
+    world.look()
+    if refuses:
+        world.refuse(CAROL, FIRST, [(0, 2)])
+    else:
+        world.look(times=int((TIMES.give_up_s + WAIT_S_MAX) / TIMES.gap_s))
+    assert (BOB, [(0, 2)]) in world.asked
+
+
+def test_gossip_asks_members_at_random() -> None:
+    agent, stream = AntiEntropy(Random(1)), StreamId(WEATHER, FIRST)
+    found = {tuple(agent.find(stream, [(0, 1)], [BOB, CAROL], at_border=True).neighbours) for _ in range(20)}
+    assert found == {(BOB, CAROL), (CAROL, BOB)}

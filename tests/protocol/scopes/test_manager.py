@@ -14,6 +14,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import Alive, ChannelRequest, Measured, Registration, Role
+from quillcast.protocol.scopes.orders import OTHERS_MAX
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.roundtrips import PROBES_MAX, RoundTripTable
@@ -632,3 +633,50 @@ def test_a_member_of_a_large_group_measures_the_entry_point_and_some_others() ->
     pairs = [frozenset((group[label], to)) for label, others in told.items() for to in others]
     assert len({*pairs}) == len(pairs), "a pair is measured by one of the two"
     assert not any(table.unmeasured_among(label, group, [100]) for label in group if len(told[label]) == PROBES_MAX)
+
+
+# ---- recovery domains
+
+
+def others(network: Network, name: str) -> tuple[str, ...]:
+    """The members that a peer is told come next after it."""
+    (domain,) = network.peers[peer(name).id].membership.domains().values()
+    return tuple(contact.node_id.decode().rstrip(".") for contact in domain[2])
+
+
+def test_members_are_told_who_comes_next_in_their_recovery_domain() -> None:
+    network = campus(recovery=lambda of: "ring")
+    assert network.peers[peer("B").id].membership.domains()[T][:2] == (scope("P").id, "ring")
+    assert (others(network, "B"), others(network, "A")) == (("A",), ("B",))
+    network.add_peer("F", ["P"])
+    network.role("F", T, "X", subscribes=True)
+    network.settle()
+    assert (others(network, "B"), others(network, "A"), others(network, "F")) == (("A", "F"), ("F", "B"), ("B", "A"))
+    network.leave("A")
+    network.settle()
+    assert (others(network, "B"), others(network, "F")) == (("F",), ("B",))
+
+
+def test_members_of_a_large_domain_are_told_of_some_others_and_only_those_concerned_hear_of_a_newcomer() -> None:
+    network = Network()
+    network.add_scope("P", policy=lambda of: Tree(1), recovery=lambda of: "srm")
+    names = [chr(ord("a") + number) for number in range(OTHERS_MAX + 6)]
+    for name in names:
+        network.add_peer(name, ["P"])
+        network.role(name, T, "P", subscribes=True)
+        network.settle()
+    assert others(network, "a") == tuple(names[1 : OTHERS_MAX + 1])
+    assert others(network, names[-1]) == tuple(names[:OTHERS_MAX])
+    numbers = {name: manager(network, "P").orders.told[label].number for name, label in members(network, "P").items()}
+    network.add_peer("z", ["P"])
+    network.role("z", T, "P", subscribes=True)
+    network.settle()
+    told = {name: manager(network, "P").orders.told[label].number for name, label in members(network, "P").items()}
+    assert all(told[name] == numbers[name] for name in names[3:5]), "the newcomer is not next to these"
+    assert others(network, names[-1])[0] == "z"
+
+
+def test_members_that_repair_along_the_tree_are_told_of_nobody() -> None:
+    network = campus()
+    assert network.peers[peer("B").id].membership.domains() == {}
+    assert manager(network, "P").orders.circle == ()

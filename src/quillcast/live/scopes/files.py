@@ -12,6 +12,7 @@ from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, opened
 from quillcast.protocol.scopes import config
 from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.filters import stops
+from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.protocol.scopes.policies import first_line
 from quillcast.protocol.scopes.policy import Delivery
 
@@ -19,6 +20,12 @@ _PROMISES: Mapping[Delivery, str] = {
     "tree": "Each receiver gets one copy of each bundle.",
     "redundant": "Each receiver gets at least one copy of each bundle; further copies are dropped.",
     "lossy": "Some receivers miss some bundles at first, and fetch them.",
+}
+_REPAIRS: Mapping[RecoveryName, str] = {
+    "tree": "",
+    "gossip": "What members miss they ask of one another at random.",
+    "ring": "A token goes from member to member and tells who has what others miss.",
+    "srm": "A member that misses something asks all others at once, unless another one has just asked for it.",
 }
 
 
@@ -182,6 +189,8 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
     yield f"{topics} go by policy {rule.policy}{f' with {with_}' if with_ else ''}."
     if policy is not None:
         yield from (text for text in (policy.about, _PROMISES[policy.delivery]) if text)
+    if sentence := _REPAIRS[rule.recovery]:
+        yield sentence
     if rule.root:
         yield f"{scope} is their root scope."
     yield from let_in(rule)

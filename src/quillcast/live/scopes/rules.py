@@ -13,6 +13,7 @@ from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
 from quillcast.live.scopes.plugins import opened
 from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.config import Described, TopicRule
+from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import Entering
 
@@ -63,6 +64,11 @@ class Rules:
         rule = found.rule
         filter_ = rule.filter.filter() if rule.filter is not None else None
         return Entering(filter_, rule.bytes_per_s or 0, rule.bundles_per_s or 0, rule.subscribers_max or 0)
+
+    def recovery(self, topic: str) -> RecoveryName:
+        """How members repair a topic, as the file says."""
+        found = _first(self._file, topic)
+        return found.rule.recovery if found is not None else "tree"
 
     @property
     def of_file(self) -> tuple[TopicRule, ...]:

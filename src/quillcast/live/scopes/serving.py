@@ -47,7 +47,7 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
     channels = scope.channels
     config = ScopeConfig(
         rules.policy, members_max=most, entry_points=channels.entry_points, replicas=channels.replicas,
-        split=channels.split, entering=rules.entering,
+        split=channels.split, recovery=rules.recovery, entering=rules.entering,
         in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0),
     )  # fmt: skip
     return Served(scope, described.file, config, rules, tuple(_superscopes(described)))

@@ -139,6 +139,16 @@ class Gap:
             repairer.released.update(released)
             repairer.unanswered_since = None
 
+    def is_silent(self, name: bytes, now: float, silent_s: float) -> bool:
+        """Has a repairer not answered for so many seconds?"""
+        since = self.repairers[name].unanswered_since
+        return since is not None and now - since > silent_s
+
+    def refused_by(self, name: bytes, ranges: Iterable[Range]) -> list[Range]:
+        """Of these ranges, those that a repairer refused."""
+        repairer = self.repairers[name]
+        return RangeSet([*intersection(ranges, repairer.refused), *intersection(ranges, repairer.released)]).ranges()
+
     def nobody_has(
         self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float, settled: Iterable[Range] = ()
     ) -> list[Range]:
@@ -148,9 +158,9 @@ class Gap:
         refusals for `silent_s` seconds are enough.
         """
         left = list(ranges)
-        for repairer in self.repairers.values():
-            refused = [*intersection(left, repairer.refused), *intersection(left, repairer.released)]
-            if repairer.unanswered_since is not None and now - repairer.unanswered_since > silent_s:
+        for name, repairer in self.repairers.items():
+            refused = self.refused_by(name, left)
+            if self.is_silent(name, now, silent_s):
                 refused += intersection(difference(left, repairer.offers), repairer.asked)
             left = RangeSet(refused).ranges()
         self._note_hopeless(left, now)

@@ -32,25 +32,6 @@ class Peers(NamedTuple):
     """Peers outside of it, who are asked for what nobody inside has."""
 
 
-class Bottom(Protocol):
-    """The bottom interface of a recovery domain: what this member of it has, holds and lacks of a topic."""
-
-    flow: Flow
-    """What it has and holds, per stream. What it lacks are the gaps below `known_end`."""
-
-    def known_end(self, term: Term) -> int:
-        """How far a live term is known to have gone, even if its events never came here."""
-        ...
-
-    def is_source(self, term: Term) -> bool:
-        """Does this peer itself number the events of a term?"""
-        ...
-
-    def milestones(self, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
-        """How long the events at these ranges of a source's term have been there, as far as this peer knows."""
-        ...
-
-
 class Upper(Protocol):
     """The upper interface of a recovery domain: who decides what nobody in it has, and what is known of that."""
 
@@ -75,8 +56,23 @@ class Upper(Protocol):
         ...
 
 
-class PeerGroup(Bottom, Upper, Protocol):
-    """The peers that share a topic's events with this one, and the domain's two interfaces."""
+class PeerGroup(Upper, Protocol):
+    """The peers that share a topic's events with this one, and who is above them."""
+
+    flow: Flow
+    """What this peer has and holds, per stream. What it lacks are the gaps below `known_end`."""
+
+    def known_end(self, term: Term) -> int:
+        """How far a live term is known to have gone, even if its events never came here."""
+        ...
+
+    def is_source(self, term: Term) -> bool:
+        """Does this peer itself number the events of a term?"""
+        ...
+
+    def milestones(self, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
+        """How long the events at these ranges of a source's term have been there, as far as this peer knows."""
+        ...
 
     @property
     def warrant(self) -> Warrant | None:

@@ -1,7 +1,7 @@
-"""The messages that fill gaps between neighbours in a tree. Tags 70 to 89 belong to this layer."""
+"""The messages that fill gaps: requests for ranges, and what agents tell each other. Tags 70 to 89 are this layer's."""
 
 from quillcast.core.envelope import AnyTerm
-from quillcast.core.messages import Contact, Message, WireId
+from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestone
@@ -55,4 +55,55 @@ class FetchFromSource(Message, frozen=True, tag=73):
     warrant: Warrant | None = None
 
 
-MESSAGES: tuple[type[Message], ...] = (Fetch, Unavailable, FetchFromRoot, FetchFromSource)
+class Lacking(Message, frozen=True):
+    """What members of a recovery domain lack of a stream, and who of them holds some of it."""
+
+    topic: WireId
+    term: AnyTerm
+    ranges: tuple[Range, ...]
+    holders: tuple[tuple[Contact, tuple[Range, ...]], ...] = ()
+
+
+class RingToken(Message, frozen=True, tag=74):
+    """Enter what you lack, and what you hold of what others lack, and pass it on; it comes twice.
+
+    The pair of `starter` and `serial` tells it from others.
+    """
+
+    scope: WireId
+    starter: WireId
+    serial: Number
+    lacking: tuple[Lacking, ...] = ()
+
+
+class Sought(Message, frozen=True, tag=75):
+    """`by` asks all members of a recovery domain for these indexes: who holds some offers them (`Offered`).
+
+    With `relays` left, pass it on to those that come next in the circle of members.
+    """
+
+    scope: WireId
+    by: Contact
+    topic: WireId
+    term: AnyTerm
+    ranges: tuple[Range, ...]
+    relays: Number = 0
+
+
+class Offered(Message, frozen=True, tag=76):
+    """`by` tells all members of a recovery domain that it holds these indexes: nobody else needs to offer them.
+
+    With `relays` left, pass it on likewise.
+    """
+
+    scope: WireId
+    by: Contact
+    topic: WireId
+    term: AnyTerm
+    ranges: tuple[Range, ...]
+    relays: Number = 0
+
+
+AGENT_MESSAGES: tuple[type[RingToken | Sought | Offered], ...] = (RingToken, Sought, Offered)
+"""What agents of a recovery domain say to each other."""
+MESSAGES: tuple[type[Message], ...] = (Fetch, Unavailable, FetchFromRoot, FetchFromSource, *AGENT_MESSAGES)

@@ -15,7 +15,6 @@ is reported exactly.
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
@@ -24,10 +23,11 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
+from quillcast.protocol.reliability.agents import Agents
+from quillcast.protocol.reliability.domain import Findings, RecoveryTimes, StreamId, held_by
 from quillcast.protocol.reliability.gaps import Gap
 from quillcast.protocol.reliability.group import Groups, PeerGroup
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
-from quillcast.protocol.reliability.protocols import AlongTree, RecoveryProtocol
 
 ROOT = b"root"
 """Stands for the root among the repairers. The overlay finds it."""
@@ -39,25 +39,12 @@ class Look(Timer, frozen=True):
     """Check the gaps."""
 
 
-class RecoveryTimes(NamedTuple):
-    """How long recovery waits, in seconds."""
-
-    gap_s: float
-    """Between two checks for gaps: what is missing at both is requested."""
-    give_up_s: float
-    """A repairer that has not answered for so long has only what it reports to hold."""
-    lease_s: float
-    """What nobody had of an ended term for so long is given up."""
-    datagram_gap_s: float
-    """Like `gap_s`, at a peer to which bundles come as datagrams."""
-
-
 class Recovery:
     """The repairs of one peer."""
 
     def __init__(self, host: Host, times: RecoveryTimes, groups: Groups, dispatch: Dispatch) -> None:
         self.host, self.times, self.groups = host, times, groups
-        self.protocol: RecoveryProtocol = AlongTree()
+        self.agents = Agents(host, times, self, dispatch)
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics that may miss something; only these are checked
         self.set = False
@@ -90,6 +77,8 @@ class Recovery:
             group = self.groups.find(topic)
             if group is not None and group.flow.begun:
                 confirmed.update(self._look_over(group))
+        for topic, term in [each for each in self.gaps if each not in confirmed]:
+            self.agents.of(topic).filled(StreamId(topic, term))
         self.gaps = confirmed
         for topic, _ in confirmed:
             self.look_soon(topic)
@@ -107,6 +96,31 @@ class Recovery:
                 gap = self._look_at(flow.topic, term, wanted.ranges())
                 self._fill_past(group, term, gap)
                 yield (flow.topic, term), gap
+
+    # ---- the bottom interface of agents
+
+    def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
+        """What is kept here of these ranges."""
+        group = self.groups.find(stream.topic)
+        kept = group.flow.holding(stream.term, among) if group is not None else ()
+        return intersection(among, RangeSet((bundle.envelope.first, bundle.last) for bundle in kept))
+
+    def lacks(self, stream: StreamId) -> list[Range]:
+        """What this peer misses, or others want of it and it has not."""
+        group = self.groups.find(stream.topic)
+        if group is None:
+            return []
+        if stream.term in group.flow.past:
+            return self._wanted(group, stream.term).ranges()
+        return self._missing(group, stream.term)
+
+    def found(self, stream: StreamId) -> None:
+        """The agent's findings are others: request what is missing of whom they name."""
+        group, gap = self.groups.find(stream.topic), self.gaps.get(stream)
+        if group is not None and gap is not None:
+            self._fill(group, stream.term, gap)
+
+    # ---- gaps
 
     def _look_at(self, topic: bytes, term: Term, missing: list[Range]) -> Gap:
         now = self.host.now()
@@ -130,15 +144,21 @@ class Recovery:
         missing = intersection(gap.confirmed, self._missing(group, term))
         if not missing or (upstream is None and not group.decides(term)):
             return
-        repairers = self._repairers(group, term)
+        peers, now = group.peers(term), self.host.now()
+        findings = self._find(group, term, missing, peers.inside, upstream)
+        repairers = [*_inside(findings), *peers.above]
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
         gap.ask_among([*(contact.node_id for contact in repairers), *last])
+        lacks, silent = self._ask_holders(group, term, gap, findings)
         for contact in repairers:
-            self._ask(contact, group, term, gap.to_ask(contact.node_id, missing, self.host.now()))
+            if contact not in silent:
+                self._ask(contact, group, term, gap.to_ask(contact.node_id, lacks, now))
         if ROOT in gap.repairers:
-            self._ask_root(group, term, gap.to_ask(ROOT, missing, self.host.now()))
+            self._ask_root(group, term, gap.to_ask(ROOT, lacks, now))
+        for contact in silent:
+            self._ask(contact, group, term, gap.to_ask(contact.node_id, lacks, now))
         if upstream is not None:
-            self._ask_source(upstream, group, term, gap, missing)
+            self._ask_source(upstream, group, term, gap, lacks)
             authority = SOURCE if term.of_source else upstream.node_id
             final, for_s = intersection(missing, gap.repairers[authority].released), 0.0
         else:
@@ -147,10 +167,29 @@ class Recovery:
         self._give_up(group, term, gap, gone)
         self._press(group, term, gap, repairers)
 
-    def _repairers(self, group: PeerGroup, term: Term) -> list[Contact]:
-        """The peers to ask: the members of the domain as its protocol orders them, and then those above it."""
-        peers = group.peers(term)
-        return [*self.protocol.order(peers.inside), *peers.above]
+    def _find(
+        self, group: PeerGroup, term: Term, lacks: list[Range], inside: list[Contact], upstream: Contact | None
+    ) -> Findings:
+        """What the domain's agent knows of where ranges are."""
+        agent, stream = self.agents.of(group.flow.topic), StreamId(group.flow.topic, term)
+        return agent.find(stream, lacks, inside, at_border=upstream not in inside)
+
+    def _ask_holders(
+        self, group: PeerGroup, term: Term, gap: Gap, findings: Findings
+    ) -> tuple[list[Range], dict[Contact, None]]:
+        """Request what members hold. Returns what is to be asked of all, and who of them does not answer.
+
+        That is what the domain lacks, and what members said that they hold, and do not send.
+        """
+        now, believed, silent = self.host.now(), RangeSet(), dict[Contact, None]()
+        for contact, ranges in findings.holders:
+            if gap.is_silent(contact.node_id, now, self.times.give_up_s):
+                silent[contact] = None
+            else:
+                believed.update(difference(ranges, RangeSet(gap.refused_by(contact.node_id, ranges))))
+                self._ask(contact, group, term, gap.to_ask(contact.node_id, ranges, now))
+        missed = difference(held_by(findings.holders), believed)
+        return RangeSet([*findings.lacks, *missed]).ranges() if missed else [*findings.lacks], silent
 
     def _ask_root(self, group: PeerGroup, term: Term, ranges: list[Range]) -> None:
         if ranges:
@@ -205,20 +244,25 @@ class Recovery:
         """
         now = self.host.now()
         reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
-        peers = group.peers(term)
-        inside = self.protocol.order(peers.inside)
+        peers, wanted = group.peers(term), self._wanted(group, term).ranges()
+        findings = self._find(group, term, wanted, peers.inside, group.upstream(group.flow.term))
+        inside = _inside(findings)
         contacts = [*inside, *peers.above]
         gap.ask_among([contact.node_id for contact in contacts], group.flow.term)
         for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
+        unheld, silent = self._ask_holders(group, term, gap, findings)
+        lacks, inside = RangeSet(unheld), [contact for contact in inside if contact not in silent]
         beyond = RangeSet([*owed, *(each for contact in peers.above for each in reported.get(contact, ()))])
-        for some, others in ((inside, beyond), (peers.above, owed)):
+        for some, others in ((inside, beyond), (peers.above, owed), ([*silent], beyond)):
             for contact in some:
-                if asked := gap.to_ask(contact.node_id, reported.get(contact, ()), now):
+                offers = reported.get(contact, [])
+                offers = offers if some is inside else intersection(offers, lacks)
+                if asked := gap.to_ask(contact.node_id, offers, now):
                     self.host.trace(Mark("asked_past_term"))
                     self._ask(contact, group, term, asked)
             for contact in some:
-                self._ask(contact, group, term, gap.to_ask(contact.node_id, others, now))
+                self._ask(contact, group, term, gap.to_ask(contact.node_id, intersection(others, lacks), now))
         settled = self._settled(group, term)
         gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, settled)
         self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))
@@ -384,3 +428,9 @@ class Recovery:
         """The link to a peer is gone: it will request again what it asked for over that link."""
         self.unsent.pop(contact.node_id, None)
         self.sent_without_credit.pop(contact.node_id, None)
+        self.agents.link_lost(contact.node_id)
+
+
+def _inside(findings: Findings) -> list[Contact]:
+    """The members to ask, in that order: those that hold something first."""
+    return [*dict.fromkeys((*(holder.contact for holder in findings.holders), *findings.neighbours))]

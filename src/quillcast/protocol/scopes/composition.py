@@ -252,7 +252,8 @@ class Composition:
     def _standing(self, label: int, depth: int) -> Standing:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
         ring = rank if self.around.is_top else self.around.standing.ring if rank == 0 else None
-        standing = Standing(self.topic, depth, rank, ring, records=self.kept.records)
+        recovery = self.config.recovery(self.kept.name)
+        standing = Standing(self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery)
         if not self._is_border(label):
             return standing
         lets_in = both(self.around.standing.filter, self.entering.filter)

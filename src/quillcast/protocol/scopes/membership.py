@@ -169,6 +169,15 @@ class Membership:
         """How this party stands by its owners' orders, also in topics in which it takes no part for itself."""
         return {each.topic: each for orders in self._obeyed() for each in orders.standings}
 
+    def domains(self) -> dict[bytes, tuple[bytes, str, tuple[Contact, ...]]]:
+        """By topic: the scope whose recovery domain this party is in, the protocol, and the members that come next."""
+        return {
+            standing.topic: (orders.owner.id, standing.recovery, orders.others)
+            for orders in self._obeyed()
+            for standing in orders.standings
+            if standing.recovery != "tree"
+        }
+
     def recorded(self) -> dict[bytes, Standing]:
         """The same, in the topics whose bundles have records."""
         return {topic: each for topic, each in self.ordered_standings().items() if each.records}

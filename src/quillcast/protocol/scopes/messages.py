@@ -26,6 +26,7 @@ from quillcast.protocol.scopes.labels import Depth, Label
 from quillcast.protocol.security.access import Key, Signature
 
 Relation = Literal["member", "client"]
+RecoveryName = Literal["tree", "gossip", "ring", "srm"]
 KEY_BYTES = 32  # of a multicast group
 
 
@@ -112,6 +113,8 @@ class Standing(Message, frozen=True):
     """What it keeps to when it passes them on inside."""
     records: bool = False
     """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
+    recovery: Annotated[str, Meta(max_length=32)] = "tree"
+    """The recovery protocol of the topic's domain in the scope."""
 
 
 class GroupKey(Message, frozen=True):
@@ -140,6 +143,8 @@ class Orders(Message, frozen=True, tag=93):
     """The multicast mechanisms that the member is to take part in, and no others."""
     succession: Succession | None = None
     """That the manager runs where it says."""
+    others: tuple[Contact, ...] = ()
+    """The members of its recovery domain that come after the member in their circle; not all of many."""
 
 
 class Heard(Message, frozen=True, tag=94):

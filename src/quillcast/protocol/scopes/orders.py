@@ -12,6 +12,8 @@ from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import GroupKey, Orders, Succession
 from quillcast.protocol.scopes.state import ScopeState
 
+OTHERS_MAX = 16  # members of a recovery domain that a member is told of; a guess: that many may fail at a time
+
 
 class OrderBook:
     """The orders of one scope: a part per member and topic. Orders of one epoch have numbers that only grow."""
@@ -23,6 +25,7 @@ class OrderBook:
         self.told: dict[int, Orders] = {}
         self.owed: dict[int, None] = dict.fromkeys(state.members)  # members that are to be told
         self.numbers = count(1)
+        self.circle: tuple[int, ...] = ()  # the members of the recovery domain
 
     def owe(self, labels: Iterable[int]) -> None:
         """Tell these members their orders; they may be new."""
@@ -34,6 +37,8 @@ class OrderBook:
         """A member is gone."""
         for held in (self.told, self.owed, self.parts):
             held.pop(label, None)
+        if label in self.circle:
+            self._enter_circle(())
 
     def owe_keys(self) -> None:
         """Tell the members of multicast groups the keys, which are others now."""
@@ -48,6 +53,8 @@ class OrderBook:
                 self.parts[label][topic] = parts[label]
             else:
                 del self.parts[label][topic]
+        if changed:
+            self._enter_circle(changed)
         return bool(changed)
 
     def numbers_in(self, topic: bytes) -> dict[int, int]:
@@ -58,6 +65,28 @@ class OrderBook:
         """Tell the members that are to be told."""
         owed, self.owed = self.owed, {}
         return (self._tell(label, above, ring) for label in owed)
+
+    def _enter_circle(self, labels: Iterable[int]) -> None:
+        """Repairs of these may have become others: see that members of the domain know who comes next."""
+        circle = {label: None for label in (*self.circle, *labels) if self._has_agent(label)}
+        if circle.keys() != {*self.circle}:
+            self.circle = tuple(sorted(circle))
+            told = [(label, self.told[label].others) for label in self.circle if label in self.told]
+            self.owe([label for label, others in told if others != self._others(label)])
+
+    def _has_agent(self, label: int) -> bool:
+        """Does a member repair by messages of its own? Scopes among the members repair along the tree."""
+        parts, member = self.parts.get(label, {}), self.state.members.get(label)
+        repairs_itself = any(part.standing.recovery != "tree" for part in parts.values())
+        return repairs_itself and member is not None and not member.party.managed
+
+    def _others(self, label: int) -> tuple[Contact, ...]:
+        """The members of the recovery domain that come next after a member."""
+        if label not in self.circle:
+            return ()
+        at = self.circle.index(label)
+        following = (*self.circle[at + 1 :], *self.circle[:at])[:OTHERS_MAX]
+        return tuple(self.state.members[each].party.contact for each in following)
 
     def repeat(self, label: int, held: tuple[int, int]) -> Iterator[Send]:
         """A member has the orders of this epoch and number: tell it those that it was told, if they are others."""
@@ -74,8 +103,9 @@ class OrderBook:
         groups = tuple(GroupKey(mechanism, self.state.key(mechanism)) for mechanism in mechanisms)
         scope, epoch = self.state.scope, self.state.epoch
         orders = Orders(
-            scope, epoch, number, member.serial, label, above, standings, channels, ring, groups, self.succession
-        )
+            scope, epoch, number, member.serial, label, above, standings, channels, ring, groups, self.succession,
+            self._others(label),
+        )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))
         return Send(member.party, orders)

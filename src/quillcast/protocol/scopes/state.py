@@ -13,7 +13,7 @@ from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
-from quillcast.protocol.scopes.messages import KEY_BYTES, Relation, Role, Succession
+from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName, Relation, Role, Succession
 from quillcast.protocol.scopes.policy import Delivery, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
@@ -58,6 +58,8 @@ class ScopeConfig(NamedTuple):
     """An external multicast mechanism that reaches all members, instead of entry points."""
     rate: int = 0
     """Bytes per second that may enter through one sender; 0: no limit."""
+    recovery: Callable[[str], RecoveryName] = lambda topic: "tree"
+    """The recovery protocol of a topic, by its name."""
     entering: Callable[[str], Entering] = lambda topic: Entering()
     """What may enter in a topic, by its name."""
     in_all: Entering = Entering()

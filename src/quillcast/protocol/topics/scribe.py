@@ -29,7 +29,8 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.reliability.recovery import Recovery, RecoveryTimes
+from quillcast.protocol.reliability.domain import RecoveryTimes
+from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.groups import TreeGroups
