@@ -129,6 +129,7 @@ LATE_READER_SEEDS = {
 }
 LATE_READER_WILD_SEEDS = {
     1210065: "a best-effort subscriber was expected to miss what came before it began",
+    1210112: "what was handed over and passed on later took the events of streams for younger than they were",
     1210104: "a subscription began at a gap that reached back to before it, as its peer had just become root",
 }
 

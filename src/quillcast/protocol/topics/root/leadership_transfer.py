@@ -305,7 +305,8 @@ class LeadershipTransfer:
         leases = dict.fromkeys(offer.message.leases)
         if tree is not None and tree.receives:
             leases[self.host.me] = None
-        return msgspec.structs.replace(offer.message, hold_s=hold_s, leases=tuple(leases))
+        streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
+        return msgspec.structs.replace(offer.message, hold_s=hold_s, leases=tuple(leases), streams=streams)
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
