@@ -193,7 +193,7 @@ def test_what_a_manager_does_not_keep_yet_is_refused_with_its_line(quillcast: Co
 
 
 def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> None:
-    rule = '[[topics]]\npattern = "#"\nbundles_per_s = 9\n'
+    rule = '[[topics]]\npattern = "#"\nrecovery = "srm"\nbundles_per_s = 9\n'
     Path("campus.toml").write_text('name = "campus"\n[admission]\nmembers = ["site"]\n' + rule)
     Path("site.toml").write_text(f'name = "site"\nsuperscopes = ["campus"]\n[admission]\nmembers = ["{"0" * 32}"]\n')
     code, _, err = quillcast.run("scope", "serve", "site.toml", "--data", "manager")
@@ -212,6 +212,7 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     assert "  scope site " in out
     _, out, _ = quillcast.run("scope", "show", "campus")
     assert "  A peer or scope is admitted as a member if it is site.\n" in out
+    assert re.search(r"topics +policy +recovery +from\n +# +k_ary +srm +file\n", out)
     assert "  #: At most 9 bundles a second enter per topic; senders wait above that.\n" in out
     code, _, err = quillcast.run("scope", "invite", "campus")
     assert code == 2
@@ -240,7 +241,7 @@ def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(
     node_id = store.identity().node_id.hex()
     store.close()
     Path("site.toml").write_text(
-        f'name = "site"\n[admission]\nmembers = ["{node_id}"]\n[[topics]]\npattern = "news/#"\n'
+        f'name = "site"\n[admission]\nmembers = ["{node_id}"]\n[[topics]]\npattern = "news/#"\nrecovery = "ring"\n'
     )
     manager = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json")
     enter = json.loads(manager.line())["enter"]
@@ -250,8 +251,8 @@ def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(
     assert (shown["epoch"], [each["node_id"] for each in shown["members"]]) == (1, [node_id])
     assert node_id[:8] in quillcast.run("scope", "members", "site")[1]
     changed = quillcast.json("scope", "policy", "set", "site", "news/+", "chain")
-    chain = {"pattern": "news/+", "policy": "chain", "parameters": {}, "is_set": True, "lets_in": []}
-    assert (changed["topics"], changed["rules"][0]) == ([], chain)
+    chain = {"pattern": "news/+", "policy": "chain", "parameters": {}, "is_set": True, "lets_in": [], "recovery": ""}
+    assert (changed["topics"], changed["rules"][0], changed["rules"][1]["recovery"]) == ([], chain, "ring")
     code, _, err = quillcast.run("scope", "policy", "set", "site", "news/+", "k_ary", "fan_out=1")
     assert (code, err) == (2, "quillcast: policy k_ary: fan_out: expected int >= 2\n")
     code, _, err = quillcast.run("scope", "show", "elsewhere")

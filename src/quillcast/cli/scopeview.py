@@ -70,8 +70,8 @@ def _state_of(scope: Superscope) -> str:
 
 def rules(shown: tuple[ScopeRule, ...]) -> Iterator[str]:
     """Rules in the order in which they decide."""
-    rows = [[rule.pattern, policy(rule), "set" if rule.is_set else "file"] for rule in shown]
-    yield from table("rules", ["topics", "policy", "from"], rows)
+    rows = [[rule.pattern, policy(rule), rule.recovery or "-", "set" if rule.is_set else "file"] for rule in shown]
+    yield from table("rules", ["topics", "policy", "recovery", "from"], rows)
     yield from (f"  {rule.pattern}: {sentence}" for rule in shown for sentence in rule.lets_in)
 
 
@@ -99,7 +99,7 @@ def _called(member: ScopeMember) -> str:
 
 def topics(status: ScopeStatus) -> Iterator[str]:
     """What a scope carries, and how."""
-    columns = ["topic", "policy", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
+    columns = ["topic", "policy", "recovery", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
     names = {member.node_id: _called(member) for member in status.members}
     yield from table("topics", columns, (_topic(topic, names) for topic in status.topics))
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
@@ -111,6 +111,7 @@ def _topic(topic: ScopeTopic, names: Mapping[str, str]) -> list[str]:
     return [
         topic.name,
         "-" if topic.rule is None else policy(topic.rule),
+        "-" if topic.rule is None else topic.recovery,
         str(topic.publishers),
         str(topic.subscribers),
         first,

@@ -489,6 +489,8 @@ class ScopeRule(Status, frozen=True):
     """Whether it was set while the scope was in use; otherwise it is a rule of the scope's file."""
     lets_in: tuple[str, ...] = ()
     """Its filter and bounds, in sentences."""
+    recovery: str = ""
+    """How members repair its topics. Empty in a rule that was set: the rules of the file say how."""
 
 
 class ScopeChannel(Status, frozen=True):
@@ -521,6 +523,8 @@ class ScopeTopic(Status, frozen=True):
     """Why the scope does not carry it yet; empty if it does."""
     change: str = ""
     """How far a change of its policy has come, or why it ended; empty without one."""
+    recovery: str = "tree"
+    """How members repair it, as the scope's file says."""
 
 
 class ScopeStatus(PeerContact, frozen=True):

@@ -71,7 +71,8 @@ def shown_rules(rules: Rules) -> tuple[ScopeRule, ...]:
 def shown_rule(rules: Rules, rule: TopicRule) -> ScopeRule:
     """A rule, and where it comes from."""
     is_set = any(rule is each for each in rules.settings)
-    return ScopeRule(rule.pattern, rule.policy, rule.parameters, is_set, tuple(let_in(rule)))
+    recovery = "" if is_set else rule.recovery
+    return ScopeRule(rule.pattern, rule.policy, rule.parameters, is_set, tuple(let_in(rule)), recovery)
 
 
 def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
@@ -106,6 +107,7 @@ def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
         ),
         waits_for=next(filter(None, obstacles), ""),
         change=manager.swaps.story(topic),
+        recovery=rules.recovery(kept.name),
     )
 
 
