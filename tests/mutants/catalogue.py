@@ -399,8 +399,8 @@ MUTANTS = (
         "older-events-owed",
         "Of a stream that is learned late, what came before a subscription is not lost to it.",
         "protocol/topics/state/source_streams.py",
-        '        if subscription.wish.start != "earliest" and subscription.pass_by(term, start):\n',
-        "        if False:\n",
+        '        if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):\n',
+        "        if True:\n",
         "protocol/topics/test_parts.py"
         "::test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_to_a_subscription",
     ),
@@ -408,10 +408,8 @@ MUTANTS = (
         "events-taken-for-older",
         "An event that came after a subscription began is owed, however late its stream is learned.",
         "protocol/forwarding/milestones.py",
-        "            for place in range(bisect_right(self.indexes, first), len(self.indexes)):\n"
-        "                index, ago_s = self.indexes[place], max(0.0, now - self.times[place])\n",
-        "            for place in range(bisect_right(self.indexes, first), len(self.indexes)):\n"
-        "                index, ago_s = self.indexes[place], max(0.0, now - self.times[place - 1])\n",
+        "zip(self.indexes[begin:end], self.times[begin:end], strict=True)",
+        "zip(self.indexes[begin:end], self.times[begin - 1 : end - 1], strict=True)",
         "protocol/forwarding/test_milestones.py"
         "::test_who_misses_a_range_is_told_of_it_alone_and_takes_its_events_for_younger_than_they_are",
     ),

@@ -11,7 +11,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
-from quillcast.protocol.forwarding.milestones import Milestone
+from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.forwarding.stream import Held, SourceStream
 from quillcast.protocol.reliability.domain import Findings, Holder, RecoveryTimes, Silent, StreamId
 from quillcast.protocol.reliability.gaps import WAIT_S_MAX
@@ -36,7 +36,7 @@ class Circle:
         self.last_word = self.mine = False
         self.outside = list[Contact]()
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
-        self.known: tuple[Milestone, ...] = ()
+        self.known: ToldMilestones = ()
 
     def known_end(self, term: Term) -> int:
         return self.end
@@ -58,7 +58,7 @@ class Circle:
     def is_source(self, term: Term) -> bool:
         return self.mine
 
-    def milestones(self, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
+    def milestones(self, term: Term, missing: Range) -> ToldMilestones:
         return self.known
 
     def decides(self, term: Term) -> bool:
@@ -73,7 +73,7 @@ class Circles:
 
     def __init__(self, circle: Circle) -> None:
         self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int]](), 0
-        self.milestones = list[tuple[Milestone, ...]]()
+        self.milestones = list[ToldMilestones]()
 
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
@@ -82,7 +82,7 @@ class Circles:
         self.learned_[term] = end, stable
         group.flow.recall(term, end, until=60.0)
 
-    def learned_milestones(self, group: PeerGroup, term: Term, milestones: tuple[Milestone, ...]) -> None:
+    def learned_milestones(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
         self.milestones.append(milestones)
 
     def gave_up(self, group: PeerGroup) -> None:
@@ -242,6 +242,20 @@ def test_a_question_to_a_source_is_passed_on_in_its_direction_and_answered_there
     world.dispatch.message(BOB, question)
     assert [to for to, _ in world.host.carried] == [CAROL]
     assert world.host.sent[1:] == [(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], final=True))]
+
+
+def test_a_peer_on_the_way_to_a_source_that_has_just_lost_its_parent_does_not_speak_for_the_source() -> None:
+    """It has discarded its copy, which the source may still keep."""
+    world = World()
+    missing_of_a_source(world)
+    world.circle.flow.lose(THEIRS, [(0, 1)])
+    world.circle.above = None
+    question = FetchFromSource(WEATHER, THEIRS, [(0, 1)], CAROL)
+    world.dispatch.message(CAROL, question)
+    assert world.host.sent == []
+    world.circle.last_word = True
+    world.dispatch.message(CAROL, question)
+    assert world.host.sent == [(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], ((0, 1),), final=True))]
 
 
 def test_a_refusal_says_how_long_the_events_have_been_there_and_only_who_was_asked_is_believed() -> None:

@@ -1004,6 +1004,15 @@ def test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_
     assert notes.lost_ == (lost or [(STREAM.counter, 0, 5, "unavailable")])
 
 
+def test_a_subscription_begins_at_nothing_that_is_known_only_from_a_peer_that_made_it_up(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    stream = world.source_streams.learn(tree, STREAM, 0)
+    assert stream is not None
+    stream.give_up([(0, 3)])
+    world.source_streams.learn_milestones(tree, STREAM, ((1 << 62, 12.0),))
+    assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 3)]
+
+
 def test_what_came_is_noted_once_per_report(world: Parts) -> None:
     tree, _ = a_subscription_to_sources(world)
     world.source_streams.learn(tree, STREAM, 0)
@@ -1011,7 +1020,7 @@ def test_what_came_is_noted_once_per_report(world: Parts) -> None:
     world.host.time = 32.0
     world.source_streams.tell(tree)
     world.host.time = 40.0
-    assert world.source_streams.milestones(tree, STREAM, [(0, 1)]) == ((1, 8.0),)
+    assert world.source_streams.milestones(tree, STREAM, (0, 1)) == ((1, 8.0),)
 
 
 def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers_may_have_lost_their_ends(

@@ -6,8 +6,9 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.membership.climbing import Search
-from quillcast.protocol.topics.messages import PlaceQuery, Survey
+from quillcast.protocol.topics.messages import Laggards, PlaceQuery, Survey
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from tests.protocol.topics.village import Reader, Village
 
@@ -88,6 +89,24 @@ def test_a_question_that_comes_straight_to_a_peer_below_the_root_is_not_answered
     village.run(1)
     assert not village.peers[other].scribe.inspection.surveys[7]
     assert not village.peers[friend].scribe.tracing.marks
+
+
+def test_only_those_on_the_list_are_told_who_holds_up_an_event() -> None:
+    village, root, other = a_village()
+    friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    contacts = [village.world.machines[number].contact for number in range(6)]
+    for asker, at, named in ((other, root, []), (other, friend, []), (friend, root, [contacts[friend]])):
+        walk = village.peers[asker].scribe.inspection.walks[7] = Walk(contacts[at])
+        warrants = (FRIEND.warrant(contacts[friend].node_id, TOPIC),)
+        question = Laggards(TOPIC, tree.term, 9, contacts[asker], 7, warrants=warrants)
+        village.act(at, lambda peer, question=question: peer.message(question.asker, question))
+        village.run(1)
+        assert walk.answered
+        assert walk.withheld == (not named)
+        assert walk.behind == ([contacts[root], *named] if named else [])
+        assert [contact for contact in walk.asked.values() if contact != contacts[at]] == named
 
 
 def test_only_who_may_subscribe_is_told_where_there_is_room_in_the_tree() -> None:

@@ -152,7 +152,7 @@ def test_what_a_neighbour_reported_before_it_became_one_is_taken_up(world: Parts
 
 def test_ends_of_streams_are_learned_from_neighbours_only(world: Parts) -> None:
     tree = below(world)
-    ends = StreamsEnded(tree.topic, [(STREAM, 5, 1.0)])
+    ends = StreamsEnded(tree.topic, [(STREAM, 5, ((5, 1.0),))])
     world.stream_reporting._ended(CAROL, ends)
     assert tree.flow.forgotten == {}
     world.stream_reporting._ended(BOB, ends)

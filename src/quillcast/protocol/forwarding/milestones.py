@@ -9,7 +9,7 @@ a subscription that is not.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -24,6 +24,8 @@ PRECISION = 8  # two milestones are at most an eighth of their age apart, until 
 
 Milestone = tuple[Number, Annotated[float, msgspec.Meta(ge=0)]]
 """An index, and for how many seconds all events below it have been there."""
+ToldMilestones = Annotated[tuple[Milestone, ...], msgspec.Meta(max_length=MILESTONES_MAX)]
+"""What one peer says of a stream, the oldest first."""
 
 
 class Milestones:
@@ -51,9 +53,10 @@ class Milestones:
         found = bisect_right(self.times, at)
         return self.indexes[found - 1] if found else 0
 
-    def learn(self, told: Iterable[Milestone], now: float) -> None:
-        """Another peer says this of the stream."""
-        known = [*zip(self.times, self.indexes, strict=True), *((now - ago_s, index) for index, ago_s in told)]
+    def learn(self, told: Iterable[Milestone], now: float, end: int) -> None:
+        """Another peer says this of the stream, which is known to go up to `end`: there is nothing beyond yet."""
+        said = ((now - ago_s, min(index, end)) for index, ago_s in told)
+        known = [*zip(self.times, self.indexes, strict=True), *said]
         self.indexes, self.times = array("Q"), array("d")
         for at, index in sorted(known):
             if not self.indexes or index > self.indexes[-1]:
@@ -61,16 +64,12 @@ class Milestones:
                 self.times.append(at)
         self.thin(now, MILESTONES_MAX)
 
-    def told(self, ranges: Iterable[Range], now: float) -> tuple[Milestone, ...]:
-        """What is known of the events of these ranges, for a peer that misses them."""
-        found: list[Milestone] = []
-        for first, last in ranges:
-            for place in range(bisect_right(self.indexes, first), len(self.indexes)):
-                index, ago_s = self.indexes[place], max(0.0, now - self.times[place])
-                found.append((min(index, last), ago_s))
-                if index >= last:
-                    break
-        return tuple(found)
+    def told(self, missing: Range, now: float) -> ToldMilestones:
+        """What is known of the events in a range, for a peer that misses some of them."""
+        first, last = missing
+        begin, end = bisect_right(self.indexes, first), bisect_left(self.indexes, last) + 1
+        known = zip(self.indexes[begin:end], self.times[begin:end], strict=True)
+        return tuple((min(index, last), max(0.0, now - at)) for index, at in known)
 
     def thin(self, now: float, most: int) -> None:
         """Keep at most so many (two at least): the younger, the closer together."""

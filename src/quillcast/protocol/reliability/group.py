@@ -11,7 +11,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.forwarding.milestones import Milestone
+from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.security.access import Warrant
 
@@ -70,8 +70,8 @@ class PeerGroup(Upper, Protocol):
         """Does this peer itself number the events of a term?"""
         ...
 
-    def milestones(self, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
-        """How long the events at these ranges of a source's term have been there, as far as this peer knows."""
+    def milestones(self, term: Term, missing: Range) -> ToldMilestones:
+        """How long the events in this range of a source's term have been there, as far as this peer knows."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class Groups(Protocol):
         """A member reports how far an ended term went, and up to where its root declared it stable."""
         ...
 
-    def learned_milestones(self, group: PeerGroup, term: Term, milestones: tuple[Milestone, ...]) -> None:
+    def learned_milestones(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
         """Another peer says how long events of a source's term have been there."""
         ...
 

@@ -4,7 +4,7 @@ from quillcast.core.envelope import AnyTerm
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
-from quillcast.protocol.forwarding.milestones import Milestone
+from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.security.access import Warrant
 
 
@@ -31,7 +31,7 @@ class Unavailable(Message, frozen=True, tag=71):
     """The runs of events at these indexes, as far as the sender knows them."""
     final: bool = False
     """The sender numbers the term's events itself, or speaks for a source that is gone."""
-    milestones: tuple[Milestone, ...] = ()
+    milestones: ToldMilestones = ()
     """How long these events have been there, if a source numbered them: who began later is not owed them."""
 
 

@@ -347,10 +347,12 @@ class Recovery:
         group = self.groups.find(message.topic)
         if group is None:
             return  # it will be asked again
-        onwards = None if group.is_source(message.term) else group.upstream(message.term)
-        if onwards is None and self._may_have(message.asker, message):
-            self._answer(message.asker, message.topic, message.term, message.ranges, final=True)
-        elif onwards is not None and onwards.node_id != sender.node_id:
+        if group.is_source(message.term) or group.decides(message.term):
+            if self._may_have(message.asker, message):
+                self._answer(message.asker, message.topic, message.term, message.ranges, final=True)
+            return
+        onwards = group.upstream(message.term)  # none, if this peer has just lost its parent: it will be asked again
+        if onwards is not None and onwards.node_id != sender.node_id:
             self.host.send(onwards, message)
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:
@@ -386,7 +388,7 @@ class Recovery:
         if released or missing:
             absent = RangeSet([*released, *missing]).ranges()
             runs = tuple(group.flow.runs(term, absent))
-            milestones = group.milestones(term, absent)
+            milestones = group.milestones(term, (absent[0][0], absent[-1][1]))
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final, milestones))
         if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
-from quillcast.protocol.forwarding.milestones import Milestone
+from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.security.access import Warrant, is_restricted
@@ -39,8 +39,8 @@ class TreeGroup:
     def is_source(self, term: Term) -> bool:
         return term in self.tree.sources.mine
 
-    def milestones(self, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
-        return self.source_streams.milestones(self.tree, term, ranges)
+    def milestones(self, term: Term, missing: Range) -> ToldMilestones:
+        return self.source_streams.milestones(self.tree, term, missing)
 
     def decides(self, term: Term) -> bool:
         return term.of_source and self.source_streams.ends_here(self.tree, term)
@@ -140,7 +140,7 @@ class TreeGroups:
         if tree.flow.settle(term, stable):
             self.schedule.touch(tree)
 
-    def learned_milestones(self, group: PeerGroup, term: Term, milestones: tuple[Milestone, ...]) -> None:
+    def learned_milestones(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
         self.source_streams.learn_milestones(self.trees[group.flow.topic], term, milestones)
 
     def gave_up(self, group: PeerGroup) -> None:

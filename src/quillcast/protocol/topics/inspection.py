@@ -64,6 +64,11 @@ class Walk:
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
 
     @property
+    def withheld(self) -> bool:
+        """Did a peer not say who does, because the topic's list does not name the asker?"""
+        return any(answer.withheld for answer in self.answered.values())
+
+    @property
     def hold_s(self) -> float:
         """For how long the root calls nothing stable."""
         return max((answer.hold_s for answer in self.answered.values()), default=0.0)
@@ -117,7 +122,10 @@ class Inspection:
         assert publisher.root is not None
         self.numbers += 1
         self.walks[self.numbers] = Walk(publisher.root)
-        message = Laggards(publisher.topic, NO_TERM, 0, self.host.contact, self.numbers, publisher.id, sequence)
+        message = Laggards(
+            publisher.topic, NO_TERM, 0, self.host.contact, self.numbers, publisher.id, sequence,
+            warrants=self._warrants(publisher.topic),
+        )  # fmt: skip
         if publisher.root.node_id == self.host.me:
             self._name_laggards(message)
         else:
@@ -183,7 +191,7 @@ class Inspection:
             warrants.append(wishes(tree)[1])
         return tuple(dict.fromkeys(warrant for warrant in warrants if warrant is not None))[:WARRANTS_MAX]
 
-    def _may_see(self, tree: Tree, message: Survey) -> bool:
+    def _may_see(self, tree: Tree, message: Survey | Laggards) -> bool:
         """Does the topic's list let the asker have events, or publish? Nobody else is told who else does."""
         descriptor, node = tree.descriptor, message.asker.node_id
         if node == self.host.me or not is_restricted(descriptor.access, "subscribe"):
@@ -223,9 +231,7 @@ class Inspection:
         """Say what holds the position back here, and walk on below (docs/delivery.md, *Guarantees*)."""
         tree, now = self.trees.get(message.topic), self.host.now()
         if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
-            self._answer(
-                message.asker, Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
-            )
+            self._answer(message.asker, _nothing(message))
             return
         hold_s = 0.0
         if message.term == NO_TERM:
@@ -237,13 +243,15 @@ class Inspection:
             if tree.parent is not None:
                 self.host.send(tree.parent, message)
             if message.asker.node_id == self.host.me:  # the source itself does not hold it up
-                self._answer(
-                    message.asker, Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
-                )
+                self._answer(message.asker, _nothing(message))
             return
         if message.up and tree.root is not None:
             message = msgspec.structs.replace(message, up=False)
             hold_s = max(0.0, tree.root.held_until - now)
+        if not self._may_see(tree, message):
+            withheld = msgspec.structs.replace(_nothing(message), hold_s=hold_s, withheld=True)
+            self._answer(message.asker, withheld)
+            return
         asked = [child.contact for child in tree.children.values() if _lacks(child, message)]
         if message.term.of_source:
             behind = (tree.flow.front(message.term) or 0) < message.index
@@ -260,6 +268,11 @@ class Inspection:
             self.dispatch.message(self.host.contact, message)
         else:
             self.host.send(to, message)
+
+
+def _nothing(message: Laggards) -> Lagging:
+    """An answer that names nobody."""
+    return Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
 
 
 def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[bytes, float]]:

@@ -8,7 +8,7 @@ from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.forwarding.milestones import Milestone
+from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.security.access import SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -16,7 +16,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
 """For people to read."""
 BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
-StreamEnd = tuple[AnyTerm, Number, tuple[Milestone, ...]]
+StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
 
 
@@ -269,6 +269,8 @@ class Laggards(Message, frozen=True, tag=57):
     sequence: Number = 0
     up: bool = False
     """It is on its way from the event's source to the root, where the walk begins."""
+    warrants: tuple[Warrant, ...] = ()
+    """On whose behalf the asker takes part, if the topic limits who subscribes: nobody else is told who does."""
 
 
 class Lagging(Message, frozen=True, tag=58):
@@ -284,6 +286,8 @@ class Lagging(Message, frozen=True, tag=58):
     """The children that the walk goes on to."""
     hold_s: Seconds = 0.0
     """The sender is the root, and calls nothing stable for so long."""
+    withheld: bool = False
+    """The topic's list does not name the asker, so it is not told who holds the position back."""
 
 
 class Survey(Message, frozen=True, tag=59):

@@ -13,7 +13,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
 from quillcast.core.trace import Mark, StreamOwed
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
-from quillcast.protocol.forwarding.milestones import Milestone, Milestones
+from quillcast.protocol.forwarding.milestones import Milestone, Milestones, ToldMilestones
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, is_restricted
@@ -182,7 +182,7 @@ class SourceStreams:
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
         ends = ((term, end) for term, end in tree.flow.forgotten.items() if term.of_source)
-        return tuple((term, end, self.milestones(tree, term, [(0, end)])) for term, end in ends)
+        return tuple((term, end, self.milestones(tree, term, (0, end))) for term, end in ends)
 
     def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
         """A neighbour says where streams ended that are over there: those that went further are passed on.
@@ -211,7 +211,7 @@ class SourceStreams:
     def _lose_beyond(self, tree: Tree, term: Term, end: int, told: Iterable[Milestone], *, owed: bool) -> None:
         known, milestones = tree.flow.forgotten.get(term, 0), Milestones()
         tree.flow.note_over(term, end)
-        milestones.learn(told, self.host.now())
+        milestones.learn(told, self.host.now(), end)
         self._note_milestones(tree, term, milestones)
         for subscription in tree.subscriptions if owed else ():
             start = max(known, milestones.before(subscription.began_at))
@@ -221,27 +221,32 @@ class SourceStreams:
 
     # ---- how long events have been there
 
-    def milestones(self, tree: Tree, term: Term, ranges: list[Range]) -> tuple[Milestone, ...]:
-        """How long the events at these ranges of a stream have been there, as far as this peer knows."""
+    def milestones(self, tree: Tree, term: Term, missing: Range) -> ToldMilestones:
+        """How long the events in a range of a stream have been there, as far as this peer knows."""
         stream = tree.flow.others.get(term)
         known = stream.milestones if stream is not None else tree.sources.milestones.get(term)
-        return known.told(ranges, self.host.now()) if known is not None else ()
+        return known.told(missing, self.host.now()) if known is not None else ()
 
-    def learn_milestones(self, tree: Tree, term: Term, told: tuple[Milestone, ...]) -> None:
+    def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones) -> None:
         """A peer says how long events have been there that are missing here: subscriptions may have begun later."""
         stream = tree.flow.others.get(term)
         if stream is None:
             return
-        stream.milestones.learn(told, self.host.now())
+        stream.milestones.learn(told, self.host.now(), known_end(tree, term))
         for subscription in tree.subscriptions:
-            self._pass_by(tree, term, subscription)
-        self.touch(tree)
+            if self._pass_by(tree, term, subscription):
+                self._news(tree, term)
 
-    def _pass_by(self, tree: Tree, term: Term, subscription: Subscription) -> None:
-        """What came of a stream before a subscription began is not owed to it, unless it asked for that."""
-        start = min(known_end(tree, term), tree.flow.others[term].milestones.before(subscription.began_at))
-        if subscription.wish.start != "earliest" and subscription.pass_by(term, start):
-            self.host.trace(StreamOwed(tree.topic, term, start, subscription.number))
+    def _pass_by(self, tree: Tree, term: Term, subscription: Subscription) -> bool:
+        """What came of a stream before a subscription began is not owed to it, unless it asked for that.
+
+        True if that is news.
+        """
+        start = self._came_before(tree, term, subscription.began_at)
+        if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):
+            return False
+        self.host.trace(StreamOwed(tree.topic, term, start, subscription.number))
+        return True
 
     def _note_milestones(self, tree: Tree, term: Term, milestones: Milestones) -> None:
         """Those of a stream that is over are remembered for as long as its end."""
@@ -342,8 +347,12 @@ class SourceStreams:
 
     def _known_before(self, tree: Tree, term: Term) -> int:
         """What has been there for a while, or came to the parent without a gap."""
-        above, now = tree.sources.states[term].above, self.host.now()
-        return max(above.frontier if above is not None else 0, tree.flow.others[term].milestones.before(now))
+        above = tree.sources.states[term].above
+        return max(above.frontier if above is not None else 0, self._came_before(tree, term, self.host.now()))
+
+    def _came_before(self, tree: Tree, term: Term, at: float) -> int:
+        """What had come of a stream by a time, if it is known to have gone so far."""
+        return min(known_end(tree, term), tree.flow.others[term].milestones.before(at))
 
     def cease(self, tree: Tree) -> None:
         """Nobody here or below wants the topic's events any more: only this peer's own streams are kept."""
@@ -513,7 +522,7 @@ class SourceStreams:
     def conclude(self, tree: Tree, term: Term, end: int) -> None:
         """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
         milestones, now = tree.flow.others[term].milestones, self.host.now()
-        milestones.learn([(end, now - tree.sources.states[term].came_at)], now)
+        milestones.learn([(end, now - tree.sources.states[term].came_at)], now, end)
         tree.flow.conclude(term, end)
         self._note_milestones(tree, term, milestones)
         self._forget(tree, term, end)
