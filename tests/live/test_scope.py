@@ -291,9 +291,9 @@ def test_scopes_are_members_of_a_scope_whose_manager_runs_elsewhere(tmp_path: Pa
     asyncio.run(main())
 
 
-def parent_in(node: Node, others: list[Node]) -> bool:
+def parent_in(node: Node, others: list[Node], topic: str = "news/today") -> bool:
     """Is one of the others the parent of this one?"""
-    tree = node._peer.scribe.trees.get(described("news/today").topic)
+    tree = node._peer.scribe.trees.get(described(topic).topic)
     return (
         tree is not None and tree.parent is not None and tree.parent.node_id in {each._peer.host.me for each in others}
     )
