@@ -16,7 +16,7 @@ from quillcast.protocol.forwarding.stream import Held, SourceStream
 from quillcast.protocol.reliability.domain import Findings, Holder, RecoveryTimes, Silent, StreamId
 from quillcast.protocol.reliability.gaps import WAIT_S_MAX
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
-from quillcast.protocol.reliability.messages import Fetch, FetchFromSource, Unavailable
+from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
 from quillcast.protocol.reliability.protocols.anti_entropy import AntiEntropy
 from quillcast.protocol.reliability.recovery import Look, Recovery
 from quillcast.protocol.security.access import Warrant
@@ -31,7 +31,8 @@ class Circle:
     def __init__(self) -> None:
         self.flow = Flow(WEATHER, Budget(1 << 20))
         self.flow.begin(FIRST, 0, until=60.0)
-        self.end, self.root = 0, None
+        self.end = 0
+        self.root: bytes | None = None
         self.above: Contact | None = BOB
         self.last_word = self.mine = False
         self.outside = list[Contact]()
@@ -74,6 +75,7 @@ class Circles:
     def __init__(self, circle: Circle) -> None:
         self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int]](), 0
         self.milestones = list[ToldMilestones]()
+        self.pressed, self.routed = False, list[Message]()
 
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
@@ -92,10 +94,10 @@ class Circles:
         return False
 
     def ask_root(self, group: PeerGroup, message: Message) -> None:
-        raise AssertionError("Bob is the root")
+        self.routed.append(message)
 
     def is_pressed(self) -> bool:
-        return False
+        return self.pressed
 
     def takes_repairs(self) -> bool:
         return True
@@ -228,6 +230,40 @@ def test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final
     assert stream.frontier == 0, "the source may have it, and has not answered"
     world.dispatch.message(PAULS, Unavailable(WEATHER, THEIRS, [(0, 1)], ((0, 1),), final=True))
     assert (world.groups.given_up, stream.frontier) == (1, 2)
+
+
+def test_while_buffers_are_full_the_source_too_is_to_send_the_first_event_without_credit() -> None:
+    world = World()
+    missing_of_a_source(world)
+    world.groups.pressed = True
+    world.look()
+    for member in (BOB, CAROL):
+        world.refuse(member, THEIRS, [(0, 1)], for_good=True)
+    assert world.host.sent[-1] == (BOB, FetchFromSource(WEATHER, THEIRS, [(0, 1)], world.host.contact, due=True))
+
+
+def test_while_buffers_are_full_the_root_too_is_to_send_the_first_event_without_credit() -> None:
+    world = World()
+    world.circle.end, world.circle.root = 3, PAULS.node_id
+    world.groups.pressed = True
+    world.look()
+    for member in (BOB, CAROL):
+        world.refuse(member, FIRST, [(0, 3)])
+    assert world.groups.routed[-1] == FetchFromRoot(WEATHER, FIRST, [(0, 1)], world.host.contact, due=True)
+
+
+@pytest.mark.parametrize("due", [False, True])
+def test_the_source_and_the_root_send_what_is_due_without_credit(due: bool) -> None:
+    for question in (FetchFromSource, FetchFromRoot):
+        world = World()
+        missing_of_a_source(world)
+        world.circle.mine, world.host.rooms[CAROL.node_id] = True, 0
+        asked = question(WEATHER, THEIRS, [(1, 2)], CAROL, due=due)
+        if isinstance(asked, FetchFromSource):
+            world.dispatch.message(BOB, asked)
+        else:
+            world.dispatch.routed(asked)
+        assert [to for to, _ in world.host.carried] == [CAROL] * due
 
 
 def test_a_question_to_a_source_is_passed_on_in_its_direction_and_answered_there() -> None:

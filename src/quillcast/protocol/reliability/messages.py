@@ -43,6 +43,8 @@ class FetchFromRoot(Message, frozen=True, tag=72):
     ranges: list[Range]
     asker: Contact
     warrant: Warrant | None = None
+    due: bool = False
+    """As in `Fetch`."""
 
 
 class FetchFromSource(Message, frozen=True, tag=73):
@@ -53,6 +55,8 @@ class FetchFromSource(Message, frozen=True, tag=73):
     ranges: list[Range]
     asker: Contact
     warrant: Warrant | None = None
+    due: bool = False
+    """As in `Fetch`."""
 
 
 class Lacking(Message, frozen=True):

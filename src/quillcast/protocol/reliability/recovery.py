@@ -158,7 +158,8 @@ class Recovery:
         for contact in silent:
             self._ask(contact, group, term, gap.to_ask(contact.node_id, lacks, now))
         if upstream is not None:
-            self._ask_source(upstream, group, term, gap, lacks)
+            if SOURCE in gap.repairers:
+                self._ask_source(group, term, gap.to_ask(SOURCE, lacks, now))
             authority = SOURCE if term.of_source else upstream.node_id
             final, for_s = intersection(missing, gap.repairers[authority].released), 0.0
         else:
@@ -191,17 +192,19 @@ class Recovery:
         missed = difference(held_by(findings.holders), believed)
         return RangeSet([*findings.lacks, *missed]).ranges() if missed else [*findings.lacks], silent
 
-    def _ask_root(self, group: PeerGroup, term: Term, ranges: list[Range]) -> None:
+    def _ask_root(self, group: PeerGroup, term: Term, ranges: list[Range], *, due: bool = False) -> None:
         if ranges:
             self.host.trace(Mark("asked_root"))
-            self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, self.host.contact, group.warrant))
+            me, warrant = self.host.contact, group.warrant
+            self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, me, warrant, due))
 
-    def _ask_source(self, upstream: Contact, group: PeerGroup, term: Term, gap: Gap, missing: list[Range]) -> None:
+    def _ask_source(self, group: PeerGroup, term: Term, ranges: list[Range], *, due: bool = False) -> None:
         """Ask the source itself for what its neighbours discarded: it has what is not stable."""
-        if SOURCE in gap.repairers and (ranges := gap.to_ask(SOURCE, missing, self.host.now())):
+        upstream = group.upstream(term)
+        if ranges and upstream is not None:
             self.host.trace(Mark("asked_source"))
-            message = FetchFromSource(group.flow.topic, term, ranges, self.host.contact, group.warrant)
-            self.host.send(upstream, message)
+            me, warrant = self.host.contact, group.warrant
+            self.host.send(upstream, FetchFromSource(group.flow.topic, term, ranges, me, warrant, due))
 
     def _give_up(self, group: PeerGroup, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
@@ -293,16 +296,22 @@ class Recovery:
     # ---- full buffers
 
     def _press(self, group: PeerGroup, term: Term, gap: Gap, repairers: Iterable[Contact]) -> None:
-        """While buffers are over budget, repairers lack credit: ask one to send the first missing event without it."""
-        flow = group.flow
-        front = flow.front(term)
+        """While buffers are over budget, repairers lack credit: have who was asked send the first event without it."""
+        front = group.flow.front(term)
         if front is None or not (self.groups.is_pressed() and self.groups.takes_repairs()):
             return
-        for contact in repairers:
-            if gap.repairers[contact.node_id].in_transit([(front, front + 1)]):
-                self.host.trace(Mark("pressed"))
-                self.host.send(contact, Fetch(flow.topic, term, [(front, front + 1)], True, group.warrant))
-                return
+        first = [(front, front + 1)]
+        asked = next((name for name, each in gap.repairers.items() if each.in_transit(first)), None)
+        if asked is None:
+            return
+        self.host.trace(Mark("pressed"))
+        if asked == ROOT:
+            self._ask_root(group, term, first, due=True)
+        elif asked == SOURCE:
+            self._ask_source(group, term, first, due=True)
+        else:
+            contact = next(each for each in repairers if each.node_id == asked)
+            self.host.send(contact, Fetch(group.flow.topic, term, first, True, group.warrant))
 
     def front_filled(self, topic: bytes, term: Term) -> None:
         """The first missing event of a term arrived. While buffers are over budget, request the next one at once."""
@@ -331,7 +340,7 @@ class Recovery:
     def _routed(self, message: FetchFromRoot) -> None:
         """This peer, as the root, is asked by a peer whose neighbours do not have what it misses."""
         if self._may_have(message.asker, message):
-            self._answer(message.asker, message.topic, message.term, message.ranges)
+            self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due)
 
     def _may_have(self, asker: Contact, message: Fetch | FetchFromRoot | FetchFromSource) -> bool:
         """Does the topic let the asker have events? Else it gets none, and is not told what they were."""
@@ -349,7 +358,7 @@ class Recovery:
             return  # it will be asked again
         if group.is_source(message.term) or group.decides(message.term):
             if self._may_have(message.asker, message):
-                self._answer(message.asker, message.topic, message.term, message.ranges, final=True)
+                self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due, final=True)
             return
         onwards = group.upstream(message.term)  # none, if this peer has just lost its parent: it will be asked again
         if onwards is not None and onwards.node_id != sender.node_id:
