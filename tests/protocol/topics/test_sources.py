@@ -499,3 +499,24 @@ def test_who_has_a_source_below_it_takes_back_that_its_stream_ended() -> None:
     state.close(9)
     state.take_end(None, is_alive=True)
     assert state.end == 9, "the source said so itself"
+
+
+def test_children_of_a_root_that_learns_that_sources_number_the_events_are_its_children_still() -> None:
+    """As after a partition, on one side of which the topic was created, and on the other used by default settings."""
+    village = Village(6)
+    readers = [Reader() for _ in range(3)]
+    for number, reader in enumerate(readers):
+        village.subscribe(number, "news", reader)
+    sources = publishers(village, 1, 4)
+    village.publish(1, sources[0], b"by the root")
+    village.run(3)
+    root = next(number for number in range(6) if rooted(village, number))
+    known = Descriptor("news", BY_SOURCE, version=1)
+    village.act(root, lambda peer: peer.scribe.known.learn(known))
+    village.run(10)
+    for number, publisher in zip((1, 4), sources, strict=True):
+        village.publish(number, publisher, b"by %d" % number)
+    village.run(5)
+    for reader in readers:
+        assert sorted(reader.payloads) == [b"by 1", b"by 4", b"by the root"]
+    assert [publisher.stable for publisher in sources] == [2, 1]

@@ -77,3 +77,12 @@ def test_an_owners_descriptor_supersedes_an_unowned_one_and_rivals_another_owner
     mine = owned(ALICE, HER_FRIEND, Descriptor(NAME, version=hers))
     assert (mine.supersedes(other), other.supersedes(mine)) == (stands == "hers", stands == "other")
     assert mine.rivals(other) == other.rivals(mine) == (stands == "neither")
+
+
+@pytest.mark.parametrize(("by_root", "by_source"), [(0, 1), (1, 1), (7, 1), (1, 7)])
+def test_a_topic_that_two_sides_of_a_partition_made_is_numbered_by_its_sources_if_one_said_so(
+    by_root: int, by_source: int
+) -> None:
+    root, source = Descriptor(NAME, version=by_root), Descriptor(NAME, Settings(admission="source"), version=by_source)
+    assert source.supersedes(root)
+    assert not root.supersedes(source)

@@ -135,6 +135,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
         A descriptor with an owner is superseded only by one of the same owner, whatever the version; otherwise anybody
         could take a topic over. One with an owner supersedes one without.
+
+        Two sides of a partition may have chosen two kinds of admission: within a session, that by sources stands. If
+        a root numbered the topic's events from then on, nobody would look for what is in the sources' streams.
         """
         if other is None:
             return True
@@ -143,8 +146,8 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self._age, other.digest) > (other._age, self.digest)
 
     @property
-    def _age(self) -> tuple[int, bool, int, bool]:
-        return *self.guarantee, self.version, self.upcoming is not None
+    def _age(self) -> tuple[int, bool, bool, int, bool]:
+        return *self.guarantee, self.settings.by_source, self.version, self.upcoming is not None
 
     @property
     def guarantee(self) -> Guarantee:

@@ -369,6 +369,7 @@ class Scribe:
                 self.changes.learned(descriptor)
                 if descriptor.topic in self.trees:
                     self.table.take_held(self.trees[descriptor.topic].flow)
+                    self.joins.dismiss_mistaken(self.trees[descriptor.topic])
                     self.schedule.touch(self.trees[descriptor.topic])
                     self.root_settings.learned(self.trees[descriptor.topic])
             case SettingsEntered(tree):

@@ -80,7 +80,7 @@ class Joins:
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
-        self._dismiss_mistaken(tree)
+        self.dismiss_mistaken(tree)
         self.placement.install(tree)
         for join in list(tree.waiting.values()):
             del tree.waiting[join.child.node_id]
@@ -92,7 +92,7 @@ class Joins:
         for child in tree.children.values():
             tree.flow.serve(child.channel)
 
-    def _dismiss_mistaken(self, tree: Tree) -> None:
+    def dismiss_mistaken(self, tree: Tree) -> None:
         """Children that joined before it was known that sources number the topic's events join anew."""
         for node, child in list(tree.children.items()):
             if tree.descriptor.settings.by_source and not isinstance(child, SourcesChild):
