@@ -32,8 +32,6 @@ pattern = "#"
 policy = "star"
 recovery = "{by}"
 """
-    'name = "site"\n[admission]\nmembers = [{members}]\n[[topics]]\npattern = "#"\npolicy = "star"\nrecovery = "{by}"\n'
-)
 
 
 class Wire:
