@@ -268,6 +268,10 @@ def test_what_is_admitted_before_a_change_to_best_effort_beyond_a_partition_is_r
     Simulation(composed(hard(5253), 5253), 5253).run()
 
 
+def test_a_peer_that_is_alone_takes_no_topic_for_new_that_others_used_and_calls_nothing_stable() -> None:
+    Simulation(composed(drawn(402), 402), 402).world.run(42.0)  # by then it had failed
+
+
 def test_a_peer_that_joins_again_does_not_wait_for_contacts_that_died_since_it_measured_them() -> None:
     Simulation(wild(961091).with_outsiders(), 961091).run()
 

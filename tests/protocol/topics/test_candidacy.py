@@ -13,6 +13,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
+from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.config import TopicConfig
@@ -23,6 +24,7 @@ from quillcast.protocol.topics.messages import (
     Created,
     Denied,
     FindRoot,
+    Have,
     Join,
     NotRoot,
     Recorded,
@@ -221,6 +223,56 @@ def test_newcomers_ask_earlier_replicas_and_learn_which_peers_those_lost(
     assert tree.root.hold_until > village.peers[root].host.now() + 10, "the topic may have been in use until then"
     village.run(30)
     assert tree.root.hold_until <= village.peers[root].host.now()
+
+
+def test_a_peer_that_loses_all_others_takes_no_topic_for_new_because_its_leaf_set_was_full_before() -> None:
+    """It keeps the state of few topics then, and of all topics where its leaf set reaches around the ring."""
+    village = Village(7, config=Config(overlay=OverlayConfig(leaf_set_size=4)))
+    lonely = by_distance(village)[4]
+    village.subscribe(by_distance(village)[0], NAME, Reader())
+    village.run(2)
+    village.world.cut(lambda a, b: (a == lonely) != (b == lonely))
+    village.run(6)
+    village.subscribe(lonely, NAME, Reader())
+    village.run(6)
+    tree = village.tree(lonely, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.hold_until > village.peers[lonely].host.now() + 15
+
+
+EARLIER = Term(1, bytes(16))
+
+
+@pytest.mark.parametrize("told_by", ["publisher", "settled", "child", "leases", "nobody", "unused"])
+def test_a_root_that_took_a_topic_for_new_holds_stability_back_when_it_hears_of_an_earlier_root(told_by: str) -> None:
+    """That one's subscribers may still have leases, as beyond a partition."""
+    village = Village(6)
+    root, other = by_distance(village)[:2]
+    village.subscribe(root, NAME, Reader())
+    village.run(1)
+    contact = village.world.machines[other].contact
+    descriptor = Descriptor(NAME)
+    child = Join(TOPIC, contact, Have(EARLIER, 0), descriptor.digest, descriptor)
+    words: dict[str, Any] = {
+        "publisher": FindRoot(TOPIC, contact, descriptor, EARLIER),
+        "settled": FindRoot(TOPIC, contact, descriptor, NO_TERM, settled=((EARLIER, 3),)),
+        "child": child,
+        "leases": TransferLeadership(descriptor, EARLIER, 0, 0, leases=(contact.node_id,)),
+        "nobody": FindRoot(TOPIC, contact, descriptor, NO_TERM),
+        "unused": TransferLeadership(descriptor, EARLIER, 0, 0),
+    }
+    word = words[told_by]
+    if isinstance(word, TransferLeadership):
+        village.act(root, lambda peer: peer.scribe.leadership_transfer.received(contact, word))
+    else:
+        village.act(root, lambda peer: peer.scribe.dispatch.routed(word))
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert terms(village) == ["created"]
+    held_s = 0.0 if told_by in ("nobody", "unused") else TopicConfig().lease_s
+    assert max(0.0, tree.root.held_until - tree.root.began_at) == pytest.approx(held_s)
 
 
 def test_a_replica_with_a_later_term_is_outbid() -> None:

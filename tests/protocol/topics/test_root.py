@@ -1,6 +1,8 @@
 """The root: admission in sequence, sealing, stability and receipts."""
 
-from quillcast.core.envelope import SERIALS
+import pytest
+
+from quillcast.core.envelope import NO_TERM, OF_SOURCES, SERIALS, Term
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.state.root import Root
@@ -84,6 +86,20 @@ def test_what_all_leases_cover_is_stable_once_the_root_holds_it_back_no_more() -
     assert root.acknowledge_to(1, now=11.0)
     assert root.receipts() == {BOB: [(PAUL, 2, 1, False)]}
     assert not root.acknowledge_to(1, now=12.0)
+
+
+@pytest.mark.parametrize("term", [NO_TERM, FIRST, Term(OF_SOURCES + 1, bytes(16)), Term(1, bytes(15) + b"1")])
+@pytest.mark.parametrize("new", [True, False])
+def test_a_topic_that_was_taken_for_new_is_held_once_an_earlier_term_of_it_is_heard_of(new: bool, term: Term) -> None:
+    """Its subscribers may be beyond a partition. No term, this one, and a stream of a source tell of no other root."""
+    root = a_root()
+    root.takes_for_new = new
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.seal()
+    root.was_used(term)
+    held = new and term.counter == 1 and term != FIRST
+    assert root.acknowledge_to(1, now=TopicConfig().lease_s - 1) == (not held)
+    assert root.acknowledge_to(1, now=TopicConfig().lease_s) == held
 
 
 def test_a_best_effort_root_queries_no_publisher() -> None:

@@ -53,7 +53,7 @@ class Joins:
             self.host.send(join.child, Refused(join.topic, "full", others))
             return
         if join.have is not None:
-            self.terms.heard_of(tree, join.have.term)
+            self.terms.was_used(tree, join.have.term)
         former = tree.children.get(child)
         if former is not None and join.sends_only and not (direct or former.sends_only):
             self.children.remove(tree, child, "moved", lease=True)

@@ -282,6 +282,8 @@ class LeadershipTransfer:
         self.membership.source_streams.learn_ends(tree, message.streams, sender)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
+            if message.leases:
+                tree.root.was_used(message.term)
             if tree.heard > tree.root.term:
                 self.dispatch.order(Outdone(tree))
         elif self.overlay.active and self.overlay.is_closest(topic):

@@ -49,7 +49,7 @@ class Rendezvous:
         tree = self._if_root(message)
         if tree is None:
             return
-        self.terms.heard_of(tree, message.have.term if message.have else NO_TERM)
+        self.terms.was_used(tree, message.have.term if message.have else NO_TERM)
         self.joins.adopt(message)
 
     def find(self, message: FindRoot) -> None:
@@ -63,6 +63,7 @@ class Rendezvous:
             return
         if message.spoke_s is not None:
             self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
+        tree.root.was_used(message.term)
         for term, index in message.settled:
             self.terms.recall(tree, term, index)
             tree.flow.settle(term, index)

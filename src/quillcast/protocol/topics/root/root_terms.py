@@ -57,7 +57,7 @@ class RootTerms:
             offer = None  # there was another term since
         self.membership.drop_parent(tree, "closer_root")
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
-        tree.root.holders = holders
+        tree.root.holders, tree.root.takes_for_new = holders, how == "created"
         if offer is not None:
             self.transfer.take_over(tree, tree.root, offer)
         tree.path = ()

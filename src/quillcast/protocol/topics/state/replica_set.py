@@ -32,8 +32,12 @@ class ReplicaSet:
     @property
     def count(self) -> int:
         """How many (k): where the leaf set does not hold the whole ring, no more than all of these peers agree on."""
-        leaf_set = self.overlay.leaf_set
-        return self.config.replicas if len(leaf_set) < leaf_set.size else min(self.config.replicas, leaf_set.size // 2)
+        return self._count_among(len(self.overlay.leaf_set))
+
+    def _count_among(self, others: int) -> int:
+        """How many, for a peer that knows so many others near it."""
+        size = self.overlay.leaf_set.size
+        return self.config.replicas if others < size else min(self.config.replicas, size // 2)
 
     @property
     def majority(self) -> int:
@@ -59,16 +63,19 @@ class ReplicaSet:
         """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
 
         The peer that asks would not know, nor those that are joining. If a root alone keeps its state, only the asker's
-        process before this one would know.
+        process before this one would know. The state was kept by as many as there were to keep it before others were
+        lost: a leaf set that has lost members may reach around the ring, and the full one did not.
         """
-        if self.count == 1 and asker == self.host.me:
-            return self.began_at + self.config.lease_s
         since = self.host.now() - self.config.lease_s
-        closest = self.overlay.closest_lately(topic, 1 + len(self.overlay.leaf_set) + self.count, since)
+        beside = len(self.overlay.leaf_set)
+        count = self._count_among(beside + sum(1 for _ in self.overlay.lost_peers.since(since)))
+        if count == 1 and asker == self.host.me:
+            return self.began_at + self.config.lease_s
+        closest = self.overlay.closest_lately(topic, 1 + beside + count, since)
         there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
-        lately = there[: self.count]
+        lately = there[:count]
         lost = [at for _, at in lately if at is not None]
-        if len(lately) < self.count or len(lately) - len(lost) >= self.majority:
+        if len(lately) < count or len(lately) - len(lost) > count // 2:
             return 0.0
         return max(lost) + self.config.lease_s
 

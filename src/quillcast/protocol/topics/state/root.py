@@ -11,6 +11,7 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create
@@ -36,12 +37,14 @@ class Root(Admitter):
         "paused_until",
         "session_state",
         "sessions_asked",
+        "takes_for_new",
     )
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
         super().__init__(host, config, descriptor, term)
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
+        self.takes_for_new = False  # is the topic new, as most say who would know? Then nothing is held back
         self.followed = NO_TERM  # the term that was transferred to this one
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.awaited: dict[bytes, None] = EMPTY  # peers to wait for after a transfer; each speaks for all below it
@@ -109,6 +112,16 @@ class Root(Admitter):
         """Declare nothing stable before a time, whichever peers arrive until then."""
         self.hold_until = max(self.hold_until, until)
         self.awaited_until = max(self.awaited_until, until)
+
+    def was_used(self, term: Term) -> None:
+        """The topic was used under this term. If it was taken for new, it was not, and there may be leases elsewhere.
+
+        Then nothing is called stable before these would have ended had this root known when its term began.
+        """
+        if self.takes_for_new and term not in (NO_TERM, self.term) and not term.of_source:
+            self.takes_for_new = False
+            self.host.trace(Mark("topic_not_new"))
+            self.hold(self.began_at + self.config.lease_s)
 
     def end_hold(self, now: float) -> None:
         """Stop waiting for peers that this root does not know."""

@@ -47,6 +47,8 @@ class Terms:
     def recall(self, tree: Tree, term: Term, end: int) -> None:
         """A past term went up to `end`: subscribers from before it are owed its events."""
         flow = tree.flow
+        if tree.root is not None and end:
+            tree.root.was_used(term)
         if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.past_terms_s):
             self.schedule.touch(tree)  # neighbours on the other side may not know either
             for subscription in tree.subscriptions:
@@ -56,6 +58,12 @@ class Terms:
         """Stay in the tree for as long as others may need what this peer knows of a term that is over."""
         tree.keeping_until = self.host.now() + self.past_terms_s
         self.schedule.wake(tree)
+
+    def was_used(self, tree: Tree, term: Term) -> None:
+        """A peer was in the topic's tree under this term, or published under it."""
+        if tree.root is not None:
+            tree.root.was_used(term)
+        self.heard_of(tree, term)
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
