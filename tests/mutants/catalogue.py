@@ -549,8 +549,8 @@ MUTANTS = (
         "questions-of-anybody",
         "Who is in the tree of a topic that names its subscribers is told only to those on its list.",
         "protocol/topics/inspection.py",
-        "        if not self._may_see(tree, message):\n",
-        "        if False:\n",
+        "        if not self._may_see(tree, message):\n            if tree.root is not None:\n",
+        "        if False:\n            if tree.root is not None:\n",
         "protocol/topics/test_restricted.py::test_only_those_on_the_list_are_told_who_is_in_the_tree_and_what_becomes_of_a_bundle",
     ),
 )
