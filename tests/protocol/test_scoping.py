@@ -467,3 +467,19 @@ def test_gossip_reaches_all_with_the_help_of_repair() -> None:
     spread(site, EVENTS)
     site.village.run(5)
     assert all(reader.payloads == EVENTS for reader in readers.values())
+
+
+def test_who_enters_a_mesh_while_events_flow_gets_them_over_channels() -> None:
+    """What it repairs seems to begin there, where no bundle returns to; those from outside begin at the entry point."""
+    site = Site(11, Mesh(), outside=2)
+    site.subscribe(site.members[:10])
+    reader, publisher, marks = Reader(), site.village.publisher(0, site.name), site.village.world.journal.marks
+    for number in range(40):
+        if number == 5:
+            site.village.subscribe(site.members[10], site.name, reader)
+        if number == 25:
+            asked = marks.get("asked_for_range", 0)
+        site.village.publish(0, publisher, b"%d" % number)
+        site.village.run(0.5)
+    assert reader.payloads[-15:] == [b"%d" % number for number in range(25, 40)]
+    assert marks.get("asked_for_range", 0) == asked
