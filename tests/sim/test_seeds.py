@@ -126,10 +126,12 @@ LATE_READER_SEEDS = {
     1200027: "as 1200015, while the topic was not known to be numbered by its sources",
     1200036: "as 1200015, below a new root",
     1200133: "as 1200015, of the last events of a source that died, which nobody else had",
+    1310030: "a peer that had joined late did not know for how long the events before had been there",
 }
 LATE_READER_WILD_SEEDS = {
     1210065: "a best-effort subscriber was expected to miss what came before it began",
     1210112: "what was handed over and passed on later took the events of streams for younger than they were",
+    1210078: "as 1310030, of a source that left, after which only that peer was there",
     1210104: "a subscription began at a gap that reached back to before it, as its peer had just become root",
 }
 

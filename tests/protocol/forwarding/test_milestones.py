@@ -60,3 +60,9 @@ def test_however_many_ranges_are_missing_a_peer_is_told_each_milestone_once() ->
     milestones = a_stream(3600)
     assert len(milestones.told((0, 7200), now=3600.0)) == len(milestones.times) <= MILESTONES_MAX
     assert milestones.told((7200, 7300), now=3600.0) == ()
+
+
+def test_of_however_many_two_can_be_kept() -> None:
+    milestones = a_stream(20)
+    assert milestones.told((0, 40), now=20.0, most=2) == ((1, 19.5), (40, 0.0))
+    assert len(milestones.told((0, 40), now=20.0)) > 2

@@ -84,7 +84,7 @@ class Circles:
         self.learned_[term] = end, stable
         group.flow.recall(term, end, until=60.0)
 
-    def learned_milestones(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
+    def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
         self.milestones.append(milestones)
 
     def gave_up(self, group: PeerGroup) -> None:

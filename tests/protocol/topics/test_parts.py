@@ -611,6 +611,31 @@ def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     assert accepted.ended == ((over, 5, ()),)
 
 
+def test_a_newcomer_learns_for_how_long_the_events_of_streams_have_been_there(world: Parts) -> None:
+    tree, streams = world.root(BY_SOURCE), [STREAM, STREAM._replace(counter=STREAM.counter + 1)]
+    for term in streams:
+        world.source_streams.learn(tree, term, 0)
+        tree.flow.others[term].give_up([(0, 2)])
+    tree.flow.others[STREAM].milestones.note(2, world.host.time)
+    world.host.time += 20.0
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
+    (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert accepted.milestones == (((2, 20.0),), ())
+
+
+def test_however_many_streams_there_are_a_newcomer_is_told_few_milestones(world: Parts) -> None:
+    tree = world.root(BY_SOURCE)
+    for number in range(300):
+        world.source_streams.learn(tree, STREAM._replace(counter=STREAM.counter + number), 0)
+    for stream in tree.flow.others.values():
+        stream.give_up([(0, 9)])
+        for index in range(10):
+            stream.milestones.note(index, 2.0 * index)
+    world.host.time = 18.0
+    told = world.source_streams.milestones_below(tree, world.source_streams.starts(tree, {}, new=True, earliest=False))
+    assert [len(each) for each in told] == [2] * 300
+
+
 def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:
     tree = world.tree()
     world.terms.keep(tree)
@@ -1002,6 +1027,16 @@ def test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_
     tree.flow.lose(STREAM, [(0, 5)])
     notes.turn_over()
     assert notes.lost_ == (lost or [(STREAM.counter, 0, 5, "unavailable")])
+
+
+def test_a_peer_that_joins_late_passes_on_for_how_long_the_events_before_have_been_there(world: Parts) -> None:
+    """Its stream begins behind them; if that ends, subscriptions below may have begun later than these events."""
+    tree, _ = a_subscription_to_sources(world)
+    world.source_streams.attached(tree, BOB, ((STREAM, 2, 2),), (), (((2, 25.0), (9, 20.0)),), whole=False, served=True)
+    assert world.source_streams.milestones(tree, STREAM, (0, 2)) == ((2, 25.0),)
+    world.host.time = 40.0
+    world.source_streams.conclude(tree, STREAM, 2)
+    assert world.source_streams.ended(tree) == ((STREAM, 2, ((2, 35.0),)),)
 
 
 def test_a_subscription_begins_at_nothing_that_is_known_only_from_a_peer_that_made_it_up(world: Parts) -> None:

@@ -113,6 +113,39 @@ def test_a_child_says_that_its_source_closed_a_stream(world: Parts) -> None:
     assert (state.end, state.closed) == (4, True)
 
 
+def test_a_source_says_at_the_end_for_how_long_its_events_have_been_there_and_nobody_says_it_for_it(
+    world: Parts,
+) -> None:
+    tree = below(world)
+    for contact in (CAROL, BOB):
+        child(world, tree, contact)
+    tree.parent = None
+    for sender, known in ((CAROL, ()), (BOB, ((3, 20.0), (4, 5.0)))):
+        report(world, tree, sender, StreamUp(0, 4, 4, end=4, milestones=((3, 20.0), (4, 5.0))))
+        assert world.source_streams.milestones(tree, STREAM, (0, 4)) == known
+
+
+@pytest.mark.parametrize("lie", [StreamUp(0, 2, 1 << 60), StreamUp(0, 1 << 60, 1 << 60)])
+def test_subscriptions_do_not_begin_at_an_event_that_only_a_child_far_from_the_source_names(
+    world: Parts, lie: StreamUp
+) -> None:
+    tree = below(world)
+    child(world, tree)
+    events(world, tree, 2)
+    report(world, tree, BOB, StreamDown(2, 2, 0))
+    report(world, tree, CAROL, lie)
+    world.source_streams.tell(tree)
+    world.source_streams.learn_milestones(tree, STREAM, ((1 << 60, 1000.0),), near=False)  # it is asked for them, too
+    assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 2)]
+    world.host.time += 2.0
+    report(world, tree, BOB, StreamDown(2, 3, 0))
+    world.source_streams.tell(tree)
+    assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 3)]
+    assert world.source_streams.milestones(tree, STREAM, (2, 1 << 60)) == ((3, 0.0),)
+    told = world.streams.telling(CAROL.node_id)[stream_key(tree.topic, STREAM)]
+    assert told == encode(StreamDown(2, 3, 0)), "nor at those below its other neighbours"
+
+
 def test_all_reports_of_a_turn_are_judged_together(world: Parts) -> None:
     tree = below(world)
     child(world, tree)

@@ -64,12 +64,14 @@ class Milestones:
                 self.times.append(at)
         self.thin(now, MILESTONES_MAX)
 
-    def told(self, missing: Range, now: float) -> ToldMilestones:
-        """What is known of the events in a range, for a peer that misses some of them."""
+    def told(self, missing: Range, now: float, most: int = MILESTONES_MAX) -> ToldMilestones:
+        """What is known of the events in a range, for a peer that misses some of them: at most so many milestones."""
         first, last = missing
         begin, end = bisect_right(self.indexes, first), bisect_left(self.indexes, last) + 1
-        known = zip(self.indexes[begin:end], self.times[begin:end], strict=True)
-        return tuple((min(index, last), max(0.0, now - at)) for index, at in known)
+        part = Milestones()
+        part.indexes, part.times = self.indexes[begin:end], self.times[begin:end]
+        part.thin(now, most)
+        return tuple((min(index, last), max(0.0, now - at)) for index, at in zip(part.indexes, part.times, strict=True))
 
     def thin(self, now: float, most: int) -> None:
         """Keep at most so many (two at least): the younger, the closer together."""
@@ -78,7 +80,7 @@ class Milestones:
             kept = [len(self.times) - 1]
             for place in range(len(self.times) - 2, 0, -1):
                 latest = self.times[kept[-1]]
-                if latest - self.times[place - 1] > max(SPACING_S, (now - latest) / part):
+                if latest - self.times[place - 1] > max(SPACING_S, max(SPACING_S, now - latest) / part):
                     kept.append(place)
             kept.append(0)
             kept.reverse()

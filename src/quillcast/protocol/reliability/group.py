@@ -103,7 +103,7 @@ class Groups(Protocol):
         """A member reports how far an ended term went, and up to where its root declared it stable."""
         ...
 
-    def learned_milestones(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
+    def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
         """Another peer says how long events of a source's term have been there."""
         ...
 

@@ -372,7 +372,7 @@ class Recovery:
         group.flow.learn_runs(message.term, message.runs)
         asked = sender.node_id in gap.repairers or sender.node_id == group.root or message.term.is_of(sender.node_id)
         if message.milestones and asked:
-            self.groups.learned_milestones(group, message.term, message.milestones)
+            self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)
         gap.refused(sender.node_id, message.ranges, message.released)
         if message.final:
             gap.refused(SOURCE, message.ranges, message.released)

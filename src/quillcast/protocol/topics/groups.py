@@ -140,8 +140,10 @@ class TreeGroups:
         if tree.flow.settle(term, stable):
             self.schedule.touch(tree)
 
-    def learned_milestones(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
-        self.source_streams.learn_milestones(self.trees[group.flow.topic], term, milestones)
+    def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
+        upstream = group.upstream(term)
+        near = term.is_of(by) or by == group.root or (upstream is not None and by == upstream.node_id)
+        self.source_streams.learn_milestones(self.trees[group.flow.topic], term, milestones, near=near)
 
     def gave_up(self, group: PeerGroup) -> None:
         tree = self.trees[group.flow.topic]

@@ -100,6 +100,8 @@ class Accepted(Message, frozen=True, tag=43):
     """Those of the sources of `streams`, where a list says who may publish."""
     version: Number = 0
     """Of the topic's descriptor: a child that knows an earlier one has restarted since its Join, and asks again."""
+    milestones: tuple[ToldMilestones, ...] = ()
+    """For each of `streams`, in their order: how long ago it had come how far to me."""
 
 
 class Refused(Message, frozen=True, tag=44):

@@ -147,6 +147,7 @@ class Joins:
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
             join.sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
+            self.source_streams.milestones_below(tree, starts),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -241,8 +241,9 @@ class TreeMembership:
             self.terms.recall(tree, term, end)
         self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)
         self.source_streams.attached(
-            tree, parent, message.streams, message.warrants, whole=whole, served=not message.sends_only
-        )
+            tree, parent, message.streams, message.warrants, message.milestones, whole=whole,
+            served=not message.sends_only,
+        )  # fmt: skip
         self.terms.heard_of(tree, message.term)
         if new:
             self.parents_had += 1

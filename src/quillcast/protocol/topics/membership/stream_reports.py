@@ -95,6 +95,8 @@ class StreamReporting:
             state = tree.sources.states[term]
             if report.end is not None:
                 state.close(report.end)
+                if term.is_of(child.contact.node_id):
+                    self.source_streams.learn_milestones(tree, term, report.milestones)
             elif report.alive:
                 state.take_end(None, is_alive=True)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:

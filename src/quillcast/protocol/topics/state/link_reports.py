@@ -12,6 +12,7 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -103,7 +104,7 @@ class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     I have it below `frontier`, and somebody here or below has events up to `reach`. `alive`: its source is here or
     below. `end`: the source said that this is where it ends. `warrant` is the source's, where a list says who may
-    publish.
+    publish. `milestones`: the source says at the end how long ago it had come how far, for it may be gone when asked.
     """
 
     acknowledged: Number
@@ -112,6 +113,7 @@ class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
     alive: bool = False
     end: Number | None = None
     warrant: SourceWarrant | None = None
+    milestones: ToldMilestones = ()
 
 
 class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):

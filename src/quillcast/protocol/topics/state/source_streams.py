@@ -4,7 +4,8 @@ The whole life of a stream is in docs/decisions/admission-at-the-source.md. Topi
 no such streams, so that nothing here asks which kind a topic is.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 
 from quillcast.core.envelope import HALF_BYTES, Term
 from quillcast.core.host import Host
@@ -13,7 +14,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
 from quillcast.core.trace import Mark, StreamOwed
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
-from quillcast.protocol.forwarding.milestones import Milestone, Milestones, ToldMilestones
+from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestone, Milestones, ToldMilestones
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, is_restricted
@@ -35,8 +36,9 @@ from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceS
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
+JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB for 1,024 streams
 ENDED_MILESTONES_MAX = 8  # of a stream that is over: 1,024 of them are told in one message
-Starts = Iterable[tuple[Term, int, int]]
+Starts = Sequence[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 
 
@@ -227,12 +229,20 @@ class SourceStreams:
         known = stream.milestones if stream is not None else tree.sources.milestones.get(term)
         return known.told(missing, self.host.now()) if known is not None else ()
 
-    def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones) -> None:
-        """A peer says how long events have been there that are missing here: subscriptions may have begun later."""
+    def milestones_below(self, tree: Tree, starts: Starts) -> tuple[ToldMilestones, ...]:
+        """How long ago each stream had come how far here, for a child that may learn of it now."""
+        most, now = max(2, min(MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, len(starts)))), self.host.now()
+        return tuple(tree.flow.others[term].milestones.told((0, front), now, most) for term, _, front in starts)
+
+    def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones, *, near: bool = True) -> None:
+        """A peer says how long events have been there that are missing here: subscriptions may have begun later.
+
+        `near`: it is believed about events that did not come here. Another might make up later ones (`_there`).
+        """
         stream = tree.flow.others.get(term)
         if stream is None:
             return
-        stream.milestones.learn(told, self.host.now(), known_end(tree, term))
+        stream.milestones.learn(told, self.host.now(), known_end(tree, term) if near else _there(tree, term))
         for subscription in tree.subscriptions:
             if self._pass_by(tree, term, subscription):
                 self._news(tree, term)
@@ -259,8 +269,8 @@ class SourceStreams:
     # ---- neighbours
 
     def attached(
-        self, tree: Tree, parent: Contact, starts: Starts, warrants: Iterable[SourceWarrant], *, whole: bool,
-        served: bool,
+        self, tree: Tree, parent: Contact, starts: Starts, warrants: Iterable[SourceWarrant],
+        milestones: Iterable[ToldMilestones], *, whole: bool, served: bool,
     ) -> None:  # fmt: skip
         """A parent took this peer in, and sends it the topic's events unless it only publishes.
 
@@ -270,10 +280,11 @@ class SourceStreams:
             return
         sources, above, shown = self._of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.served = served
-        for term, start, frontier in starts:
+        for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
             if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES])) is not None:
                 above[term] = frontier
                 sources.states[term].above = StreamDown(frontier, frontier, 0)
+                self.learn_milestones(tree, term, told)
         if sources.up is None:
             sink = PeerSink(self.host, parent)
             filter_ = sources.filter_to(parent.node_id, tree.flow)
@@ -396,7 +407,7 @@ class SourceStreams:
         now = self.host.now()
         for term in changed:
             if term in tree.sources.states:
-                tree.flow.others[term].milestones.note(known_end(tree, term), now)
+                tree.flow.others[term].milestones.note(_there(tree, term), now)
                 self.tell_one(tree, term)
 
     def tell_one(self, tree: Tree, term: Term, only: bytes | None = None) -> None:
@@ -409,7 +420,7 @@ class SourceStreams:
             return
         report = encode(
             StreamDown(
-                tree.flow.front(term) or 0, known_end(tree, term), stream.stable, state.end, state.closed,
+                tree.flow.front(term) or 0, _there(tree, term), stream.stable, state.end, state.closed,
                 tree.sources.partitioned, state.warrant,
             )
         )  # fmt: skip
@@ -417,11 +428,13 @@ class SourceStreams:
             if not child.sends_only or term in child.streams:
                 self.streams.put(child.contact, key, report)
 
-    def _up(self, tree: Tree, stream: Stream, state: SourceState) -> StreamUp:
-        term, now = stream.term, self.host.now()
+    def _up(self, tree: Tree, stream: SourceStream, state: SourceState) -> StreamUp:
+        term, now, closed = stream.term, self.host.now(), state.end if state.closed else None
+        mine = closed is not None and term in tree.sources.mine
         return StreamUp(
             tree.acknowledged_position(now, term), tree.flow.front(term) or 0, _reach(tree, term),
-            self.is_alive(tree, term), state.end if state.closed else None, state.warrant,
+            self.is_alive(tree, term), closed, state.warrant,
+            stream.milestones.told((0, closed or 0), now, ENDED_MILESTONES_MAX) if mine else (),
         )  # fmt: skip
 
     def is_alive(self, tree: Tree, term: Term) -> bool:
@@ -565,6 +578,21 @@ def known_end(tree: Tree, term: Term) -> int:
     state = tree.sources.states[term]
     above = state.above.reach if state.above is not None else 0
     return max(_reach(tree, term), state.end or 0, state.heard_end, above)
+
+
+def _there(tree: Tree, term: Term) -> int:
+    """How far a stream came here, or went as a neighbour says in whose direction its source is.
+
+    What others say of later events is a reason to ask for them, and no more; unless the source is in no direction.
+    """
+    own, above = tree.sources.own, tree.sources.states[term].above
+    reports = (child.streams.get(term) for child in tree.children.values())
+    said = [max(report.frontier, report.reach) for report in reports if report is not None and report.alive]
+    if own is not None and own.term == term:
+        said = [own.index]
+    elif not said and above is not None:
+        said = [above.reach]
+    return max(tree.flow.others[term].seen.end, *said) if said else known_end(tree, term)
 
 
 def _over(end: int, *, closed: bool) -> StreamDown:
