@@ -599,6 +599,19 @@ def test_a_former_replica_passes_its_state_on_when_the_others_are_beyond_a_parti
     assert village.peers[ring[3]].scribe.known.entry(TOPIC).term == term
 
 
+def test_a_former_replica_passes_on_what_changes_after_the_others_have_the_state() -> None:
+    village = Village(3, config=Config(topics=TopicConfig(replicas=1)))
+    closest, _, former = by_distance(village)
+    create(village, former)
+    village.run(3)
+    kept = village.peers[closest].scribe.known.terms
+    for counter in (50, 100):
+        village.act(former, lambda it, n=counter: it.scribe.known.enter(TOPIC, Term(n, bytes(16))))
+        while kept[TOPIC].counter < counter and village.world.now < 20:
+            village.run(0.05)
+    assert kept[TOPIC].counter >= 100
+
+
 def test_neighbours_with_equal_state_send_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(8)
     create(village, 3)

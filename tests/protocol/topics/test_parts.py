@@ -28,15 +28,18 @@ from quillcast.protocol.topics.messages import (
     RecordState,
     Rejoin,
     RootIs,
+    StateAnswer,
     StateDigest,
     StateQuery,
     StillOpen,
     StreamsEnded,
     Survey,
+    TopicEntry,
     TransferLeadership,
 )
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.root.replication import RivalDue
 from quillcast.protocol.topics.state.admitter import PublisherState
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import (
@@ -531,6 +534,39 @@ def test_a_replica_answers_what_it_knows_and_records_what_it_receives(world: Par
     assert (BOB, Recorded([(DESCRIPTOR.topic, FIRST, DESCRIPTOR.digest)])) in world.host.sent
     world.dispatch.message(CAROL, StateQuery([DESCRIPTOR.topic]))
     assert (CAROL, "StateAnswer") in world.sent
+
+
+def test_a_root_whose_term_a_replica_answers_with_a_later_one_begins_one_later_still(world: Parts) -> None:
+    tree = world.root()
+    assert world.replication.trees is world.trees
+    world.host.time = CONFIG.lease_s / 2
+    world.dispatch.message(CAROL, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, SECOND)]))
+    assert world.known.terms[tree.topic] == SECOND
+    assert world.ordered == [Outdone(tree)]
+
+
+def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) -> None:
+    tree = world.root()
+    assert world.replication.trees is world.trees
+    world.host.time = 1.0
+    world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
+    assert world.ordered == []
+    assert tree.root is not None
+    assert tree.root.held_until == 1.0 + CONFIG.lease_s
+    assert (RivalDue(tree.topic), CONFIG.lease_s / 2 - 1.0) in world.host.timers
+    world.dispatch.timer(RivalDue(tree.topic))
+    assert world.ordered == [Outdone(tree)]
+    del world.trees[tree.topic]
+    world.dispatch.timer(RivalDue(tree.topic))
+    assert world.ordered == [Outdone(tree)]
+
+
+def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:
+    tree = world.root()
+    assert world.replication.trees is world.trees
+    rival = Contact(SECOND.node[:8] + bytes(8), "rival")
+    world.dispatch.message(rival, RecordState([(DESCRIPTOR, SECOND)]))
+    assert world.ordered == [Outdone(tree)]
 
 
 def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> None:

@@ -34,6 +34,12 @@ class RoundsDue(Timer, frozen=True):
     again: bool
 
 
+class RivalDue(Timer, frozen=True):
+    """A root's replicas know a later term than its own, which it was to keep for a while."""
+
+    topic: bytes
+
+
 class Round:
     """A question to the peers that keep a topic's state, or something for them to note."""
 
@@ -70,6 +76,7 @@ class Replication:
         dispatch.on_message(StateAnswer, self._answered)
         dispatch.on_message(Recorded, self._answered)
         dispatch.on_timer(RoundsDue, self.due)
+        dispatch.on_timer(RivalDue, self.rival_due)
 
     # ---- asking and noting
 
@@ -199,10 +206,7 @@ class Replication:
         for descriptor, term in message.entries:
             topic = interned(descriptor.topic)
             self.known.learn(descriptor)
-            self.known.enter(topic, term)
-            tree = self.trees.get(topic)
-            if tree is not None:
-                self.terms.heard_of(tree, term)
+            self._heard_of(sender, topic, term)
             mine = self.known.entry(topic)
             if _better(mine, descriptor, term):
                 better.append(mine)
@@ -219,7 +223,7 @@ class Replication:
         """One of the replicas answered."""
         rounds: list[Round] = []
         if isinstance(message, Recorded):
-            self.comparing.kept(sender, [topic for topic, _, _ in message.topics])
+            self.comparing.kept(sender, [(topic, term) for topic, term, _ in message.topics])
             for topic, term, digest in message.topics:
                 round_ = self._rounds.get((topic, True))
                 if round_ is not None and round_.note is not None:
@@ -228,8 +232,10 @@ class Replication:
                         round_.answers[sender.node_id] = TopicEntry(topic, descriptor, term)
                         rounds.append(round_)
         else:
-            self.comparing.kept(sender, [entry.topic for entry in message.entries if entry.term != NO_TERM])
+            self.comparing.kept(sender, [(entry.topic, entry.term) for entry in message.entries])
             for entry in message.entries:
+                if self._has_rival(entry.topic, entry.term):
+                    self._heard_of(sender, entry.topic, entry.term)
                 for noting in (False, True):
                     round_ = self._rounds.get((entry.topic, noting))
                     if round_ is not None and (round_.note is None or _better(entry, *round_.note)):
@@ -242,6 +248,40 @@ class Replication:
             self._look(round_)
         if isinstance(message, StateAnswer) and message.joining:
             self._send(rounds)
+
+    # ---- rivals that do not reach each other
+
+    def _has_rival(self, topic: bytes, term: Term) -> bool:
+        """Is this peer root under an earlier term?"""
+        tree = self.trees.get(topic)
+        return tree is not None and tree.root is not None and term > tree.root.term
+
+    def _heard_of(self, sender: Contact, topic: bytes, term: Term) -> None:
+        """Another peer knows of this term. A root under an earlier one begins a later one.
+
+        While two roots reach the same replicas and not each other, each outbids the other. As long as the word is not
+        the rival's, a root keeps its term for half a lease, so that few terms come to be known, and none outlives the
+        lease that holds its stability back. Until then it declares nothing stable.
+        """
+        self.known.enter(topic, term)
+        tree = self.trees.get(topic)
+        if tree is None:
+            return
+        root, now = tree.root, self.host.now()
+        if root is not None and term > root.term and term.node[:8] != sender.node_id[:8]:
+            until = root.began_at + self.config.lease_s / 2
+            if now < until:
+                self.host.trace(Mark("rival_known"))
+                root.hold(now + self.config.lease_s)
+                self.host.set_timer(RivalDue(topic), until - now)
+                return
+        self.terms.heard_of(tree, term)
+
+    def rival_due(self, timer: RivalDue) -> None:
+        """The root has had its term for long enough: begin a later one than the rival's."""
+        tree = self.trees.get(timer.topic)
+        if tree is not None:
+            self.terms.heard_of(tree, self.known.terms.get(timer.topic, NO_TERM))
 
 
 def _better(entry: TopicEntry, descriptor: Descriptor, term: Term) -> bool:

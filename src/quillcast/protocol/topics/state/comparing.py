@@ -166,10 +166,10 @@ class Comparing:
         self._given.pop(topic, None)
         self._entered.pop(topic, None)
 
-    def kept(self, sender: Contact, topics: Iterable[bytes]) -> None:
-        """Another peer keeps the state of these."""
-        for topic in topics if self._strays else ():
-            if topic in self._strays:
+    def kept(self, sender: Contact, topics: Iterable[tuple[bytes, Term]]) -> None:
+        """Another peer keeps the state of these, under these terms or later ones."""
+        for topic, term in topics if self._strays else ():
+            if topic in self._strays and term >= self.records.terms[topic]:
                 self._strays[topic][sender.node_id] = None
 
     # ---- digests
@@ -198,7 +198,8 @@ class Comparing:
             self._given.pop(topic, None)
         elif not self._others_keep(topic, new, replicas):
             self._given.pop(topic, None)
-            self._strays.setdefault(topic, {})
+            if change:
+                self._strays[topic] = {}  # what they keep is over
         for node in self._others(replicas):
             parts = self._digests.setdefault(node, [0] * BUCKETS)
             parts[_bucket(topic)] ^= change
