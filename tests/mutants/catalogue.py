@@ -408,8 +408,8 @@ MUTANTS = (
         "events-taken-for-older",
         "An event that came after a subscription began is owed, however late its stream is learned.",
         "protocol/forwarding/milestones.py",
-        "zip(self.indexes[begin:end], self.times[begin:end], strict=True)",
-        "zip(self.indexes[begin:end], self.times[begin - 1 : end - 1], strict=True)",
+        "part.times = self.indexes[begin:end], self.times[begin:end]\n",
+        "part.times = self.indexes[begin:end], self.times[begin - 1 : end - 1]\n",
         "protocol/forwarding/test_milestones.py"
         "::test_who_misses_a_range_is_told_of_it_alone_and_takes_its_events_for_younger_than_they_are",
     ),
