@@ -49,8 +49,10 @@ def test_a_peer_that_does_not_answer_is_named_with_its_process_and_another_is_as
     assert asking.ask_peer("n", "", "tree", str) == "young"
     assert asking.ask_peer("n", "", "tree", str) == "young"
     assert capsys.readouterr().err == f"quillcast: {told}\n"
-    asking.tell_silent([(YOUNG, None), (OLD, "old")])
+    assert asking.answered([(YOUNG, None), (OLD, "old")]) == ["old"]
     assert "peer b2b2b2b2 (process 1) does not answer" in capsys.readouterr().err
+    with pytest.raises(Unreachable, match="peer b2b2b2b2"):
+        asking.answered([(YOUNG, None)])
     monkeypatch.setattr(asking, "choose", lambda *_: [OLD, YOUNG])
     expected = f"^{re.escape(told)}; other peers here: b2b2b2b2$"
     with pytest.raises(Unreachable, match=expected):

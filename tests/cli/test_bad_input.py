@@ -39,6 +39,8 @@ TYPING = [
     (["check", "topic", "**"], "is a pattern"),
     (["node", "--data", ""], "the path is empty; name a file or folder, or . for the current one"),
     (["node", "--journal", ""], "the path is empty"),
+    (["node", "--runtime-dir", ""], "the path is empty"),
+    (["scope", "check", ""], "the path is empty"),
     (["topic", "create", "t", "--as", ""], "the path is empty"),
     (["demo", "--output", ""], "the path is empty"),
     (["audit", ".", "--report", ""], "the path is empty"),

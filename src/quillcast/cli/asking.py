@@ -1,6 +1,6 @@
 """Query the running peers of this machine."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -62,11 +62,14 @@ def _silent(silent: Entry, entries: list[Entry]) -> Unreachable:
     return Unreachable(f"peer {silent.node_id[:8]} (process {silent.pid}) does not answer; is it stopped?{instead}")
 
 
-def tell_silent(answers: Iterable[tuple[Entry, object]]) -> None:
-    """Name the peers that did not answer on standard error."""
-    for entry, answer in answers:
-        if answer is None:
-            _tell_once(str(_silent(entry, [entry])))
+def answered(answers: Sequence[tuple[Entry, T | None]]) -> list[T]:
+    """The answers that came. Names the other peers on standard error; raises `Unreachable` if no peer answered."""
+    silent = [_silent(entry, [entry]) for entry, answer in answers if answer is None]
+    for problem in silent[: -1 if len(silent) == len(answers) else None]:
+        _tell_once(str(problem))
+    if silent and len(silent) == len(answers):
+        raise silent[-1]
+    return [answer for _, answer in answers if answer is not None]
 
 
 def ask_each(

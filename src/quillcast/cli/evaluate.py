@@ -102,7 +102,7 @@ def run(
 
 
 @command.command(short_help="Compare runs.")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=Place(path_type=Path))
 @click.option(
     "--output",
     type=Place(file_okay=False, path_type=Path),

@@ -142,7 +142,7 @@ def _look_in(context: click.Context, parameter: click.Parameter, folder: Path | 
 
 _RUNTIME_DIR = click.option(
     "--runtime-dir",
-    type=click.Path(path_type=Path),
+    type=Place(path_type=Path),
     envvar=RUNTIME_DIR,
     show_envvar=True,
     callback=_look_in,

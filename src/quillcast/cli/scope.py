@@ -35,7 +35,7 @@ def command(context: click.Context) -> None:
 
 
 @command.command(short_help="Explain scope files, and check them.")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=Place(dir_okay=False, path_type=Path))
 @JSON
 @click.pass_context
 def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
@@ -67,7 +67,7 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
 
 
 @command.command(short_help="Run the managers of scopes.")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=Place(dir_okay=False, path_type=Path))
 @click.option(
     "--data",
     type=Place(file_okay=False, path_type=Path),
@@ -76,7 +76,7 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
 )
 @click.option(
     "--state",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=Place(dir_okay=False, path_type=Path),
     help="Go on with what `quillcast scope export` wrote at another peer. With one FILE.",
 )
 @JSON
@@ -167,7 +167,7 @@ def tree(name: str, topic: str, network: str, as_json: bool) -> None:
 
 @command.command(short_help="Write a manager's state to a file, to move it to another peer.")
 @click.argument("name", metavar="NAME")
-@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", metavar="FILE", type=Place(dir_okay=False, path_type=Path))
 @click.option("--data", type=Place(file_okay=False, path_type=Path), required=True, help="The manager's folder.")
 @JSON
 def export(name: str, file: Path, data: Path, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from quillcast.cli.asking import SILENT_S, ask_each, ask_peer, peers_here, tell_silent
+from quillcast.cli.asking import SILENT_S, answered, ask_each, ask_peer, peers_here
 from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC, Count
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
@@ -231,8 +231,6 @@ def _elsewhere(topic: str, tree: TreeStatus) -> TopicSummary:
 
 
 def _topics(network: str) -> dict[str, TopicSummary]:
-    """What the peers of this machine know together, by topic."""
-    answers = ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=SILENT_S)
-    tell_silent(answers)
-    statuses = [status for _, status in answers if status is not None]
+    """What the peers of this machine know together, by topic. Raises `Unreachable` if none of them answers."""
+    statuses = answered(ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=SILENT_S))
     return {name: summary(parts) for name, parts in parts_by_name(statuses).items()}
