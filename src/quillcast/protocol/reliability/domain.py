@@ -7,8 +7,8 @@ what nobody does. So agents of any protocol can stand in the same place. A strea
 term belongs to one session.
 
 The rest is the same for all protocols. `Recovery` requests from the holders what its member lacks, and from those above
-what the domain lacks. What members have reaches the level above along the topic's tree, with every protocol: the leases are
-there, which say for whom to wait and for how long.
+what the domain lacks. What members have reaches the level above along the topic's tree, with every protocol: the
+leases are there, which say for whom to wait and for how long.
 """
 
 from collections.abc import Iterable, Sequence
