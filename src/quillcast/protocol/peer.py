@@ -241,11 +241,12 @@ class Peer:
     def datagram(self, group: Contact, bundle: Bundle) -> None:
         """A bundle arrived over a multicast mechanism."""
         self.scribe.housekeeping.notice()
-        self.recovery.expect_losses()
         entering = self.scoping.datagram(bundle)
         if entering is None:
             self.host.release(group.node_id, bundle.size)
-        elif entering.envelope.tags:
+            return
+        self.recovery.expect_losses()
+        if entering.envelope.tags:
             self.scribe.tracing.arrive(group, entering)
         else:
             self.table.arrive(group, entering)
