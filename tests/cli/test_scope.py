@@ -53,6 +53,16 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(capsys, "check", "north.toml") == (2, "", ERROR)
 
 
+def test_all_errors_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = NORTH.replace("members_max = 200", "member_max = 200").replace("stripes = 8", "stripe = 8")
+    Path("north.toml").write_text(
+        wrong.replace('"ring"', '"rings"').replace('add_tag = "half"', 'custom = {name = "no"}')
+    )
+    code, out, err = check(capsys, "check", "north.toml")
+    assert (code, out) == (2, "")
+    assert [line.partition(": ")[0] for line in err.splitlines()] == [f"north.toml:{at}" for at in (9, 16, 17, 22)]
+
+
 def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.toml").write_text("nam = 1\n")
     code, out, err = check(capsys, "check", "north.toml", "bad.toml", "--json")

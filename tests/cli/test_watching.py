@@ -101,6 +101,12 @@ def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, t
         (unresponsive(), State.WARNING, "peer b0b0b0b0 does not answer"),
         (unresponsive(behind_events=79_000), State.WARNING, "does not answer, 79000 events behind by its last report"),
         (
+            unresponsive(behind_events=2, behind_s=11.0),
+            State.WARNING,
+            "does not answer, 2 events behind by its last report, the oldest 11.0 s old",
+        ),
+        (unresponsive(behind_events=2, behind_s=61.0), State.CRITICAL, "the oldest 61.0 s old"),
+        (
             unresponsive(behind_events=100_001),
             State.CRITICAL,
             "does not answer, 100001 events behind by its last report",
@@ -126,6 +132,18 @@ def test_a_topic_is_not_ok_while_a_possible_subscriber_here_does_not_answer() ->
     assert answers.state == State.OK, "it answered when the tree was walked"
     known = judging.of_topic("test", replace(TREE, **unresponsive()), Bounds(), unresponsive=[BOB])
     assert "may be a subscriber" not in known.text
+    assert [each.values["unresponsive"] for each in (found, answers, known)] == [1, 0, 1]
+
+
+def test_the_figures_of_a_topic_include_peers_that_do_not_answer() -> None:
+    silent = unresponsive(behind_events=5, behind_s=7.5)
+    found = judging.of_topic("test", replace(TREE, **silent), Bounds())
+    assert (found.values["behind_events"], found.values["behind_seconds"]) == (5, 7.5)
+    lines = list(judging.prometheus("topic", [found]))
+    assert (
+        f'quillcast_subscriber_behind_seconds{{network="test",topic="t",peer="{BOB}",subscription=""}} 7.500000'
+        in lines
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,6 +275,9 @@ def test_top_shows_rates_of_all_peers_and_those_that_do_not_answer(quillcast: Co
     assert re.search(r"^network test: 2 peers, 1 topic, [\d,]+ events/s", out)
     assert "\x1b[" not in out
     assert re.search(r"^[0-9a-f]{8} does not answer$", out, re.MULTILINE)
+    assert re.search(
+        rf"^subscribers that are behind:\n.*\n  {topic} +[0-9a-f]{{8}} +\(no answer\) +\d+ ", out, re.MULTILINE
+    )
 
 
 @pytest.mark.live

@@ -47,7 +47,7 @@ def branch(parent: bytes = b"", **more: object) -> Branch:
 
 ROOT = branch(
     root=True, frontier=100, events=140, descriptor=described(NAME), children=[BOB, CAROL],
-    leases=(Lease(CAROL.node_id, TERM, 40), Lease(DAVE.node_id, TERM, 90, lost=True)),
+    leases=(Lease(CAROL.node_id, TERM, 40, behind_s=1.5), Lease(DAVE.node_id, TERM, 90, lost=True, owed=4)),
 )  # fmt: skip
 LEAF = branch(
     ALICE.node_id, frontier=80, events=120, subscribers=1,
@@ -78,8 +78,8 @@ def test_a_tree_shows_peers_that_answered_and_what_is_known_of_the_others() -> N
             ),
         ),
         unresponsive=(
-            UnresponsivePeer(CAROL.node_id.hex(), CAROL.address, lost=False, behind_events=60),
-            UnresponsivePeer(DAVE.node_id.hex(), None, lost=True, behind_events=10),
+            UnresponsivePeer(CAROL.node_id.hex(), CAROL.address, lost=False, behind_events=60, behind_s=1.5),
+            UnresponsivePeer(DAVE.node_id.hex(), None, lost=True, behind_events=14),
         ),
     )  # fmt: skip
 

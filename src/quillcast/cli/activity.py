@@ -124,13 +124,17 @@ def _unstable(parts: Sequence[Part]) -> int | None:
 
 
 def _subscribers(look: Look) -> list[SubscriberLag]:
-    """Every subscription of the peers here, and how far it is behind the furthest position that one of them knows."""
+    """Every subscription of the peers here, and how far it is behind the furthest position that one of them knows.
+
+    Of a peer that does not answer, its parent knows how far all of them are behind.
+    """
     topics = [topic for status in look.statuses.values() for topic in status.topics if topic.in_tree]
     ends: dict[tuple[str, str | None], int] = {}
     for topic in topics:
         term = (topic.topic_id, topic.term)
         ends[term] = max(ends.get(term, 0), topic.frontier)
     found = [lag for topic in topics for lag in _lags(topic, ends[topic.topic_id, topic.term])]
+    found += [lag for topic in topics for lag in _silent_lags(topic, look.unresponsive)]
     return sorted(found, key=lambda lag: (-lag.behind_events, -lag.behind_s, lag.topic, lag.node_id))
 
 
@@ -139,6 +143,15 @@ def _lags(topic: TopicStatus, end: int) -> Iterator[SubscriberLag]:
     beyond = max(0, end - topic.known_end) if topic.settings.reliable else 0
     for lag in topic.lags:
         yield msgspec.structs.replace(lag, behind_events=lag.behind_events + beyond)
+
+
+def _silent_lags(topic: TopicStatus, unresponsive: Sequence[str]) -> Iterator[SubscriberLag]:
+    for peer in topic.waits_for:
+        if peer.node_id in unresponsive:
+            yield SubscriberLag(
+                topic.name, peer.node_id, name="", number=0, behind_events=peer.behind_events, behind_s=peer.behind_s,
+                stalled_s=0.0, waiting_events=0, waiting_bytes=0,
+            )  # fmt: skip
 
 
 def _links(status: NodeStatus) -> Iterator[PeerLink]:

@@ -135,21 +135,24 @@ def of_topic(
     end.
     """
     lags, idle = tree.lags, tree.complete and not tree.peers and not used
+    behind: list[SubscriberLag | UnresponsivePeer] = [*lags, *tree.unresponsive]
+    known = {peer.node_id for peer in tree.peers} | {peer.node_id for peer in tree.unresponsive}
+    elsewhere = [node_id for node_id in unresponsive if node_id not in known]
     labels, name = {"network": network, "topic": tree.topic}, f"topic {tree.topic}"
-    last_known = [peer.behind_events or 0 for peer in tree.unresponsive]
     values = {
         "roots": sum(peer.root for peer in tree.peers),
         "peers": len(tree.peers),
-        "unresponsive": len(tree.unresponsive),
+        "unresponsive": len(tree.unresponsive) + len(elsewhere),
         "subscribers": _subscriptions(tree),
         "events": tree.events,
-        "behind_events": max([*(lag.behind_events for lag in lags), *last_known], default=0),
-        "behind_seconds": max((lag.behind_s for lag in lags), default=0.0),
+        "behind_events": max((each.behind_events or 0 for each in behind), default=0),
+        "behind_seconds": max((each.behind_s for each in behind), default=0.0),
         "waiting_bytes": sum(lag.waiting_bytes for lag in lags),
     }
-    troubles = _topic_troubles(tree, bounds, idle=idle, unresponsive=unresponsive)
+    troubles = _topic_troubles(tree, bounds, idle=idle, elsewhere=elsewhere)
     found = _judged(labels, name, f"{name}: {IDLE if idle else _healthy(tree)}", troubles, values)
-    return msgspec.structs.replace(found, subscribers=tuple(_part(labels, lag) for lag in lags))
+    silent = [_silent_part(labels, peer) for peer in tree.unresponsive]
+    return msgspec.structs.replace(found, subscribers=(*(_part(labels, lag) for lag in lags), *silent))
 
 
 def _subscriptions(tree: TreeStatus) -> int:
@@ -170,7 +173,7 @@ def _healthy(tree: TreeStatus) -> str:
     )
 
 
-def _topic_troubles(tree: TreeStatus, bounds: Bounds, *, idle: bool, unresponsive: Iterable[str]) -> Iterator[Trouble]:
+def _topic_troubles(tree: TreeStatus, bounds: Bounds, *, idle: bool, elsewhere: Iterable[str]) -> Iterator[Trouble]:
     roots, count = sum(peer.root for peer in tree.peers), _subscriptions(tree)
     if not roots and not idle:
         yield State.CRITICAL, "no root answers"
@@ -179,10 +182,8 @@ def _topic_troubles(tree: TreeStatus, bounds: Bounds, *, idle: bool, unresponsiv
     if count < bounds.subscribers_min:
         yield State.CRITICAL, f"{counted(count, 'subscription')}, not {bounds.subscribers_min}"
     yield from (_no_answer(peer, bounds) for peer in tree.unresponsive)
-    known = {peer.node_id for peer in tree.peers} | {peer.node_id for peer in tree.unresponsive}
-    for node_id in unresponsive:
-        if node_id not in known:
-            yield State.WARNING, f"peer {node_id[:8]} of this machine does not answer, and may be a subscriber"
+    for node_id in elsewhere:
+        yield State.WARNING, f"peer {node_id[:8]} of this machine does not answer, and may be a subscriber"
     if roots and not tree.complete and not tree.unresponsive:
         yield State.WARNING, "not every peer of its tree answers"
     yield from _lateness(tree.lags, bounds)
@@ -201,13 +202,28 @@ def _part(labels: dict[str, str], lag: SubscriberLag) -> Part:
     )
 
 
+def _silent_part(labels: dict[str, str], peer: UnresponsivePeer) -> Part:
+    """The metrics of all subscriptions of a peer that does not answer."""
+    values = {"behind_events": peer.behind_events or 0, "behind_seconds": peer.behind_s}
+    return Part({**labels, "peer": peer.node_id, "subscription": ""}, values)
+
+
 def _no_answer(peer: UnresponsivePeer, bounds: Bounds) -> Trouble:
     """Judge a peer of the tree that did not answer."""
     behind = peer.behind_events or 0
-    state = State.CRITICAL if behind > bounds.behind_critical else State.WARNING
+    too_late = behind and peer.behind_s > bounds.late_critical_s
+    state = State.CRITICAL if behind > bounds.behind_critical or too_late else State.WARNING
+    return state, no_answer(peer)
+
+
+def no_answer(peer: UnresponsivePeer) -> str:
+    """What is known of a peer that did not answer."""
     how = "is lost, and its lease is still running" if peer.lost else "does not answer"
-    last_report = f", {counted(behind, 'event')} behind by its last report" if behind else ""
-    return state, f"peer {peer.node_id[:8]} {how}{last_report}"
+    text = f"peer {peer.node_id[:8]} {how}"
+    if peer.behind_events:
+        text += f", {counted(peer.behind_events, 'event')} behind by its last report"
+        text += f", the oldest {peer.behind_s:.1f} s old" if peer.behind_s else ""
+    return text
 
 
 def _lateness(lags: Iterable[SubscriberLag], bounds: Bounds) -> Iterator[Trouble]:
@@ -325,7 +341,9 @@ def prometheus(what: str, findings: list[Finding]) -> Iterator[str]:
         yield from _metric(f"quillcast_{what}_{name}", samples)
     parts = [part for each in findings for part in each.subscribers]
     for name in dict.fromkeys(name for part in parts for name in part.values):
-        yield from _metric(f"quillcast_subscriber_{name}", [(part.labels, part.values[name]) for part in parts])
+        yield from _metric(
+            f"quillcast_subscriber_{name}", [(part.labels, part.values[name]) for part in parts if name in part.values]
+        )
 
 
 def _metric(name: str, samples: list[tuple[dict[str, str], float]]) -> Iterator[str]:

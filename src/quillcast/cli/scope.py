@@ -48,7 +48,7 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
 
     checked = scope_files.check(tuple(dict.fromkeys(files)))
     for number, each in enumerate(checked):
-        scope = None if each.described is None else each.described.scope
+        scope = None if each.described is None or each.described.faults else each.described.scope
         if as_json:
             faults = [fault._asdict() for fault in each.faults]
             click.echo(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from quillcast.core.status import NodeStatus, TopicStatus, TopicSummary
+from quillcast.protocol.topics.state.lag import events_together
 
 Part = tuple[str, TopicStatus]
 """A peer's nodeId, and its part in a topic."""
@@ -26,7 +27,7 @@ def summary(parts: Sequence[Part]) -> TopicSummary:
         topic_id=described.topic_id,
         settings=described.settings,
         root=root,
-        events=max(topic.events for topic in topics),
+        events=events_together((topic.events, topic.readmitted) for topic in topics),
         peers=sum(topic.in_tree for topic in topics),
         subscriptions=sum(topic.subscriptions for topic in topics),
         publishers=sum(topic.publishers for topic in topics),

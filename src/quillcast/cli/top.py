@@ -129,8 +129,7 @@ def _lag_row(lag: SubscriberLag) -> list[str]:
         lag.label,
         str(lag.behind_events),
         f"{lag.behind_s:.1f}",
-        f"{lag.stalled_s:.1f} s",
-        sized(lag.waiting_bytes),
+        *((f"{lag.stalled_s:.1f} s", sized(lag.waiting_bytes)) if lag.number else ("-", "-")),
     ]
 
 

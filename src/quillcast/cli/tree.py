@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from quillcast.cli.asking import ask_peer
-from quillcast.cli.judging import IDLE
+from quillcast.cli.judging import IDLE, no_answer
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
 from quillcast.cli.tables import counted
 from quillcast.core.boxes import Drawn, drawn
@@ -41,6 +41,7 @@ def draw(tree: TreeStatus) -> Iterator[str]:
     if tree.root in peers:
         shown = {node: Drawn(_label(peer), peer.scope, peer.children) for node, peer in peers.items()}
         yield from drawn(shown, tree.root)
+    yield from map(no_answer, tree.unresponsive)
     if not tree.complete:
         yield "some peers did not answer in time: this is only a part of the tree"
 

@@ -178,7 +178,7 @@ class SubscriberLag(Status, frozen=True):
     name: str
     """The name that the application gave it, or empty."""
     number: int
-    """Its number at its peer."""
+    """Its number at its peer. 0 stands for all subscriptions of a peer that does not answer (`top`)."""
     behind_events: int
     """Events that the application has not processed yet."""
     behind_s: float
@@ -193,7 +193,20 @@ class SubscriberLag(Status, frozen=True):
     @property
     def label(self) -> str:
         """Its name, or else its number."""
-        return self.name or f"#{self.number}"
+        return self.name or (f"#{self.number}" if self.number else "(no answer)")
+
+
+class PeerLag(Status, frozen=True):
+    """How far a peer is behind, with all below it, as its parent in the tree knows from its last report."""
+
+    node_id: str
+    """The peer's nodeId."""
+    lost: bool
+    """Whether its parent lost it. Its lease is still running."""
+    behind_events: int
+    """Events that they have not acknowledged."""
+    behind_s: float
+    """Age of the oldest of them, seconds, by the parent's clock."""
 
 
 class TopicStatus(Topic, frozen=True):
@@ -224,11 +237,15 @@ class TopicStatus(Topic, frozen=True):
     stable: int = 0
     """The stable position: every live subscriber has the events below this index of the term."""
     events: int = 0
-    """Events that the topic is known to have had, under earlier roots too."""
+    """Events that the topic is known to have had, under earlier roots too. None is counted twice."""
+    readmitted: int = 0
+    """Events that another root admitted again, as far as this peer knows which they are."""
     buffered_bytes: int = 0
     """Size of the events that are buffered here."""
     lags: tuple[SubscriberLag, ...] = ()
     """The subscriptions of this process, compared with what this peer knows; the furthest behind first."""
+    waits_for: tuple[PeerLag, ...] = ()
+    """Children, and lost ones whose lease is still running, that have not acknowledged all events."""
     streams: int = 0
     """Streams of sources that go on here, in a topic whose sources number the events."""
     source: bool = False
@@ -330,6 +347,8 @@ class UnresponsivePeer(Status, frozen=True):
     """Whether its parent lost it. Its lease is still running."""
     behind_events: int | None
     """Events that it and all peers below it have not acknowledged, by their last report."""
+    behind_s: float = 0.0
+    """Age of the oldest of them, seconds, by the clock of its parent."""
 
 
 class TreeStatus(Status, frozen=True):

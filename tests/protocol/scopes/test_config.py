@@ -116,10 +116,41 @@ def test_nobody_could_be_admitted() -> None:
         parse('name = "lab"\n[admission]\n', "lab.toml")
 
 
-def test_all_faults_of_a_kind_are_told_together() -> None:
+def test_all_faults_are_told_in_the_order_of_lines() -> None:
+    text = """\
+        nam = "lab"
+        superscopes = ["city", "city"]
+        [admission]
+        joinline = true
+        certificate = { planet = "Earth" }
+        [limits]
+        members_max = 0
+        bytes_per_s = "fast"
+        [[topics]]
+        policy = 3
+        [[topics]]
+        pattern = "a/#/b"
+        filter = { every = [{ modulo = { n = 0, k = [0] } }, { tag = "x" }, 5] }
+        recovery = "magic"
+        """
     with pytest.raises(ScopeFileWrong) as wrong:
-        parse('nam = "lab"\n[admission]\njoinline = true\n[limit]\n', "lab.toml")
-    assert [fault.line for fault in wrong.value.faults] == [1, 3, 4]
+        parse(dedent(text), "lab.toml")
+    assert [(fault.line, fault.text.partition(";")[0].partition("(")[0]) for fault in wrong.value.faults] == [
+        (1, "unknown key nam "),
+        (2, "superscope city is named twice"),
+        (4, "unknown key joinline "),
+        (5, "certificates have no attribute planet"),
+        (7, "limits.members_max: expected int >= 1"),
+        (8, "limits.bytes_per_s: expected int, got str"),
+        (9, "topics[0]: missing required field pattern"),
+        (10, "topics[0].policy: expected str, got int"),
+        (12, "pattern 'a/#/b': # is not the last part"),
+        (13, "topics[1].filter.every[0].modulo.n: expected int >= 1"),
+        (13, "unknown key tag "),
+        (13, "topics[1].filter.every[2]: expected object, got int"),
+        (14, "topics[1].recovery: 'magic' is not one of tree, gossip, ring, srm"),
+    ]
+    assert str(wrong.value).endswith("(and 12 more: see quillcast scope check)")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,58 @@ def test_events_of_a_past_term_that_are_neither_found_nor_given_up_are_as_old_as
     assert 10.0 < reader.behind_s < 25.0
 
 
+def counts(village: Village) -> list[tuple[int, int]]:
+    """What each peer in the tree knows of the number of events."""
+    trees = [tree for number in village.alive() if (tree := village.tree(number, NAME)) is not None]
+    return [(lag.events(tree), tree.flow.readmitted()) for tree in trees]
+
+
+def test_an_event_that_another_root_admitted_again_is_counted_once() -> None:
+    village = Village(6)
+    for peer in range(6):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    root = village.root(NAME)
+    sender = next(number for number in village.alive() if number != root)
+    publisher = village.publisher(sender, NAME)
+    village.publish(sender, publisher, *[b"stable"] * 4)
+    village.run(2)
+    village.publish(sender, publisher, *[b"before the crash"] * 5)
+    village.run(0.025)  # all have them, and none is known to be stable
+    village.kill(root)
+    village.publish(sender, publisher, *[b"after it"] * 3)
+    village.run(5)
+    assert {events for events, _ in counts(village)} == {12}
+    assert any(again for _, again in counts(village))
+    newcomer = len(village.peers)
+    village.add()
+    village.subscribe(newcomer, NAME, Reader())
+    village.run(60)  # the term before is forgotten
+    assert lag.events_together(counts(village)) == 12
+
+
+def test_a_parent_knows_how_far_a_silent_child_is_behind() -> None:
+    village = Village(3)
+    for peer in range(3):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    root = village.root(NAME)
+    tree, host = village.tree(root, NAME), village.peers[root].host
+    assert tree is not None
+    silent, sender = (number for number in village.alive() if number != root)
+    village.kill(silent, silently=True)
+    publisher = village.publisher(sender, NAME)
+    village.publish(sender, publisher, b"one", b"two")
+    for seconds, lost in ((2.0, False), (10.0, True)):
+        village.run(seconds)
+        behind = [lease for lease in lag.leases(tree, host) if lag.uncovered(lease, tree.term, tree.frontier)]
+        assert [(lease.node, lease.lost) for lease in behind] == [
+            (village.world.machines[silent].contact.node_id, lost)
+        ]
+        assert lag.uncovered(behind[0], tree.term, tree.frontier) == 2
+        assert behind[0].behind_s > seconds / 2  # clocks differ
+
+
 def test_a_query_about_an_unknown_topic_does_not_create_it() -> None:
     village = Village(8)
     village.run(5)

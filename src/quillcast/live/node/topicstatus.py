@@ -1,10 +1,12 @@
 """A peer's part in a topic, as structs of `core.status`: its place in the tree, and how far its subscriptions are."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, Term
 from quillcast.core.messages import Contact
-from quillcast.core.status import PeerContact, SubscriberLag, Topic, TopicSettings, TopicStatus
+from quillcast.core.status import PeerContact, PeerLag, SubscriberLag, Topic, TopicSettings, TopicStatus
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -48,11 +50,19 @@ def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
         known_end=tree.total + max(0, tree.known_end - tree.frontier),
         stable=tree.reached(tree.flow.stable_below),
         events=lag.events(tree),
+        readmitted=tree.flow.readmitted(),
         buffered_bytes=tree.flow.log.size_bytes,
         lags=tuple(subscriber_lag(part.name, peer.host.me, each, end) for each in found),
+        waits_for=tuple(_waited_for(tree, peer)),
         streams=len(tree.flow.others),
         source=tree.sources.own is not None,
     )
+
+
+def _waited_for(tree: Tree, peer: Peer) -> Iterator[PeerLag]:
+    for lease in lag.leases(tree, peer.host):
+        if events := lag.uncovered(lease, tree.term, tree.frontier):
+            yield PeerLag(lease.node.hex(), lease.lost, events, round(lease.behind_s, 3))
 
 
 def topic_settings(descriptor: Descriptor, tree: Tree | None = None) -> TopicSettings:

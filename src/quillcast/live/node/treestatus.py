@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.status import TreePeer, TreeStatus, UnresponsivePeer
 from quillcast.live.node.topicstatus import subscriber_lag, term_shown, topic_settings
-from quillcast.protocol.topics.messages import Branch, Lease, Reader
+from quillcast.protocol.topics.messages import Branch, Reader
+from quillcast.protocol.topics.state.lag import events_together, uncovered
 
 Branches = Mapping[bytes, Branch]
 """What peers answered, by nodeId."""
@@ -31,7 +32,7 @@ def tree_status(name: str, branches: Branches, addresses: Mapping[bytes, str]) -
         complete=is_whole(branches),
         root=roots[-1].hex() if roots else None,
         settings=topic_settings(max(known, key=lambda each: each.version)) if known else None,
-        events=max((branch.events for branch in inside.values()), default=0),
+        events=events_together((branch.events, branch.readmitted) for branch in inside.values()),
         peers=tuple(_peer(name, node, addresses.get(node), branch, root) for node, branch in inside.items()),
         unresponsive=tuple(_unresponsive(node, addresses.get(node), inside, root) for node in unheard(inside)),
     )
@@ -87,10 +88,6 @@ def _unresponsive(node: bytes, address: str | None, branches: Branches, root: Br
         node_id=node.hex(),
         address=address,
         lost=lease is not None and lease.lost,
-        behind_events=None if lease is None or root is None else _unacknowledged(lease, root),
+        behind_events=None if lease is None or root is None else uncovered(lease, root.term, root.frontier),
+        behind_s=0.0 if lease is None else round(lease.behind_s, 3),
     )
-
-
-def _unacknowledged(lease: Lease, root: Branch) -> int:
-    """Events of the root's term that a peer and all below it have not acknowledged, by their last report."""
-    return max(0, root.frontier - lease.acknowledged) if lease.term == root.term else root.frontier

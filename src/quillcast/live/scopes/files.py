@@ -37,7 +37,7 @@ class Known(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A file that was checked. Without a scope, it could not be read."""
+    """A file that was checked. `described` is None if it could not be read."""
 
     file: str
     described: Described | None
@@ -48,34 +48,40 @@ class Checked(NamedTuple):
 def check(files: Sequence[Path]) -> list[Checked]:
     """Check files, each by itself and all together."""
     checked = [_check_one(file) for file in files]
-    readable = [each.described for each in checked if each.described is not None]
-    for fault in config.check_together(readable):
+    described = [each.described for each in checked if each.described is not None]
+    for fault in config.check_together([each for each in described if each.sound(("name",))]):
         next(each for each in checked if each.file == fault.file).faults.append(fault)
     return checked
 
 
 def read(file: Path) -> Described:
     """The scope that a file describes. Raises `ScopeFileWrong`, and `LocalError` if it cannot be read."""
+    return config.parse(_text(file), str(file))
+
+
+def _text(file: Path) -> str:
     try:
-        text = file.read_text("utf-8")
+        return file.read_text("utf-8")
     except UnicodeDecodeError:
         raise LocalError(f"{file} is not text in UTF-8; convert it") from None
     except OSError as error:
         raise LocalError(f"cannot read the scope file {file}: {error.strerror}") from None
-    return config.parse(text, str(file))
 
 
 def _check_one(file: Path) -> Checked:
     try:
-        described = read(file)
+        described = config.examined(_text(file), str(file))
     except ScopeFileWrong as wrong:
         return Checked(str(file), None, list(wrong.faults), [])
     except LocalError as error:
         return Checked(str(file), None, [Fault(str(file), 1, str(error))], [])
-    faults, known = list[Fault](), list[Known | None]()
+    faults, known = [*described.faults], list[Known | None]()
     for at, rule in enumerate(described.scope.topics):
-        known.append(_known(described, at, rule, faults))
-        faults += [described.fault(("topics", at, "filter"), text) for text in _unknown_filters(rule.filter)]
+        if all(described.sound(("topics", at, key)) for key in ("policy", "parameters", "sha256")):
+            known.append(_known(described, at, rule, faults))
+        if described.sound(place := ("topics", at, "filter")):
+            faults += [described.fault(place, text) for text in _unknown_filters(rule.filter)]
+    faults.sort(key=lambda fault: fault.line)
     return Checked(str(file), described, faults, [] if faults else [*explained(described, known), *_refused(described)])
 
 

@@ -42,7 +42,7 @@ class Flow:
     A reliable flow keeps its log until nobody needs it (`release`); a best-effort flow keeps nothing.
     """
 
-    __slots__ = ("channels", "current", "forgotten", "keeps", "log", "others", "past", "topic")
+    __slots__ = ("channels", "current", "forgotten", "keeps", "log", "others", "past", "readmitted_before", "topic")
 
     def __init__(self, topic: bytes, budget: Budget, *, keeps: bool = True) -> None:
         self.topic = topic
@@ -51,6 +51,7 @@ class Flow:
         self.others: dict[Term, SourceStream] = EMPTY  # other live streams
         self.past: dict[Term, EndedStream] = EMPTY
         self.forgotten: dict[Term, int] = EMPTY  # ended terms that were discarded, and how far they went
+        self.readmitted_before = 0  # events of such terms that a later one admitted again
         self.log = budget.empty
         self.channels: tuple[Channel, ...] = ()
 
@@ -193,6 +194,7 @@ class Flow:
 
     def forget(self, term: Term) -> None:
         """Discard an ended term for good."""
+        self.readmitted_before += self._readmitted(term)
         self.discard_past(term)
         self.note_over(term, self.past.pop(term).end)
 
@@ -446,6 +448,20 @@ class Flow:
         if term in self.past:
             awaited.discard(0, self.past[term].stable)
         return awaited
+
+    def readmitted(self) -> int:
+        """Events of ended terms that a later one admitted again, as far as it is known here which events they are."""
+        return self.readmitted_before + sum(map(self._readmitted, self.past))
+
+    def _readmitted(self, term: Term) -> int:
+        others = self.runs_of_others(term)
+        later = sequences_of(run for other, runs in others.items() if other > term for run in runs)
+        again = [
+            later[run.publisher].within(run.first, run.first + run.events)
+            for run in self.runs(term, _ALL)
+            if run.publisher in later
+        ]
+        return sum(last - first for ranges in again for first, last in ranges)
 
     def gone(self, first: int) -> tuple[Gone, ...]:
         """What is no longer kept before an index of the current term, of other live terms and of ended ones.

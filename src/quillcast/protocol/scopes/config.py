@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -182,11 +182,12 @@ class Fault(NamedTuple):
 
 
 class ScopeFileWrong(LocalError):
-    """A file has faults; the text tells the first one."""
+    """A file has faults; the text tells the first one, and how many there are."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
-        super().__init__(str(faults[0]))
+        more = f" (and {len(faults) - 1} more: see quillcast scope check)" if len(faults) > 1 else ""
+        super().__init__(f"{faults[0]}{more}")
 
 
 class Described(NamedTuple):
@@ -195,30 +196,41 @@ class Described(NamedTuple):
     file: str
     scope: ScopeFile
     lines: Mapping[Place, int]
+    faults: tuple[Fault, ...] = ()
+    wrong: frozenset[Place] = frozenset()
+    """The places of what the scope lacks because of a fault: it has defaults there."""
 
     def fault(self, place: Place, text: str) -> Fault:
         """A fault at a place, or at the nearest place before it that has a line of its own."""
         return Fault(self.file, _line(self.lines, place), text)
 
+    def sound(self, place: Place) -> bool:
+        """Whether nothing at a place, in it or around it is wrong, so that it can be checked further."""
+        return not any(place[: len(wrong)] == wrong[: len(place)] for wrong in self.wrong)
+
 
 def parse(text: str, file: str) -> Described:
     """The scope that a TOML text describes; `file` names it in errors. Raises `ScopeFileWrong`."""
+    described = examined(text, file)
+    if described.faults:
+        raise ScopeFileWrong(described.faults)
+    return described
+
+
+def examined(text: str, file: str) -> Described:
+    """Like `parse`, but with all faults in the answer. Raises `ScopeFileWrong` only if the text is not valid TOML."""
     try:
         told = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         fault = Fault(file, int(line[1]) if line else text.count("\n") + 1, f"this is not valid TOML: {error}")
         raise ScopeFileWrong([fault]) from error
-    lines = lines_of(text)
-    if unknown := list(_unknown_keys(told, ScopeFile, ())):
-        raise ScopeFileWrong([Fault(file, _line(lines, place), why) for place, why in unknown])
-    try:
-        described = Described(file, msgspec.convert(told, ScopeFile), lines)
-    except msgspec.ValidationError as error:
-        raise ScopeFileWrong([Fault(file, _line(lines, _place(str(error))), reworded(error))]) from error
-    if faults := [described.fault(place, why) for place, why in _faults(described.scope)]:
-        raise ScopeFileWrong(faults)
-    return described
+    reading = _Reading()
+    scope = reading.struct(told, ScopeFile, ())
+    described = Described(file, scope, lines_of(text), wrong=frozenset(reading.wrong))
+    further = [fault for fault in _faults(scope) if described.sound(fault[0])]
+    faults = [described.fault(place, why) for place, why in (*reading.faults, *further)]
+    return described._replace(faults=tuple(sorted(faults, key=lambda fault: fault.line)))
 
 
 def check_together(described: Sequence[Described]) -> list[Fault]:
@@ -240,20 +252,67 @@ _TABLES: Mapping[type, Mapping[str, type]] = {
 }
 
 
-def _unknown_keys(told: Any, kind: type[msgspec.Struct], place: Place) -> Iterator[tuple[Place, str]]:
-    if isinstance(told, list):
-        for at, each in enumerate(told):
-            yield from _unknown_keys(each, kind, (*place, at))
-    if not isinstance(told, dict):
-        return
-    known = kind.__struct_encode_fields__
-    for key, value in told.items():
-        if key not in known:
-            near = get_close_matches(key, known, 1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            yield (*place, key), f"unknown key {key}{hint}; there are: {', '.join(known)}"
-        elif inner := _TABLES.get(kind, {}).get(key):
-            yield from _unknown_keys(value, inner, (*place, key))
+_LISTS = ("topics", "every", "either")
+"""The keys of lists of such tables."""
+_STAND_INS: Mapping[str, Any] = {"name": "", "admission": Admission(), "pattern": ""}
+"""Keys without a default: what stands for them if they are missing or wrong, so that the rest can be checked."""
+
+
+class _Reading:
+    """Makes structs of tables, with defaults for what is wrong, and notes all faults."""
+
+    def __init__(self) -> None:
+        self.faults: list[tuple[Place, str]] = []
+        self.wrong: dict[Place, None] = {}
+
+    def struct(self, told: Mapping[str, Any], kind: type[msgspec.Struct], place: Place) -> Any:
+        """None: it lacks something that nothing can stand for."""
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        values = dict[str, Any]()
+        for key, value in told.items():
+            if key not in fields:
+                self._unknown((*place, key), fields)
+            elif (read := self._value(value, kind, fields[key], (*place, key))) is not None:
+                values[fields[key].name] = read
+        for key in (key for key, field in fields.items() if field.required and field.name not in values):
+            if (*place, key) not in self.wrong:
+                self.faults.append((place, _at(place, f"missing required field {key}")))
+                self.wrong[(*place, key)] = None
+            if key not in _STAND_INS:
+                return None
+            values[key] = _STAND_INS[key]
+        return kind(**values)
+
+    def _value(self, value: Any, kind: type[msgspec.Struct], field: msgspec.structs.FieldInfo, place: Place) -> Any:
+        """None: it is wrong."""
+        inner = _TABLES.get(kind, {}).get(field.encode_name)
+        if inner is not None and isinstance(value, list) and field.encode_name in _LISTS:
+            read = [self._table(each, inner, (*place, at)) for at, each in enumerate(value)]
+            return tuple(each for each in read if each is not None)
+        if inner is not None and field.encode_name not in _LISTS:
+            return self._table(value, inner, place)
+        return self._converted(value, field.type, place)
+
+    def _table(self, value: Any, kind: type[msgspec.Struct], place: Place) -> Any:
+        return self.struct(value, kind, place) if isinstance(value, dict) else self._converted(value, kind, place)
+
+    def _converted(self, value: Any, kind: Any, place: Place) -> Any:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            where = (*place, *_place(str(error)))
+            choices = ", ".join(get_args(kind)) if get_origin(kind) is Literal else ""
+            text = _at(place, f"{value!r} is not one of {choices}") if choices else reworded(error, _named(place))
+            self.faults.append((where, text))
+            self.wrong[where] = None
+            return None
+
+    def _unknown(self, place: Place, known: Mapping[str, Any]) -> None:
+        *table, key = place
+        near = get_close_matches(str(key), known, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        self.faults.append((place, f"unknown key {key}{hint}; there are: {', '.join(known)}"))
+        self.wrong.update(((*table, each), None) for each in (key, *near))
 
 
 def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
@@ -384,6 +443,15 @@ def _key_parts(key: str) -> list[str]:
 def _line(lines: Mapping[Place, int], place: Place) -> int:
     """The line of a place, or of the nearest one around it."""
     return lines[next(place[:length] for length in range(len(place), -1, -1) if place[:length] in lines)]
+
+
+def _named(place: Place) -> str:
+    """As errors of msgspec name it: `topics[0].policy`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place).removeprefix(".")
+
+
+def _at(place: Place, text: str) -> str:
+    return f"{_named(place)}: {text}" if place else text
 
 
 def _place(error: str) -> Place:

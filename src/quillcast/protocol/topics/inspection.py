@@ -219,12 +219,13 @@ class Inspection:
             tree.frontier,
             root=is_root,
             readers=tuple(lag.readers(tree, self.host, self.past_terms_s)[: lag.READERS_MAX]),
-            leases=tuple(lag.leases(tree, self.host.now())),
+            leases=tuple(lag.leases(tree, self.host)),
             events=lag.events(tree),
             descriptor=tree.descriptor if is_root else None,
             streams=len(tree.flow.others),
             source=tree.sources.own is not None,
             scope=self.scope_name(),
+            readmitted=tree.flow.readmitted(),
         )
 
     def _name_laggards(self, message: Laggards) -> None:

@@ -335,6 +335,10 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     term: AnyTerm
     acknowledged: Number
     lost: bool = False
+    owed: Number = 0
+    """Events of the streams of sources that it does not cover."""
+    behind_s: float = 0.0
+    """Age of the oldest event that it does not cover."""
 
 
 class Branch(Message, frozen=True, tag=60):
@@ -352,7 +356,7 @@ class Branch(Message, frozen=True, tag=60):
     """The local subscriptions, those that are furthest behind first; of many only these."""
     leases: tuple[Lease, ...] = ()
     events: Number = 0
-    """Events that the topic is known to have had, of earlier terms too."""
+    """Events that the topic is known to have had, of earlier terms too. None is counted twice."""
     descriptor: Descriptor | None = None
     """The topic, as its root or the peer closest to it knows it."""
     streams: Number = 0
@@ -361,6 +365,8 @@ class Branch(Message, frozen=True, tag=60):
     """Does it number the events of publishers of its own?"""
     scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The name of the scope that it is a member of."""
+    readmitted: Number = 0
+    """Events that a later term admitted again, as far as the sender knows."""
 
 
 class WayOut(msgspec.Struct, frozen=True, array_like=True):

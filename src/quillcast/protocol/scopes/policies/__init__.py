@@ -53,10 +53,10 @@ def first_line(policy: ScopePolicy) -> str:
     return (type(policy).__doc__ or "").strip().partition("\n")[0][:200].replace("`", "")
 
 
-def reworded(error: msgspec.ValidationError) -> str:
-    """An error of msgspec with the place first; its own ends in "- at `$.topics[0].pattern`"."""
-    what, _, where = str(error).partition(" - at `")
+def reworded(error: msgspec.ValidationError, within: str = "") -> str:
+    """An error of msgspec with the place first, such as `topics[0].pattern`; `within` is that of the whole value."""
+    what, _, where = str(error).partition(" - at `$")
     what = what.replace("`", "").replace(" | null", "")
     what = what.replace("Expected", "expected").replace("Object missing", "missing")
-    place = where.rstrip("`").removeprefix("$").removeprefix(".")
+    place = (within + where.rstrip("`")).removeprefix(".")
     return f"{place}: {what}" if place else what

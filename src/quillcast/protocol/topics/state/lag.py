@@ -4,11 +4,15 @@ An event counts as processed when the application is done with it, not when it i
 a subscriber that is stuck would look healthy until its queue is full.
 """
 
-from quillcast.core.bundle import Bundle
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.subscriber import Unread, Watched
 from quillcast.protocol.topics.messages import Lease, Reader
+from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.source_streams import known_end
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
@@ -23,22 +27,52 @@ def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:
     return sorted(found, key=lambda reader: (reader.taken - reader.owed - reader.waiting, reader.number))
 
 
-def leases(tree: Tree, now: float) -> list[Lease]:
+def leases(tree: Tree, host: Host) -> list[Lease]:
     """What those below cover, as their parent knows it; of those that are gone, for as long as they are waited for."""
-    present = [Lease(node, child.acknowledged_term, child.acknowledged) for node, child in tree.children.items()]
     gone = {
-        node: Lease(node, lease.acknowledged_term, lease.acknowledged, lost=True)
+        node: lease
         for lease in tree.orphaned_leases.values()
         for node in lease.awaited
-        if lease.until > now and node not in tree.children
+        if lease.until > host.now() and node not in tree.children
     }
-    return present + list(gone.values())[:LOST_MAX]
+    return [
+        *(_lease(tree, host, node, child, lost=False) for node, child in tree.children.items()),
+        *(_lease(tree, host, node, lease, lost=True) for node, lease in list(gone.items())[:LOST_MAX]),
+    ]
+
+
+def _lease(tree: Tree, host: Host, node: bytes, holder: Child | OrphanedLease, *, lost: bool) -> Lease:
+    lease = Lease(node, holder.acknowledged_term, holder.acknowledged, lost)
+    if not tree.flow.keeps or (isinstance(holder, Child) and holder.sends_only):
+        return lease
+    places = {term: holder.needed_from(term) for term in tree.flow.live_terms()}
+    owed = sum(max(0, known_end(tree, term) - places[term]) for term in tree.flow.others)
+    oldest_ns = _first_ns(tree, places) if owed or places[tree.term] < tree.frontier else None
+    behind_s = 0.0 if oldest_ns is None else max(0, host.wall_ns() - oldest_ns) / 1e9
+    return msgspec.structs.replace(lease, owed=owed, behind_s=behind_s)
+
+
+def uncovered(lease: Lease, term: Term, frontier: int) -> int:
+    """Events that it does not cover, if the topic's term has come to `frontier`."""
+    return max(0, frontier - (lease.acknowledged if lease.term == term else 0)) + lease.owed
 
 
 def events(tree: Tree) -> int:
-    """Events that the topic is known here to have had: those of the present term, and of the terms before it."""
+    """Events that the topic is known here to have had. One that several terms admitted counts once."""
     going_on = tree.frontier + sum(known_end(tree, term) for term in tree.flow.others)
-    return going_on + sum(end for _, end in tree.flow.past_ends())
+    return going_on + sum(end for _, end in tree.flow.past_ends()) - tree.flow.readmitted()
+
+
+def events_together(counts: Iterable[tuple[int, int]]) -> int:
+    """Events of a topic by what peers know: the `events` of each, and how often it found one of them `readmitted`.
+
+    Peers that came later know how far earlier terms went, and not which events came again.
+    """
+    positions, readmitted = [0], [0]
+    for counted, again in counts:
+        positions.append(counted + again)
+        readmitted.append(again)
+    return max(positions) - max(readmitted)
 
 
 def _reader(tree: Tree, edge: Subscription, host: Host, past_terms_s: float) -> Reader:
@@ -79,7 +113,12 @@ def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
 
 def _oldest_ns(tree: Tree, edge: Subscription, taken: int) -> int | None:
     """When the oldest event was published that is here and was not delivered."""
-    flow, backlog = tree.flow, edge.channel.backlog
-    places = {term: edge.frontier(term) for term in flow.others} | {flow.term: taken}
-    bundle: Bundle | None = backlog[0] if backlog else flow.log.at(flow.first_beyond(places))
+    if edge.channel.backlog:
+        return edge.channel.backlog[0].blocks[0].time_ns
+    return _first_ns(tree, {term: edge.frontier(term) for term in tree.flow.others} | {tree.term: taken})
+
+
+def _first_ns(tree: Tree, places: Mapping[Term, int]) -> int | None:
+    """When the first event was published that is kept here beyond these places."""
+    bundle = tree.flow.log.at(tree.flow.first_beyond(places))
     return None if bundle is None else bundle.blocks[0].time_ns
