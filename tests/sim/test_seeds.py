@@ -132,6 +132,7 @@ LATE_READER_WILD_SEEDS = {
     1210065: "a best-effort subscriber was expected to miss what came before it began",
     1210112: "what was handed over and passed on later took the events of streams for younger than they were",
     1210078: "as 1310030, of a source that left, after which only that peer was there",
+    1330000: "an old event came before the word of how old it was, and others' old ones were reported lost",
     1210104: "a subscription began at a gap that reached back to before it, as its peer had just become root",
 }
 
@@ -228,6 +229,8 @@ WILD_SEEDS = {
     (31464, "sessions"): "as 31451",
     (31250, "sessions"): "a peer that had not heard of a best-effort session waited for what was dropped in it",
     (32226, "sessions"): "what a best-effort session overtook counted as a repeat in the reliable one after it",
+    (5000045, "created_twice"): "what a root had numbered was not owed where the sources do now",
+    (5000183, "created_twice"): "as 5000045",
     (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",
 }
 

@@ -114,6 +114,16 @@ class Changing(Part, frozen=True):
         return {name: value for name, value in named.items() if value}
 
 
+class Creating(Part, frozen=True):
+    """A program on machine `peer` creates a topic with settings of its own, unless it hears that others did before."""
+
+    peer: int
+    at_s: float
+    slow: str = "cut"
+    admission: str = "root"
+    partition: str = "go_on"
+
+
 class TopicPlan(Part, frozen=True):
     """A topic and its programs. If its settings are not the defaults, machine 0 creates it before anything else."""
 
@@ -128,6 +138,8 @@ class TopicPlan(Part, frozen=True):
     publishers: list[int] = []
     """The only machines whose programs may publish, by the topic's access list; empty: all may."""
     changes: list[Changing] = []
+    creations: list[Creating] = []
+    """Where it is created while it may be in use, as on both sides of a partition."""
 
     @property
     def guarantees_change(self) -> bool:
@@ -136,7 +148,8 @@ class TopicPlan(Part, frozen=True):
 
     def machines(self) -> list[int]:
         """The machines that it names."""
-        programs: list[Writing | Reading | Changing] = [*self.writers, *self.readers, *self.changes]
+        used: list[Writing | Reading] = [*self.writers, *self.readers]
+        programs: list[Writing | Reading | Changing | Creating] = [*used, *self.changes, *self.creations]
         return [*(program.peer for program in programs), *self.publishers]
 
 

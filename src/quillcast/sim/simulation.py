@@ -28,7 +28,7 @@ from quillcast.sim.leases import MEET_S
 from quillcast.sim.network import Cut, Network, Quality, one_way, partition
 from quillcast.sim.observed import AskedChange, Observed
 from quillcast.sim.owner import Credentials
-from quillcast.sim.scenario import Changing, Policy, Reading, Scenario, ScopePlan, TopicPlan, Writing
+from quillcast.sim.scenario import Changing, Creating, Policy, Reading, Scenario, ScopePlan, TopicPlan, Writing
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
@@ -312,6 +312,13 @@ class Simulation(Observed):
             own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if access else None
             peer_of(host).create(plan.name, settings, self._created, own)
 
+    def _create_too(self, host: SimHost, topic: str, creation: Creating) -> None:
+        """Another program may have been faster, or was beyond a partition: whose settings stand is not for this one."""
+        settings = Settings(slow=creation.slow, admission=creation.admission, partition=creation.partition)
+        peer_of(host).create(
+            topic, settings, lambda answer: self._note(f"peer {host.machine.number} is told: {answer}")
+        )
+
     def _created(self, answer: Descriptor | QuillcastError) -> None:
         if isinstance(answer, QuillcastError):
             raise answer
@@ -330,6 +337,9 @@ class Simulation(Observed):
         for change in plan.changes:
             if change.peer == host.machine.number and change.at_s > soon:
                 self.world.at(change.at_s, host.act, lambda c=change: self._change(host, plan.name, c))
+        for creation in plan.creations:
+            if creation.peer == host.machine.number and creation.at_s > soon:
+                self.world.at(creation.at_s, host.act, lambda c=creation: self._create_too(host, plan.name, c))
 
     def _change(self, host: SimHost, topic: str, change: Changing) -> None:
         asked = AskedChange(host, topic, self.world.now)

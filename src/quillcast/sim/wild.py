@@ -13,7 +13,7 @@ from quillcast.core.errors import LocalError
 from quillcast.sim import faults
 from quillcast.sim.hard import TOPIC, hard, session_changes
 from quillcast.sim.leases import bound_s
-from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
+from quillcast.sim.scenario import Creating, Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.world import derived
 
 Twist = Callable[[Scenario, Random], Scenario]
@@ -25,7 +25,7 @@ def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
     Some are not drawn: some of the hard histories open sessions anyway, and `with_late_readers` has its own.
     """
     random = derived(seed, "twists")
-    drawn = [name for name in TWISTS if name not in ("late_readers", "sessions")]
+    drawn = [name for name in TWISTS if name not in ("created_twice", "late_readers", "sessions")]
     names = twists or sorted(random.sample(drawn, random.randint(1, 3)))
     scenario, random = hard(seed), derived(seed, "wild")
     for name in names:
@@ -190,6 +190,37 @@ def _late_readers(scenario: Scenario, random: Random) -> Scenario:
     return _with_faults(_first_topic(scenario, readers=readers, writers=writers), happening)
 
 
+def _created_twice(scenario: Scenario, random: Random) -> Scenario:
+    """The topic is created on both sides of a partition, mostly with different settings, and used before and after."""
+    happening = [fault for fault in scenario.faults if random.random() < 0.4]
+    at_s, for_s, plan = 3.0, random.choice([2.0, 5.0, 9.0, 12.0]), scenario.topics[0]
+    side = random.sample(range(scenario.peers), random.randint(1, scenario.peers - 1))
+    others = [peer for peer in range(scenario.peers) if peer not in side]
+    happening.append(faults.Partition(at_s=at_s, peers=[str(peer) for peer in side], for_s=for_s))
+    choices = {"slow": ["cut", "wait"], "partition": ["go_on", "wait"], "admission": ["root", "source"]}
+    differing = random.choice([["slow"], ["partition"], ["admission"], ["admission"], [*choices]])
+    creations = [
+        Creating(
+            peer=random.choice(part), at_s=at_s + random.choice([0.1, 0.2, 1.0, for_s + 0.1]),
+            **{name: random.choice(choices[name]) for name in differing},
+        )
+        for part in (side, others)
+        if random.random() < 0.9
+    ]  # fmt: skip
+    used_s = at_s + 0.3
+    writers = [
+        replace(
+            each, from_s=max(each.from_s, used_s + random.uniform(0, 2)), until_s=max(each.until_s, at_s + for_s + 3)
+        )
+        for each in plan.writers
+    ]
+    readers = [replace(each, from_s=max(each.from_s, used_s + random.uniform(0, 2))) for each in plan.readers]
+    changed = _first_topic(
+        scenario, slow="cut", publishers=[], changes=[], creations=creations, writers=writers, readers=readers
+    )
+    return _with_faults(changed, happening)
+
+
 def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenario:
     return replace(scenario, faults=sorted(happening, key=lambda fault: fault.at_s))
 
@@ -197,6 +228,7 @@ def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenar
 TWISTS: dict[str, Twist] = {
     "best_effort": _best_effort,
     "closing": _closing,
+    "created_twice": _created_twice,
     "departures": _departures,
     "earliest": _earliest,
     "late_readers": _late_readers,

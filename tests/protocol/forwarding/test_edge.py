@@ -279,7 +279,22 @@ def test_but_not_between_events_that_came() -> None:
     edge.take(down(STREAM, 0, block(PAUL, 0)))
     assert not edge.pass_by(STREAM, 3)
     edge.skip(STREAM, [(1, 3)], "unavailable")
+    edge.take(down(STREAM, 3, block(PAUL, 3)))
+    assert notes.got == [b"0", b"3"]
     assert notes.lost_ == [(STREAM.counter, 1, 3, "unavailable")]
+
+
+def test_nor_is_what_other_publishers_sent_before_it_reported_once_an_old_event_came() -> None:
+    edge, notes, _ = an_edge()
+    edge.readmits = False
+    edge.begin(STREAM, 0)
+    edge.take(down(STREAM, 0, block(PAUL, 0)))
+    assert not edge.pass_by(STREAM, 6)
+    edge.skip(STREAM, [(1, 8)], "unavailable", [Run(1, PAUL, 1, 1), Run(2, PAULA, 5, 3), Run(7, PAULA, 8, 1)])
+    edge.take(down(STREAM, 8, block(PAULA, 9)))
+    assert notes.got == [b"0", b"9"]
+    lost = sorted((first, last) for _, first, last, _ in notes.lost_)
+    assert lost == [(1, 2), (6, 7), (8, 9)], "Paula's 5 to 7 are older, and so is what stood at 5 and is not known"
 
 
 def test_a_gap_that_was_given_up_early_is_skipped_when_it_is_next() -> None:

@@ -520,3 +520,25 @@ def test_children_of_a_root_that_learns_that_sources_number_the_events_are_its_c
     for reader in readers:
         assert sorted(reader.payloads) == [b"by 1", b"by 4", b"by the root"]
     assert [publisher.stable for publisher in sources] == [2, 1]
+
+
+def test_who_made_a_topic_one_of_sources_is_told_of_what_a_root_called_stable_beyond_a_partition() -> None:
+    village, (near, far) = Village(6), (Reader(), Reader())
+    cut = village.world.cut(lambda a, b: (a < 3) != (b < 3))
+    village.act(0, lambda peer: peer.create("news", BY_SOURCE, lambda answer: None))
+    village.run(3)
+    village.subscribe(1, "news", near)
+    village.subscribe(4, "news", far)
+    (publisher,) = publishers(village, 5)
+    for payload in (b"first", b"second"):
+        village.publish(5, publisher, payload)
+    village.run(40)
+    assert publisher.stable == 2, "at those whom the root of that side knows"
+    village.world.heal(cut)
+    village.run(40)
+    village.publish(5, publisher, b"by its source")
+    village.run(5)
+    assert publisher.term.of_source
+    assert far.payloads == [b"first", b"second", b"by its source"]
+    assert near.payloads == [b"by its source"]
+    assert [(loss.publisher, loss.first, loss.last) for loss in near.losses] == [(publisher.id, 0, 2)]

@@ -39,7 +39,8 @@ _NONE_WAIT = Waiting()  # shared by all cursors without a gap
 class TermCursor(msgspec.Struct, gc=False, eq=False):
     """A subscriber's place in one term: the next index, and what arrived beyond a gap. Owed from `start` on.
 
-    `owed`: what is missing here is looked for after the term has ended, too.
+    `owed`: what is missing here is looked for after the term has ended, too. Below `old`, events are older than the
+    subscription, although one of them came.
     """
 
     owed: ClassVar[bool] = True
@@ -49,6 +50,7 @@ class TermCursor(msgspec.Struct, gc=False, eq=False):
     given_up: RangeSet = NO_RANGES
     waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
     start: int = 0
+    old: int = 0
 
 
 class BestEffortCursor(TermCursor, gc=False, eq=False):

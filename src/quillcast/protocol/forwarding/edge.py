@@ -69,10 +69,9 @@ class Edge(Sink):
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
         self.losses: LossReports | None = None  # losses that the subscriber has not been told of yet
 
-    @property
-    def one_term(self) -> bool:
-        """Are a publisher's events all in one term, that of its source?"""
-        return self.ordered and not self.readmits
+    def _is_only(self, term: Term) -> bool:
+        """Is what a publisher has in a term in no other, and nothing missing in it? Its source numbers it."""
+        return self.ordered and (not self.readmits or term.of_source)
 
     def room(self) -> int:
         return self.subscriber.room()
@@ -237,12 +236,15 @@ class Edge(Sink):
         self._resume(term_cursor)
 
     def pass_by(self, term: Term, index: int) -> bool:
-        """What stood below an index of a term came before this began, and is not owed. True if that is news.
+        """What stood below an index of a term came before this began, and is not owed. True if it begins later now.
 
-        Not if an event of it came or was reported: between that and later ones, all are owed.
+        If an event of it came or was reported, only those of its publisher are owed from there on.
         """
         term_cursor = self.term_cursor(term)
-        if term_cursor is None or term_cursor.next > term_cursor.start or index <= term_cursor.start:
+        if term_cursor is None or index <= term_cursor.start:
+            return False
+        if term_cursor.next > term_cursor.start:
+            term_cursor.old = max(term_cursor.old, index)
             return False
         term_cursor.start = term_cursor.next = index
         self._resume(term_cursor)
@@ -272,7 +274,7 @@ class Edge(Sink):
             unknown = self._lose(term, ranges, "start", runs)
             for first, last in unknown:
                 self._report(Loss(term, first, last, "start"))
-            if unknown and again and self.readmits:
+            if unknown and again and self.readmits and not term.of_source:
                 self.doubts = self.doubts or Doubts()
                 self.doubts.note_start(term, before + unknown[-1][1])
             before += ranges[-1][1] if ranges and again else 0
@@ -371,7 +373,8 @@ class Edge(Sink):
             elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), cursor.passed_over))
             cursor.awaited = RangeSet([*cursor.awaited, *intersection(those, elsewhere)]) or NO_RANGES
             self._lose_events(publisher, difference(those, elsewhere), term, why)
-        return [piece for hole in holes for piece in known.missing(*hole)]
+        old = self._old(term)
+        return [piece for first, last in holes for piece in known.missing(max(first, min(old, last)), last)]
 
     def _owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
         """The parts of runs of later terms that this subscription is owed: not what stood there before it began."""
@@ -387,6 +390,10 @@ class Edge(Sink):
         if self.since is not None and self.since < lost and self._start(self.since):
             yield from within(others.get(self.since, ()), [(0, self._start(self.since))])
 
+    def _old(self, term: Term) -> int:
+        term_cursor = self.term_cursor(term)
+        return term_cursor.old if term_cursor is not None else 0
+
     def _start(self, term: Term) -> int:
         term_cursor = self.term_cursor(term)
         return term_cursor.start if term_cursor is not None else 0
@@ -394,7 +401,7 @@ class Edge(Sink):
     def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
         """Report lost positions whose events are unknown. Those events may still arrive in a later term."""
         self._report(loss)
-        if self.readmits:
+        if self.readmits and not loss.term.of_source:
             self.doubts = self.doubts or Doubts()
             self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next)
 
@@ -429,15 +436,18 @@ class Edge(Sink):
         self._look_for_hole(publisher, cursor)
 
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
-        """The part of a run at a position of an earlier term that is older than this subscription.
+        """The part of a run at a position that is older than this subscription.
 
-        The publisher sent whatever the term's root had not declared stable to the later roots, in order. So these
-        events were also in a later term, before the publisher's first event here. But if every later term is owed
+        In a source's stream, that is known (`pass_by`), and nothing is owed before the publisher's first event here. In
+        an earlier term, the publisher sent whatever its root had not declared stable to the later roots, in order. So
+        these events were also in a later term, before the publisher's first event here. But if every later term is owed
         whole, the publisher no longer had them. And if its first event here is of such a term, it may have been beyond
         a partition before.
         """
         cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
+        if term_cursor is not None and at < term_cursor.old and (cursor is None or cursor.began is None):
+            return first, min(last, first + term_cursor.old - at)
         if cursor is None or cursor.began is None or term >= self.owed_in_part or cursor.began[0] > self.owed_in_part:
             return first, first
         if not isinstance(term_cursor, EarlierTermCursor):
@@ -477,7 +487,7 @@ class Edge(Sink):
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
         expected = self._expect(cursor, block.first + done, term)
-        if block.first > expected and (cursor.term != term or not self._stood_in(cursor, expected, block.first)):
+        if block.first > expected and self._may_come(cursor, block.publisher, term, (expected, block.first)):
             self._hold(cursor, block, term, index)
             return
         cursor.term, began = term, cursor.began
@@ -572,16 +582,21 @@ class Edge(Sink):
             return False
         return term == self.since or term.best_effort or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
 
-    def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
-        """May missing events between two of a publisher's in a term have been at its doubted positions?
+    def _may_come(self, cursor: PublisherCursor, publisher: bytes, term: Term, missing: Range) -> bool:
+        """May events of a publisher that are missing before one of a term come in another?
 
-        If they are in no other term, they were at positions that were reported lost.
+        Not if they may have been at doubted positions of this one. If they are in no other term, they were at positions
+        that were reported lost, or were not if some of those were older than this subscription.
         """
-        if self.one_term:
+        if cursor.term != term:
             return True
-        if self.doubts is None or cursor.term is None or cursor.awaited.within(first, last):
+        if self._is_only(term):
+            if self._old(term):
+                self._lose_events(publisher, [missing], term, "unavailable")
             return False
-        return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
+        if self.doubts is None or cursor.awaited.within(*missing):
+            return True
+        return not self.doubts.stood_in(term, sum(last - first for first, last in cursor.lost.missing(*missing)))
 
     def _was_told(self, publisher: bytes, term: Term, sequences: Range) -> bool:
         """Were missing events of a publisher, before one of a term, reported by their positions?"""
@@ -639,9 +654,9 @@ class Edge(Sink):
         term that is not owed. This may be if the publisher's first event here is of that term, or if those reported
         lost are of earlier terms alone.
         """
-        if not cursor.before or cursor.began is None or cursor.owed_from is None or self.one_term:
+        if not cursor.before or cursor.began is None or cursor.owed_from is None:
             return []
-        if cursor.began[0] == self.owed_in_part:
+        if cursor.began[0] == self.owed_in_part or self._is_only(cursor.began[0]):
             return []
         return cursor.before.missing(cursor.owed_from, cursor.began[1])
 

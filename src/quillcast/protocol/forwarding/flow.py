@@ -108,11 +108,13 @@ class Flow:
         stream = self.live(term)
         return stream.stable if stream is not None else 0
 
-    def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
-        """A new term follows the current one, which went up to `known_end` and is kept until `until`."""
+    def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> EndedStream | None:
+        """A new term follows the current one, if any, which went up to `known_end` and is kept until `until`."""
+        former = self.term
         if self.begun:
-            self.end(self.term, until, known_end)
+            self.end(former, until, known_end)
         self.current = Stream(term, start)
+        return self.past.get(former)
 
     def begin_beside(self, term: Term, start: int) -> SourceStream:
         """Another term begins beside the current one, which goes on."""

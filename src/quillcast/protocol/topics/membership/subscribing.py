@@ -125,8 +125,8 @@ class Subscribing:
         first = tree.flow.earliest if edge.wish.start == "earliest" else frontier
         edge.adapt(tree.descriptor)
         edge.begin(tree.term, first, owed=tree.flow.keeps)
-        for term, past in tree.flow.past.items():
-            edge.owe(term, past.end, past.stable)
+        for past in tree.flow.past.values():
+            tree.owe(edge, past)
         starts = self.source_streams.begin_at(tree, earliest=edge.wish.start == "earliest")
         for term, start in starts:
             edge.begin(term, start)

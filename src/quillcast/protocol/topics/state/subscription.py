@@ -35,7 +35,7 @@ class Subscription(Edge):
         self.channel = Channel(self, 0)
         self.cut: Cut | None = None
         self.wish = interned(wish)
-        self.readmitted = False  # did an earlier session readmit?
+        self.readmitted = False  # were there terms that readmit, before the session or the settings that it goes by?
         self.began_at = 0.0
 
     def begin_now(self) -> None:
@@ -43,10 +43,18 @@ class Subscription(Edge):
         self.began_at = interned(floor(self.host.now() / BEGAN_S) * BEGAN_S)
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""
-        reliable = descriptor.settings.reliable
-        self.readmits = self.readmitted or (reliable and not descriptor.settings.by_source)
+        """Is it owed every event, so that a gap holds it up? And may an event come again under another term?
+
+        What a root numbered is owed, and may come again, after the sources took over.
+        """
+        reliable, by_source = descriptor.settings.reliable, descriptor.settings.by_source
+        self.readmitted |= reliable and by_source and self.readmits and self.since is not None
+        self.readmits = self.readmitted or (reliable and not by_source)
         self.ordered = reliable and self.wish.delivery != "best_effort"
+
+    def expect_again(self) -> None:
+        """A root numbered some of the events that it is owed, even if the sources do now."""
+        self.readmits = self.readmitted = True
 
     def begin_session(self, descriptor: Descriptor) -> None:
         """The same, from the term on that begins next. What is owed of the terms before stays so."""

@@ -35,7 +35,10 @@ class Terms:
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
         end = max(tree.arrived_below, tree.inherited.index if tree.inherited.term == tree.term else 0)
-        tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end)
+        ended = tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end)
+        if ended is not None:
+            for subscription in tree.subscriptions:
+                tree.owe(subscription, ended)
         tree.begin_session(term)
         tree.forgive_cuts()
         for subscription in tree.subscriptions:
@@ -52,7 +55,7 @@ class Terms:
         if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.past_terms_s):
             self.schedule.touch(tree)  # neighbours on the other side may not know either
             for subscription in tree.subscriptions:
-                subscription.owe(term, end, flow.past[term].stable)
+                tree.owe(subscription, flow.past[term])
 
     def keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may need what this peer knows of a term that is over."""

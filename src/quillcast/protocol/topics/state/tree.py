@@ -14,7 +14,7 @@ from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ChannelSpec
-from quillcast.protocol.forwarding.stream import Held, Stream
+from quillcast.protocol.forwarding.stream import EndedStream, Held, Stream
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
@@ -218,6 +218,12 @@ class Tree:
         """A local subscription begins."""
         self.subscriptions = (*self.subscriptions, subscription)
         self.flow.open(subscription.channel)
+
+    def owe(self, subscription: Subscription, past: EndedStream) -> None:
+        """A subscription is owed what it may miss of an earlier term."""
+        subscription.owe(past.term, past.end, past.stable)
+        if self.flow.keeps and past.end:
+            subscription.expect_again()
 
     def stop(self, subscription: Subscription) -> None:
         """A local subscription ends."""
