@@ -25,7 +25,7 @@ from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
-JOINING, MOVED, CHANGED = 1, 2, 4
+JOINING, MOVED, CHANGED, ATTEMPT = 1, 2, 4, 8
 NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
@@ -38,7 +38,6 @@ class Tree:
     """
 
     __slots__ = (
-        "attempt",
         "beside",
         "children",
         "descriptor",
@@ -85,8 +84,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moving = 0  # `joining`, `moved` and `changed`, in one field
-        self.attempt = 0
+        self.moving = 0  # `joining`, `moved`, `changed` and above them `attempt`, in one field
 
     @property
     def joining(self) -> bool:
@@ -114,6 +112,15 @@ class Tree:
     @changed.setter
     def changed(self, may_be_news: bool) -> None:
         self.moving = self.moving & ~CHANGED | CHANGED * may_be_news
+
+    @property
+    def attempt(self) -> int:
+        """How many Joins went out since there was a parent."""
+        return self.moving // ATTEMPT
+
+    @attempt.setter
+    def attempt(self, attempt: int) -> None:
+        self.moving = self.moving % ATTEMPT + ATTEMPT * attempt
 
     @property
     def topic(self) -> bytes:
