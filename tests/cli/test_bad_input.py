@@ -30,7 +30,15 @@ TYPING = [
     (["sub", "t", "--network", "a/b"], "not a network name"),
     (["sub", "t//u"], "not a topic name"),
     (["pub", "t", "x", "--attribute", "a=1", "--attribute", "a=2"], "--attribute 'a' is given twice"),
-    (["topic", "create", "t", "--publisher", "paul"], "'paul' is not a principal, which has"),
+    (["topic", "create", "t", "--publisher", "paul"], "'--publisher': 'paul' is not a principal, which has"),
+    (["topic", "create", "t", "--subscriber", "ab" * 16], "a topic with --subscriber has an owner: add --as FILE"),
+    (["credentials", "show", "no/such.pem"], "the credentials no/such.pem cannot be read: No such file or directory"),
+    (
+        ["credentials", "show", __file__],
+        "holds no credentials (an Ed25519 key in PEM format, without a password); `quil",
+    ),
+    (["credentials", "new", __file__], "cannot be written to"),
+    (["credentials", "new", "no/such/a.pem"], "cannot be written to no/such/a.pem: No such file or directory"),
     (["sub", "t/#"], "is a pattern"),
     (["sub", "sport/>"], "'sport/>' is a pattern, and patterns are not supported; name one topic"),
     (["pub", "sport/*", "x"], "a name has no * and no part that is one of + # * > ?"),
@@ -56,6 +64,10 @@ TYPING = [
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
     (["topic", "create", "t", "--event-bytes-max", "0"], "must lie between 1 and"),
     (["topic", "create", "t", "--order", "none"], "goes with delivery = 'best_effort'"),
+    (
+        ["topic", "create", "t", "--delivery", "best_effort", "--slow", "wait"],
+        "slow = 'wait' goes with delivery = 'reli",
+    ),
     (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),
     (["bench", "pub", "t", "--rate", "inf"], "inf is not a finite number"),
     (["bench", "latency", "--seconds", "nan"], "nan is not a finite number"),
@@ -164,6 +176,13 @@ def test_the_demo_mixes_its_journals_with_no_others(quillcast: Commands, tmp_pat
     code, _, err = quillcast.run("demo", "--output", str(tmp_path))
     assert code == 2
     assert_one_line(err, "is not empty")
+
+
+def test_a_runtime_folder_in_which_nothing_can_be_made(quillcast: Commands) -> None:
+    code, out, err = quillcast.run("status", "--runtime-dir", "/proc")
+    assert (code, out) in [(2, ""), (6, "")]  # depends on the user
+    assert_one_line(err, "the runtime folder ")
+    assert "/proc" in err
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["sub", "t"], ["node"]], ids=str)

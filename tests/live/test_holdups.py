@@ -11,6 +11,7 @@ import pytest
 import quillcast
 from quillcast import Config, LiveConfig, Node, NotAdmitted, NotStable, Publisher, Subscription
 from quillcast.core.ids import ring_distance, short, topic_id
+from quillcast.live.edges.holdups import HoldUps
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import run, take
 
@@ -112,8 +113,12 @@ def test_a_root_that_holds_stability_back_is_named_with_the_time_that_it_will() 
             root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
             assert root is not None
             root.hold_until = alice._peer.host.now() + 20
-            with pytest.raises(NotStable, match=r"declares nothing stable for another \d+ s"):
-                await publisher.publish(b"second", wait="stable", timeout_s=1.0)
+            expected = (
+                rf"the root {short(alice.contact.node_id)} \(this peer\) declares nothing stable for another \d+ s"
+            )
+            with pytest.raises(NotStable, match=expected) as error:
+                await publisher.publish(b"second", wait="stable", timeout_s=0.6)
+            assert error.value.peers == (alice.contact.node_id.hex(),)
 
     run(scenario())
 
@@ -123,7 +128,26 @@ def test_a_root_that_is_lost_is_said_to_be() -> None:
         async with slow_reader() as (_, _, publisher, _):
             await publisher.publish(b"first", wait="stable")
             publisher._batcher.inner.root_lost()
-            with pytest.raises(quillcast.NotJoined, match=r"no root of .* was found within 0.6 s to admit the event"):
+            with pytest.raises(
+                quillcast.NotJoined, match=r"was found within 0.6 s .*: the topic's root is lost or not found"
+            ):
                 await publisher.publish(b"second", wait="stable", timeout_s=0.6)
+
+    run(scenario())
+
+
+def test_a_peer_that_has_just_become_root_is_named() -> None:
+    """It was not known yet when the question was to be asked, or another one was asked that is gone."""
+
+    async def scenario() -> None:
+        async with slow_reader() as (alice, bob, publisher, _):
+            await publisher.publish(b"first", wait="stable")
+            inner, peer = publisher._batcher.inner, alice._peer
+            for before in (None, bob.contact):
+                inner.root = before
+                with HoldUps(alice._pump, peer, inner, 1) as causes:
+                    inner.root = alice.contact
+                    assert causes.lagging().startswith(f"{short(peer.host.me)} (this peer) became the topic's root")
+                    assert causes.peers == [peer.host.me.hex()]
 
     run(scenario())

@@ -59,7 +59,8 @@ try:
     quillcast.run(main())
 except BaseException as ended:
     assert signal.getsignal(signal.SIGTERM) is before, "what follows is not the program's"
-    print(type(ended).__name__, getattr(ended, "code", None))
+    assert isinstance(ended, KeyboardInterrupt) == (ended.code == 130)
+    print(type(ended).__name__, ended.code)
     raise
 """
 
@@ -84,7 +85,7 @@ def waiting(runtime: Path, begin: str = "") -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(signal.SIGINT, "KeyboardInterrupt None"), (signal.SIGTERM, "SystemExit 143"), (signal.SIGHUP, "SystemExit 129")],
+    [(signal.SIGINT, "EndedByCtrlC 130"), (signal.SIGTERM, "SystemExit 143"), (signal.SIGHUP, "SystemExit 129")],
     ids=lambda value: value.name if isinstance(value, signal.Signals) else "",
 )
 def test_whatever_ends_a_program_its_node_leaves_in_good_order(
@@ -93,7 +94,8 @@ def test_whatever_ends_a_program_its_node_leaves_in_good_order(
     with waiting(tmp_path) as program:
         assert len(list(tmp_path.rglob("*.json"))) == 1
         program.send_signal(number)
-        assert program.communicate(timeout=60)[0] == f"{said}\n"
+        assert program.communicate(timeout=60) == (f"{said}\n", "")
+        assert program.returncode == 128 + number
     assert list(tmp_path.rglob("*.json")) == []
 
 

@@ -21,6 +21,7 @@ COMMANDS = (
     "node",
     "topic",
     "scope",
+    "credentials",
     "tree",
     "trace",
     "status",

@@ -13,10 +13,11 @@ from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.summary import parts_by_name, summary
 from quillcast.cli.tables import table
-from quillcast.core.errors import UnknownTopic
+from quillcast.core.errors import LocalError, UnknownTopic
 from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
-from quillcast.live.edges.choices import ownership
+from quillcast.live.edges.choices import check_slow, ownership, topic_settings
 from quillcast.live.node.topicstatus import described_topic
+from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
 
@@ -30,6 +31,23 @@ def choice(name: str, meaning: str, *, default: str | None) -> Callable[[Callabl
     """The option for a topic's setting."""
     choices = click.Choice(CHOICES[name])
     return click.option(f"--{name}", type=choices, default=default, show_default=default is not None, help=meaning)
+
+
+def who(role: str, meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option that puts principals on a topic's access list."""
+
+    def checked(context: click.Context, parameter: click.Parameter, principals: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            for each in principals:
+                entry(role, each)
+        except LocalError as problem:
+            raise click.BadParameter(str(problem), context, parameter) from problem
+        return principals
+
+    return click.option(
+        f"--{role}", f"{role}s", metavar="PRINCIPAL", multiple=True, callback=checked,
+        help=f"{meaning} `quillcast credentials show` prints one.",
+    )  # fmt: skip
 
 
 @click.group(invoke_without_command=True)
@@ -57,10 +75,8 @@ def command(context: click.Context) -> None:
     default=DEFAULTS.admission,
 )
 @AS_OWNER
-@click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who else may publish. Repeatable.")
-@click.option(
-    "--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who else may subscribe. Repeatable."
-)
+@who("publisher", "Who else may publish. Repeatable.")
+@who("subscriber", "Who else may subscribe. Repeatable.")
 @JSON
 @peering
 def create(
@@ -75,9 +91,12 @@ def create(
     """Create TOPIC with these settings, for the whole network.
 
     With --as the topic has an owner, and only the owner can change it. --publisher and --subscriber restrict who may
-    use it; without them everybody may. `topic create --as` prints a principal as `owner`.
+    use it; without them everybody may.
     """
-    described(topic, Settings(**settings))  # what is wrong is reported before anybody is needed
+    described(topic, topic_settings(settings))  # what is wrong is reported before anybody is needed
+    if credentials is None and (publishers or subscribers):
+        given = "--publisher" if publishers else "--subscriber"
+        raise click.UsageError(f"a topic with {given} has an owner: add --as FILE, with the owner's credentials")
     ownership(credentials, publishers, subscribers)
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # without another peer, the topic would end with this command
@@ -122,7 +141,10 @@ def set_(
     if not wanted:
         raise click.UsageError("nothing to set; name a setting, such as --slow wait", click.get_current_context())
     before = _known(topic, peering.network).settings
-    costs = list(_costs(before, msgspec.structs.replace(before, **wanted)))
+    after = msgspec.structs.replace(before, **wanted)
+    if "slow" in wanted:
+        check_slow(after.delivery, after.slow)
+    costs = list(_costs(before, after))
     for cost in costs:
         click.echo(cost, err=True)
     if costs and not yes and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
@@ -139,6 +161,8 @@ def _costs(before: TopicSettings, after: TopicSettings) -> Iterator[str]:
     """What will cost more, one line each."""
     if (before.delivery, after.delivery) == ("reliable", "best_effort"):
         yield "delivery = best_effort: what is lost on the way is not sent again, and publishers keep nothing"
+        if after.slow == "wait":
+            yield "slow = wait has no effect from then on: nobody waits for the subscribers of a best-effort topic"
     if (before.delivery, before.order, before.partition) != (after.delivery, after.order, after.partition):
         yield "a new session begins: publishers wait until subscribers have acknowledged what was published before"
     if (before.slow, after.slow) == ("cut", "wait"):

@@ -47,7 +47,7 @@ class Credentials:
         except (ValueError, TypeError) as problem:
             raise LocalError(
                 f"{path} holds no credentials (an Ed25519 key in PEM format, without a password); "
-                "`quillcast topic create TOPIC --as NEW_FILE` creates some"
+                "`quillcast credentials new FILE` makes some"
             ) from problem
         if not isinstance(key, Ed25519PrivateKey):
             raise LocalError(f"{path} holds no Ed25519 key")

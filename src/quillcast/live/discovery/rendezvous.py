@@ -69,7 +69,10 @@ class Rendezvous:
             if self._runtime.shared is not None:
                 self.folder.chmod(0o755)
         except OSError as problem:
-            raise DiskFailed(f"{self.folder}: {problem.strerror}") from problem
+            raise DiskFailed(
+                f"the runtime folder cannot be used: {self.folder}: {problem.strerror}; name another folder with "
+                "--runtime-dir"
+            ) from problem
 
     @property
     def looked_in(self) -> str:

@@ -74,7 +74,7 @@ def chosen(given: Path | str | None) -> RuntimeFolder:
 def _named(folder: Path) -> RuntimeFolder:
     """The given folder: of this user alone, or shared."""
     if problem := _made(folder):
-        raise LocalError(f"the runtime folder {folder} cannot be used: {problem}")
+        raise LocalError(f"the runtime folder {folder} cannot be used: {problem}; name another one")
     found = folder.stat()
     if found.st_mode & stat.S_ISVTX and found.st_mode & _BY_OTHERS and found.st_uid == 0:
         own = folder / str(os.geteuid())

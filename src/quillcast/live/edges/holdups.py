@@ -31,10 +31,13 @@ class HoldUps:
     @property
     def peers(self) -> list[str]:
         """NodeIds of those that hold it up, in hexadecimal."""
-        walk = self._walk
+        walk = self._of_root()
         if walk is None:
-            return []
+            who = self._publisher.root or self._next_hop()
+            return [] if who is None else [who.node_id.hex()]
         nodes = [*(contact.node_id for contact in (*walk.behind, *walk.unresponsive)), *walk.orphaned_leases]
+        if walk.hold_s > 0:
+            nodes.append(walk.root.node_id)
         return [node.hex() for node in dict.fromkeys(nodes)]
 
     def lagging(self) -> str:
@@ -48,8 +51,9 @@ class HoldUps:
             reasons.append("only those whom the topic's list names are told which subscribers do not have it yet")
         if self._walk.hold_s > 0:
             reasons.append(
-                f"the root {_named(self._walk.root)} declares nothing stable for another {self._walk.hold_s:.0f} s, "
-                "because subscribers that it does not know yet may be joining"
+                f"the root {self._named(self._walk.root)} declares nothing stable for another {self._walk.hold_s:.0f} "
+                "s, because it became root or was paused a short time ago, and subscribers that it does not know yet "
+                "may be joining"
             )
         return "; ".join(reasons) or "all peers that were asked have it by now, and their reports are in transit"
 
@@ -64,34 +68,43 @@ class HoldUps:
             return f"the topic waits for its slow subscribers (slow = wait): {names}"
         root = self._walk.root
         if self._publisher.held_back:
-            return (
-                f"its root {_named(root)} has no room for more of a topic that waits for slow subscribers (slow = wait)"
-            )
+            waits = "a topic that waits for slow subscribers (slow = wait)"
+            return f"its root {self._named(root)} has no room for more of {waits}"
         here = root.node_id == self._peer.host.me
         if here and self._peer.scribe.flow_control.room_for(self._publisher.topic) <= 0:
             cause = "the buffers of this peer, its root, are full"
         elif not here and self._peer.host.room(root) <= 0:
-            cause = f"the link to its root {_named(root)} has no room"
+            cause = f"the link to its root {self._named(root)} has no room"
         else:
-            cause = f"its root {_named(root)} has not answered for it yet"
+            cause = f"its root {self._named(root)} has not answered for it yet"
         return f"{cause}: {names}" if names else cause
 
     def _root_trouble(self) -> str | None:
         """The problem of the root itself."""
+        walk, root, hop = self._of_root(), self._publisher.root, self._next_hop()
+        if walk is not None:
+            return None if walk.root.node_id in walk.answered else f"its root {self._named(walk.root)} does not answer"
+        if root is not None:
+            return f"{self._named(root)} became the topic's root just now, and has still to learn who has the event"
+        by = "this peer asks others what they know of it" if hop is None else f"{self._named(hop)} was asked for it"
+        return f"the topic's root is lost or not found yet; {by}"
+
+    def _of_root(self) -> Walk | None:
+        """The walk, unless the topic has another root now, and the one that was asked has not answered."""
         walk = self._walk
-        if walk is None:
-            return "the topic's root was lost, and another one is not found yet"
-        if walk.root.node_id in walk.answered:
+        if walk is None or (walk.root.node_id not in walk.answered and walk.root != self._publisher.root):
             return None
-        if self._publisher.root != walk.root:
-            return "the topic's root has changed just now"
-        return f"its root {_named(walk.root)} does not answer"
+        return walk
+
+    def _next_hop(self) -> Contact | None:
+        """Through whom the topic's root is looked for; None: it is this peer, if anybody."""
+        return self._peer.overlay.next_hop(self._publisher.topic)
 
     def _names(self) -> list[str]:
         """What each of these peers does."""
         assert self._walk is not None
-        names = [f"{_named(contact)} does not have it yet" for contact in self._walk.behind]
-        names += [f"{_named(contact)} does not answer" for contact in self._walk.unresponsive]
+        names = [f"{self._named(contact)} does not have it yet" for contact in self._walk.behind]
+        names += [f"{self._named(contact)} does not answer" for contact in self._walk.unresponsive]
         names += [
             f"{short(node)} is gone, and its lease ends in {left_s:.0f} s"
             for node, left_s in self._walk.orphaned_leases.items()
@@ -99,6 +112,6 @@ class HoldUps:
         more = len(names) - NAMED_MAX
         return [*names[:NAMED_MAX], f"and {more} others"] if more > 0 else names
 
-
-def _named(contact: Contact) -> str:
-    return f"{short(contact.node_id)} ({contact.address})"
+    def _named(self, contact: Contact) -> str:
+        here = contact.node_id == self._peer.host.me
+        return f"{short(contact.node_id)} ({'this peer' if here else contact.address})"

@@ -329,8 +329,8 @@ class Publisher:
         if inner.admitted < last and batcher.is_crowded:
             return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {self._crowded()}")
         if inner.admitted < last and inner.root is None:
-            return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
-                             "still being tried")  # fmt: skip
+            return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event: "
+                             f"{causes.paced()}; it is still being tried")  # fmt: skip
         if inner.admitted < last:
             return NotAdmitted(
                 f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {causes.paced()}; it is "

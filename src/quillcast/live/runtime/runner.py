@@ -22,15 +22,22 @@ ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # like Ctrl-C, these ask a program to
 _unsettled = False  # the first node of the running program has not joined yet
 
 
+class EndedByCtrlC(SystemExit, KeyboardInterrupt):
+    """Ctrl-C ended a program that `run` ran. Unless the program catches it, it ends without a traceback."""
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a new event loop (uvloop if it is installed).
 
-    Ctrl-C, SIGTERM and a closed terminal (SIGHUP) cancel it, so that its nodes leave in good order. After Ctrl-C this
-    raises `KeyboardInterrupt`, after the others `SystemExit` with 128 plus the signal's number, as shells report it.
-    Signals that the program handles or ignores itself are not changed. Memory allocation, the limit of open files and
-    the garbage collector are tuned for a peer.
+    Ctrl-C, SIGTERM and a closed terminal (SIGHUP) cancel it, so that its nodes leave in good order. Then this raises
+    `SystemExit` with 128 plus the signal's number, as shells report it; after Ctrl-C that is a `KeyboardInterrupt`,
+    too. Signals that the program handles or ignores itself are not changed. Memory allocation, the limit of open files
+    and the garbage collector are tuned for a peer.
     """
-    return run_until(main, [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL])
+    try:
+        return run_until(main, [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL])
+    except KeyboardInterrupt:
+        raise EndedByCtrlC(128 + signal.SIGINT) from None
 
 
 def run_until(main: Coroutine[Any, Any, T], endings: Sequence[signal.Signals]) -> T:
