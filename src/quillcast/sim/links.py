@@ -8,6 +8,7 @@ transit may then be lost. Each direction has credit for bundles, and control mes
 from collections.abc import Callable
 from typing import Any
 
+from quillcast.core.host import reserved
 from quillcast.core.messages import Contact
 from quillcast.sim.clock import Action
 from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED
@@ -138,8 +139,9 @@ class End:
     def receive_credit(self, size_bytes: int) -> None:
         """The other side has returned credit."""
         if self._ready(self.receive_credit, size_bytes):
-            before, self.room = self.room, min(self.room + size_bytes, self.host.world.window_bytes)
-            if before <= 0 < self.room or before <= self.host.world.window_bytes // 2 < self.room:
+            window_bytes = self.host.world.window_bytes
+            before, self.room = self.room, min(self.room + size_bytes, window_bytes)
+            if before <= 0 < self.room or before <= reserved(window_bytes) < self.room:
                 self.host.hand_in(self.host.inputs.room, self.contact)
 
     def part(self, _: None) -> None:

@@ -1,6 +1,7 @@
 """What a peer keeps for its publishers, and a root of publishers: wake-ups, windows, and the end of both."""
 
 from quillcast.core.errors import QuillcastError
+from quillcast.core.host import reserved
 from quillcast.core.trace import Admitted
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
@@ -50,7 +51,7 @@ def test_a_publisher_that_is_held_back_may_use_all_of_its_links_credit_for_what_
     village, root, writer = a_village()
     publishing, contact = village.peers[writer].scribe.publishing, village.world.machines[root].contact
     window = village.world.window_bytes
-    assert publishing.room_to(contact, TOPIC, False) == window // 2
+    assert publishing.room_to(contact, TOPIC, False) == window - reserved(window)
     assert publishing.room_to(contact, TOPIC, True) == window
 
 

@@ -91,7 +91,7 @@ class ClientLink(Link):
         return super().flush()
 
     def _unblock(self) -> None:
-        self.blocked = self.half_blocked = False
+        self.blocked = self.reserve_blocked = False
         if self.room > 0:
             self.mark_dirty()
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed
+from quillcast.core.host import reserved
 from quillcast.core.messages import Contact, Message
 from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
@@ -51,11 +52,12 @@ class Link:
         self.context, self.contact = context, contact
         self.connection: Framed | None = None
         self.credit = self.window = context.config.window_bytes  # that of the other side, once it is known
+        self.reserved_bytes = reserved(self.window)  # of the credit, which publishers leave
         self.charged = 0  # bytes of bundles that arrived and are not released
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
         self.blocked = False  # there was no room, and that there is room again was not reported yet
-        self.half_blocked = False  # ... or less than half of the window
+        self.reserve_blocked = False  # ... or none beyond what is reserved
         self.idle_here = self.idle_there = False
         self._dirty = False
         self._frames: list[bytes] = []
@@ -95,8 +97,8 @@ class Link:
         self.credit -= bundle.size
         if self.paused or self.credit <= 0:
             self.blocked = True
-        if self.credit <= self.window // 2:
-            self.half_blocked = True
+        if self.credit <= self.reserved_bytes:
+            self.reserve_blocked = True
         if not self._dirty:
             self._dirty = True
             self.context.mark_dirty(self)
@@ -136,7 +138,7 @@ class Link:
         """Use this connection to a peer that has a window of this many bytes."""
         self.connection, self.contact = connection, contact
         self.credit += window_bytes - self.window
-        self.window = window_bytes
+        self.window, self.reserved_bytes = window_bytes, reserved(window_bytes)
         self.mark_dirty()
 
     def lost(self, connection: Framed) -> None:
@@ -208,7 +210,7 @@ class Link:
 
     def _unblock(self) -> None:
         room_bytes = self.room
-        half_bytes = self.window // 2
-        if (self.blocked and room_bytes > 0) or (self.half_blocked and room_bytes > half_bytes):
-            self.blocked, self.half_blocked = False, room_bytes <= half_bytes
+        for_all = room_bytes > self.reserved_bytes
+        if (self.blocked and room_bytes > 0) or (self.reserve_blocked and for_all):
+            self.blocked, self.reserve_blocked = False, not for_all
             self.context.pump.hand(self.context.pump.inputs.room, self.contact)

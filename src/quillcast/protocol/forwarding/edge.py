@@ -157,11 +157,15 @@ class Edge(Sink):
 
     def frontier(self, term: Term) -> int:
         """One past the last index of a term up to which everything was delivered: nothing is missing or held."""
-        term_cursor = self.term_cursor(term)
+        term_cursor = self.latest
+        if term_cursor is None or term_cursor.term != term:
+            term_cursor = self.older.get(term)
         if term_cursor is None:
             return 0
+        if not self.holes:
+            return term_cursor.next
         held = [place.index for id_ in self.holes for _, place in self.publishers[id_].held if place.term == term]
-        return min([term_cursor.next, *held]) if held else term_cursor.next
+        return min([term_cursor.next, *held])
 
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term, or keep one that is beyond a gap."""
@@ -507,7 +511,7 @@ class Edge(Sink):
             cursor.note_delivered(first, block.last)
         if began is None:
             cursor.begin(term, first)
-        if cursor.lost:
+        if cursor.lost.starts:
             self._deliver_pieces(cursor, block, first, term, index)
         else:
             cursor.next = block.last
@@ -574,7 +578,7 @@ class Edge(Sink):
         elif first > expected and self._begins_anew(cursor, term):
             cursor.passed_over = RangeSet([*cursor.passed_over, *cursor.lost.missing(expected, first)])
             expected = first
-        return cursor.lost.contiguous_from(expected) if cursor.lost else expected
+        return cursor.lost.contiguous_from(expected) if cursor.lost.starts else expected
 
     def _begins_anew(self, cursor: PublisherCursor, term: Term) -> bool:
         """Is a publisher's event of a term owed, and those between its last one here and this one are not?"""

@@ -73,7 +73,8 @@ class Flow:
         return self._frontier(self.current)
 
     def _frontier(self, stream: Stream) -> int:
-        return stream.frontier if self.keeps else max(stream.start, stream.seen.end)
+        seen = stream.seen
+        return seen.contiguous_from(stream.start) if self.keeps else max(stream.start, seen.end)
 
     @property
     def earliest(self) -> int:

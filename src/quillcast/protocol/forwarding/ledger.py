@@ -67,12 +67,13 @@ NO_LEDGER: Final = Ledger()
 """The shared empty ledger of flows that have discarded nothing. It is never added to."""
 
 
-def runs_of(bundle: Bundle) -> Iterator[Run]:
+def runs_of(bundle: Bundle) -> list[Run]:
     """The runs of events in a bundle."""
-    at = bundle.envelope.first
+    at, runs = bundle.envelope.first, list[Run]()
     for block in bundle.blocks:
-        yield Run(at, block.publisher, block.first, block.count)
+        runs.append(Run(at, block.publisher, block.first, block.count))
         at += block.count
+    return runs
 
 
 def sequences_of(runs: Iterable[Run]) -> dict[bytes, RangeSet]:

@@ -51,7 +51,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
 
     def note_gone(self, gone: Iterable[Bundle]) -> None:
         """Bundles were discarded: keep their runs."""
-        self.note_runs(run for bundle in gone for run in runs_of(bundle))
+        self.note_runs([run for bundle in gone for run in runs_of(bundle)])
 
     def note_runs(self, runs: Iterable[Run]) -> None:
         """Keep runs of events whose bundles are not kept here."""

@@ -37,7 +37,8 @@ class LostPeers:
 
     def __init__(self, host: Host, config: OverlayConfig, lifecycle: Lifecycle, leaf_set: LeafSet) -> None:
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
-        self._peers: dict[bytes, Lost] = {}  # in order of loss, latest last
+        self.peers: dict[bytes, Lost] = {}
+        """In order of loss, latest last. Read-only for others."""
         self._probed_at: dict[bytes, float] = {}
         self._departed: dict[bytes, float] = {}  # when peers left that have not spoken since, the latest last
         self._timer_set = False
@@ -45,13 +46,13 @@ class LostPeers:
 
     def remember(self, contact: Contact, *, met: bool = True) -> None:
         """This peer was lost now, unless it has left. One never met may have left long ago or be beyond a partition."""
-        if self.has_left(contact.node_id) or (not met and contact.node_id in self._peers):
+        if self.has_left(contact.node_id) or (not met and contact.node_id in self.peers):
             return
         self.forget(contact.node_id)
-        if len(self._peers) >= self.config.remembered_max:
-            self.forget(next(iter(self._peers)))
+        if len(self.peers) >= self.config.remembered_max:
+            self.forget(next(iter(self.peers)))
         now = self.host.now()
-        self._peers[contact.node_id] = Lost(contact, now, met)
+        self.peers[contact.node_id] = Lost(contact, now, met)
         self.latest = now if met else self.latest
         self._set_timer()
 
@@ -69,7 +70,7 @@ class LostPeers:
 
     def is_gone(self, node_id: bytes) -> bool:
         """Was this peer lost, or did it leave?"""
-        return node_id in self._peers or node_id in self._departed
+        return node_id in self.peers or node_id in self._departed
 
     def spoke(self, node_id: bytes) -> None:
         """A peer spoke, so that it has not left."""
@@ -78,27 +79,27 @@ class LostPeers:
     def forget(self, node_id: bytes) -> bool:
         """Stop probing a peer. True if it was remembered."""
         self._probed_at.pop(node_id, None)
-        return self._peers.pop(node_id, None) is not None
+        return self.peers.pop(node_id, None) is not None
 
     def replaced(self, contact: Contact) -> None:
         """Another peer answers at the address of a lost one, so the lost one is gone for good."""
-        for node_id, lost in list(self._peers.items()):
+        for node_id, lost in list(self.peers.items()):
             if lost.contact.address == contact.address:
                 self.forget(node_id)
 
     def lately(self, node_id: bytes) -> bool:
         """Was this peer lost, or did it leave, so recently that others may not know it yet?"""
-        at = self._peers[node_id].at if node_id in self._peers else self._departed.get(node_id)
+        at = self.peers[node_id].at if node_id in self.peers else self._departed.get(node_id)
         return at is not None and self.host.now() - at < _HEARSAY * self.config.keep_alive_s
 
     def since(self, at: float, *, met: bool = False) -> Iterator[tuple[Contact, float]]:
         """The peers lost since a time, each with the time of its loss. If `met`, without those that were never met."""
-        return ((lost.contact, lost.at) for lost in self._peers.values() if lost.at > at and (lost.met or not met))
+        return ((lost.contact, lost.at) for lost in self.peers.values() if lost.at > at and (lost.met or not met))
 
     def due(self, _: ProbeLost) -> Effects:
         """Probe the peers that were probed longest ago: some of the latest losses, and one of the others."""
         self._timer_set = False
-        nodes = sorted(self._peers, key=lambda node: self._peers[node].at)
+        nodes = sorted(self.peers, key=lambda node: self.peers[node].at)
         older, latest = nodes[:-_LATEST], nodes[-_LATEST:]
         for some, count in ((latest, _LATEST_PROBED), (older, 1)):
             for node in sorted(some, key=self._asked_at)[:count]:
@@ -109,7 +110,7 @@ class LostPeers:
 
     def ask_all(self) -> None:
         """A peer came back, so others may too: probe them all now."""
-        for node in self._peers:
+        for node in self.peers:
             self._probe(node)
 
     def named(self, node_id: bytes) -> None:
@@ -118,35 +119,35 @@ class LostPeers:
             self._probe(node_id)
 
     def _asked_at(self, node_id: bytes) -> float:
-        return self._probed_at.get(node_id, self._peers[node_id].at)
+        return self._probed_at.get(node_id, self.peers[node_id].at)
 
     def _probe(self, node_id: bytes) -> None:
         self._probed_at[node_id] = self.host.now()
         self.host.send(
-            self._peers[node_id].contact, LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
+            self.peers[node_id].contact, LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
         )
 
     def _set_timer(self) -> None:
-        if self._peers and not self._timer_set:
+        if self.peers and not self._timer_set:
             self._timer_set = True
             self.host.set_timer(ProbeLost(), self.config.probe_lost_s * (0.75 + self.host.random.random() / 2))
 
     def __iter__(self) -> Iterator[Contact]:
         """The remembered peers, latest loss last."""
-        return (lost.contact for lost in self._peers.values())
+        return (lost.contact for lost in self.peers.values())
 
     def __contains__(self, node_id: bytes) -> bool:
-        return node_id in self._peers
+        return node_id in self.peers
 
     def __len__(self) -> int:
-        return len(self._peers)
+        return len(self.peers)
 
     def check(self) -> None:
         """Raise AssertionError if the bound is exceeded or a leaf-set member counts as lost."""
-        assert len(self._peers) <= self.config.remembered_max, len(self._peers)
-        assert self._probed_at.keys() <= self._peers.keys()
+        assert len(self.peers) <= self.config.remembered_max, len(self.peers)
+        assert self._probed_at.keys() <= self.peers.keys()
         assert len(self._departed) <= self.config.remembered_max, len(self._departed)
-        assert not self._departed.keys() & self._peers.keys(), "a peer that left is looked for"
-        assert self._timer_set or not self._peers, "there are lost peers but no timer is set"
-        for node_id in self._peers:
+        assert not self._departed.keys() & self.peers.keys(), "a peer that left is looked for"
+        assert self._timer_set or not self.peers, "there are lost peers but no timer is set"
+        for node_id in self.peers:
             assert node_id not in self.leaf_set, f"{node_id.hex()} is both lost and a member of the leaf set"

@@ -250,7 +250,7 @@ class Pastry:
 
     def heard(self, sender: Contact) -> None:
         """A message of some layer arrived: if its sender counted as lost, it is alive."""
-        if sender.node_id in self.lost_peers:
+        if sender.node_id in self.lost_peers.peers:  # this runs for every bundle
             self.recovered(sender)
 
     def receive(self, sender: Contact, message: Any) -> None:

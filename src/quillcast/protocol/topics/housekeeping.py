@@ -37,6 +37,7 @@ class Housekeeping:
         self.host, self.config, self.trees, self.schedule = host, config, trees, schedule
         self.source_streams, self.before, self.after, self.dispatch = source_streams, before, after, dispatch
         self.publishers_at = host.now()
+        self.pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
         dispatch.on_alarm(HousekeepingDue, self.housekeep)
 
     def housekeep(self) -> None:
@@ -50,14 +51,11 @@ class Housekeeping:
     def notice(self) -> None:
         """An input comes. If this process was paused until now, all leases are prolonged before any is judged."""
         now = self.host.now()
-        if self.schedule.round_set and self._stood_still(now):
+        if self.schedule.round_set and now - self.schedule.last_round_at > self.pause_s:
             self._look_over(now)
 
-    def _stood_still(self, now: float) -> bool:
-        return now - self.schedule.last_round_at > PAUSE_ROUNDS * self.config.housekeeping_s
-
     def _look_over(self, now: float) -> None:
-        paused = self._stood_still(now)
+        paused = now - self.schedule.last_round_at > self.pause_s
         self.schedule.last_round_at = now
         for part in self.before:
             part.housekeep(now, paused=paused)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
-from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import is_restricted
@@ -132,11 +131,11 @@ class Reporting:
             return
         if report.descriptor is not None and report.descriptor.topic == topic:
             self.membership.trees.known.learn(report.descriptor)
-        term = interned(report.term)
+        term = report.term
         if report.path != tree.path:
             self.schedule.touch(tree)
-        tree.follow_path(interned(report.path))
-        tree.fallbacks, tree.parent_held = interned(report.fallbacks), report.held
+        tree.follow_path(report.path)
+        tree.fallbacks, tree.parent_held = report.fallbacks, report.held
         self.schedule.note_held_back(tree, held_back=report.held_back)
         self._arrived(tree, report)
         self.terms.heard_of(tree, term)

@@ -6,7 +6,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
-from quillcast.core.host import Host, Timer
+from quillcast.core.host import Host, Timer, reserved
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -188,13 +188,13 @@ class Publishing:
     def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
         """Bytes of a topic that its root takes now.
 
-        Publishers take half of a link's credit at most. What goes down the trees to that peer, and what it asks for,
-        takes the other half, even if the peer's buffers are full of what publishers sent. What a publisher that is
-        `held_back` sends again counts as asked for.
+        Publishers leave a part of a link's credit. What goes down the trees to that peer, and what it asks for, takes
+        that part, even if the peer's buffers are full of what publishers sent. What a publisher that is `held_back`
+        sends again counts as asked for.
         """
         if root.node_id == self.host.me:
             return self.intake.room_for(topic)
-        return self.host.room(root) - (0 if held_back else self.host.window(root) // 2)
+        return self.host.room(root) - (0 if held_back else reserved(self.host.window(root)))
 
     def _find(self, topic: bytes) -> None:
         again = topic in self.asked_at  # for what was answered is asked no more

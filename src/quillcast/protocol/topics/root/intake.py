@@ -10,6 +10,7 @@ from quillcast.core.trace import Dropped
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
+from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
@@ -80,7 +81,7 @@ class Intake:
             return
         self.unsealed.setdefault(bundle.topic, []).append((sender.node_id, bundle.size))
         tree.root.admit(sender, bundle)
-        self._seal_soon(tree)
+        self._seal_soon(tree, tree.root)
 
     def _may_publish(self, tree: Tree, sender: Contact) -> bool:
         """Has a peer shown, since this one is root, that it acts for somebody who may?"""
@@ -110,12 +111,11 @@ class Intake:
         self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
         self.flow_control.taken_here(bundle.topic, bundle.size)
         admitter.admit(self.host.contact, bundle)
-        self._seal_soon(tree)
+        self._seal_soon(tree, admitter)
 
-    def _seal_soon(self, tree: Tree) -> None:
+    def _seal_soon(self, tree: Tree, admitter: Admitter) -> None:
         """All that came in one turn of the host is sealed together: a lone event leaves at once."""
-        admitter = tree.admitter
-        if admitter is not None and not admitter.sealing:
+        if not admitter.sealing:
             admitter.sealing = True
             self.schedule.wake(tree)
             self.host.set_timer(Seal(tree.topic), 0.0)
@@ -147,8 +147,9 @@ class Intake:
     def _acknowledge(self, tree: Tree) -> None:
         self.flow_control.hold_back_publishers(tree)
         self.progress.send_receipts(tree)
-        for node, size in self.unsealed.pop(tree.topic, ()):
-            self.flow_control.release_admitted(node, size, tree.topic)
+        topic = tree.flow.topic
+        for node, size in self.unsealed.pop(topic, ()):
+            self.flow_control.release_admitted(node, size, topic)
 
     def room_again(self, tree: Tree) -> None:
         """Publishers were held back for want of room, and may send again: tell them, and those that only asked."""

@@ -131,4 +131,4 @@ def _in_fields(parts: list[tuple[Any, Claims | None]], get: Callable[[Any, Any],
     some = [(name, claims) for name, claims in parts if claims is not None]
     if not some:
         return None
-    return lambda value: (claim for name, claims in some for claim in claims(get(value, name)))
+    return lambda value: [claim for name, claims in some for claim in claims(get(value, name))]

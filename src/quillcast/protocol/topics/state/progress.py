@@ -160,12 +160,13 @@ class Progress:
         admitter = tree.admitter
         if admitter is None or not admitter.marks:
             return
-        partitioned = self.replica_set.partitioned(tree.topic) if tree.root is not None else tree.sources.partitioned
+        topic, term = tree.flow.topic, admitter.term
+        partitioned = self.replica_set.partitioned(topic) if tree.root is not None else tree.sources.partitioned
         waits = partitioned and tree.descriptor.settings.partition == "wait"
         owed = admitter.requests() if waits else admitter.receipts()  # else what is owed to publishers stays owed
         for contact, marks in owed.items():
-            version, settled = tree.descriptor.version, 0 if admitter.term.of_source else admitter.stable
-            message = Receipts(tree.topic, admitter.term, marks, partitioned, version, settled, admitter.held_back)
+            version, settled = tree.descriptor.version, 0 if term.of_source else admitter.stable
+            message = Receipts(topic, term, marks, partitioned, version, settled, admitter.held_back)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

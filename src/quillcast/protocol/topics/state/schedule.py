@@ -45,15 +45,17 @@ class Schedule:
 
     def moved(self, tree: Tree, size_bytes: int) -> bool:
         """So many more bytes are to be told of. Are those so many that the next report is not to be waited for?"""
-        if tree.topic not in self.dirty:
+        topic = tree.flow.topic
+        if topic not in self.dirty:
             self.touch(tree)
-        self.dirty[tree.topic] = bytes_ = self.dirty[tree.topic] + size_bytes
+        self.dirty[topic] = bytes_ = self.dirty[topic] + size_bytes
         return bytes_ >= self.config.report_bytes
 
     def told(self, tree: Tree) -> None:
         """The neighbours have just been told, before the next report is due."""
-        if tree.topic in self.dirty:
-            self.dirty[tree.topic] = 0
+        topic = tree.flow.topic
+        if topic in self.dirty:
+            self.dirty[topic] = 0
 
     def note_held_back(self, tree: Tree, *, held_back: bool) -> None:
         """The root holds publishers back, or does so no more: those below are told, if that is news."""

@@ -5,6 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
@@ -130,7 +131,7 @@ class Tree:
     @property
     def term(self) -> Term:
         """The current term, as far as it is known here."""
-        return self.flow.term
+        return self.flow.current.term
 
     @property
     def frontier(self) -> int:
@@ -340,10 +341,12 @@ class Tree:
 
     def arrivals(self, me: bytes) -> tuple[Move, ...]:
         """Those of them that count their parents, for the peers above that may be waiting for them."""
-        return tuple(move for move in self._covered() if move.up_to != me)[-NEWCOMERS_MAX:]
+        return tuple([move for move in self._covered() if move.up_to != me])[-NEWCOMERS_MAX:]
 
     def departures(self, me: bytes, now: float) -> tuple[Move, ...]:
         """Peers whose leases go on here or below, because they moved and are not known to have arrived."""
+        if not (self.orphaned_leases or self.children):
+            return ()
         leases = [lease for lease in self.orphaned_leases.values() if lease.until > now]
         moves = [move for lease in leases for move in lease.awaited.values() if move is not None]
         moves += [move for child in self.children.values() for move in child.others.departures]
@@ -358,9 +361,9 @@ class Tree:
         here = [*self._covered(), *above]
         return tuple(Move(each.peer, each.number) for each in here if any(each.follows(move) for move in awaited))
 
-    def _covered(self) -> Iterator[Move]:
+    def _covered(self) -> list[Move]:
         """The moves that children's reports cover."""
-        return (move for child in self.children.values() for move in child.arrived)
+        return [move for child in self.children.values() for move in child.arrived]
 
     @property
     def admitter(self) -> Admitter | None:
@@ -447,18 +450,19 @@ class Tree:
 
         Where nothing is kept, nobody is waited for: what was lost on the way does not come any more.
         """
-        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut and self.flow.keeps]
-        return min([self.frontier if term is None else self.flow.front(term) or 0, *needs])
+        flow = self.flow
+        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut] if flow.keeps else []
+        return min([flow.frontier if term is None else flow.front(term) or 0, *needs])
 
     def holders(self, now: float) -> Iterator[LeaseHolder]:
         """The leases that are owed the topic's events here: local subscribers, and those below."""
         yield from self.subscriptions
         yield from self.leases(now)
 
-    def needs(self, now: float, term: Term | None = None) -> Iterator[tuple[int, LeaseHolder]]:
+    def needs(self, now: float, term: Term | None = None) -> list[tuple[int, LeaseHolder]]:
         """The leases here that need a live term (the current one), and from which index on."""
-        term = self.term if term is None else term
-        return ((holder.needed_from(term), holder) for holder in self.holders(now))
+        term = self.flow.current.term if term is None else term
+        return [(holder.needed_from(term), holder) for holder in self.holders(now)]
 
     def end_lease(self, holder: LeaseHolder, now: float, catch_up_s: float = CATCH_UP_S) -> None:
         """It cannot keep up: hold back nothing for it any more, until it does."""
@@ -522,15 +526,16 @@ class Tree:
         """
         flow = self.flow
         if not flow.others:
-            keeps = any(bundle.envelope.term == flow.term for _, bundle in flow.log.entries())
-            return self._trim(flow.current, now) if keeps else 0
+            return self._trim(flow.current, next(flow.log.of(flow.current.term), None), now)
         streams = flow.live_streams() if some is None else [flow.others[term] for term in some]
-        kept = {bundle.envelope.term for _, bundle in flow.log.entries()}
-        return sum([self._trim(stream, now) for stream in streams if stream.term in kept])
+        oldest = {bundle.envelope.term: bundle for bundle in reversed(flow.log.bundles())}
+        return sum([self._trim(stream, oldest.get(stream.term), now) for stream in streams])
 
-    def _trim(self, stream: Stream, now: float) -> int:
+    def _trim(self, stream: Stream, oldest: Bundle | None, now: float) -> int:
+        if oldest is None or oldest.last > stream.stable:
+            return 0
         term = stream.term
-        needs = (position for position, _ in self.needs(now, term))
+        needs = [position for position, _ in self.needs(now, term)]
         return self.flow.release(min([stream.stable, self.flow.front(term) or 0, *needs]), term=term)
 
     def shed(self, now: float, goal_bytes: int, term: Term) -> int:
