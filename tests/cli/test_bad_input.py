@@ -52,6 +52,7 @@ TYPING = [
     (["topic", "create", "t", "--as", ""], "the path is empty"),
     (["demo", "--output", ""], "the path is empty"),
     (["audit", ".", "--report", ""], "the path is empty"),
+    (["audit", ".", "--report", "no/such/page.html"], "no/such/page.html cannot be written: its folder does not exist"),
     (["evaluate", "scribe-2002", "--output", ""], "the path is empty"),
     (["pub", "caf\udce9", "x"], "not a topic name"),  # bytes that are no text
     (["tree", "caf\udce9"], "not a topic name"),

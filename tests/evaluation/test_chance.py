@@ -1,9 +1,13 @@
 """Chance as a hash: equal to SplitMix64 in plain integers, and even."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numba import njit
 
+from quillcast.evaluation import let_numba_cache
 from quillcast.evaluation.chance import below, finalise, fraction, mix
 from tests.evaluation import naive_places as naive
 
@@ -56,3 +60,13 @@ def test_each_bit_of_each_argument_changes_half_of_all_bits() -> None:
             for bit in range(64)
         ]
         assert 31.5 < sum(changed) / len(changed) < 32.5
+
+
+def test_kernels_are_cached_in_a_temporary_folder_where_no_other_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "as it was")  # and is again, afterwards
+    del os.environ["NUMBA_CACHE_DIR"]
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
+    let_numba_cache(Path(__file__).parent)
+    assert "NUMBA_CACHE_DIR" not in os.environ
+    let_numba_cache(Path("/proc/nothing"))
+    assert Path(os.environ["NUMBA_CACHE_DIR"]).is_dir()

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -98,6 +99,16 @@ def test_java_home_goes_before_the_path(nowhere: Path, monkeypatch: pytest.Monke
     assert java_home(nowhere / "cache").name.startswith("java-17-")
     monkeypatch.setenv("JAVA_HOME", str(nowhere / "home"))
     assert java_home(nowhere / "cache").name.startswith("java-21-")
+
+
+def test_users_without_a_home_folder_have_the_script_in_a_temporary_one(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java(nowhere / "bin" / "java", 'openjdk version "17.0.1"')
+    made = java_home(Path("/proc/no/cache"))
+    assert made.is_relative_to(tempfile.gettempdir())
+    monkeypatch.setenv("JAVA_HOME", str(made))
+    assert java_home(Path("/proc/no/cache")) == made, "another session of this process"
 
 
 def test_a_java_home_that_is_too_old_is_not_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

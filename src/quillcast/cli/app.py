@@ -1,6 +1,5 @@
 """The group of all commands, and how each of them ends."""
 
-import errno
 import os
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,9 +10,7 @@ import click
 from quillcast import __version__
 from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
-from quillcast.core.errors import DiskFailed, QuillcastError
-
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # errors of the disk itself, not of the arguments
+from quillcast.core.errors import FAILURES, DiskFailed, QuillcastError
 
 COMMANDS = (
     "sub",
@@ -143,7 +140,7 @@ def run(arguments: list[str]) -> int:
     except QuillcastError as error:
         return _failed(str(error), error.exit_code)
     except OSError as error:
-        code = DiskFailed.exit_code if error.errno in _DISK else 1
+        code = DiskFailed.exit_code if error.errno in FAILURES else 1
         return _failed(told(error), code)
     except Exception as error:
         if "QUILLCAST_DEBUG" in os.environ:

@@ -10,7 +10,7 @@ import msgspec
 from quillcast.cli import judging
 from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State, Verdict
-from quillcast.cli.options import JSON, NETWORK, PEER, SCOPE, TOPIC, Amount, Count
+from quillcast.cli.options import JSON, NETWORK, PEER, SCOPE, TOPIC, Amount, Count, peer_option
 from quillcast.cli.scopeview import ask_manager
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError
 from quillcast.core.status import LinkStatus, NodeStatus, TopicStatus, TreeStatus
@@ -78,7 +78,7 @@ def command(context: click.Context) -> None:
 
 
 @command.command("peer", short_help="Check this machine's peers, or one of them.")
-@PEER
+@peer_option("Check only the peers whose id starts like this.  [default: all]")
 @click.option(
     "--neighbours-min", default=DEFAULTS.neighbours_min, show_default=True, help="CRITICAL with fewer live neighbours."
 )
@@ -176,7 +176,7 @@ def topic_(
 @JSON
 @NETWORK
 def scope_(name: str, network: str, prometheus: bool, as_json: bool) -> None:
-    """Check the scope NAME by what its manager says, which runs on this machine.
+    """Check the scope NAME by asking its manager, which must run on this machine.
 
     CRITICAL: no manager of it runs here, or it does not answer. WARNING: there are no members, a member has been silent
     for half a lease, or a topic waits.

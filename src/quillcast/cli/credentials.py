@@ -21,7 +21,7 @@ def command(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@command.command()
+@command.command(short_help="Write new credentials, and print their principal.")
 @FILE
 @JSON
 def new(file: Path, as_json: bool) -> None:

@@ -12,7 +12,6 @@ from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.pipeline import extras
 
-WIDTH = 120  # of tables that go to a file or a pipe
 ANSWER_TIMEOUT_S = 60.0  # an answer waits for a repair, and for repairs before it
 
 T = TypeVar("T")
@@ -81,6 +80,7 @@ def command(
     from rich.console import Console
 
     from quillcast.demo.performance import Performance, plan
+    from quillcast.pipeline.command import WIDTH
 
     console = Console(stderr=as_json)
     if not console.is_terminal:

@@ -109,13 +109,14 @@ def _topic(context: click.Context, parameter: click.Parameter, topic: str) -> st
 
 TOPIC = click.argument("topic", callback=_topic, shell_complete=_completed(_topics))
 SCOPE = click.argument("name", shell_complete=_completed(_scopes))
-PEER = click.option(
-    "--peer",
-    default="",
-    metavar="ID",
-    help="Query the peer whose id starts like this.  [default: the oldest]",
-    shell_complete=_completed(_peers),
-)
+
+
+def peer_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option that chooses a peer of this machine."""
+    return click.option("--peer", default="", metavar="ID", help=meaning, shell_complete=_completed(_peers))
+
+
+PEER = peer_option("Query the peer whose id starts like this.  [default: the oldest]")
 _NETWORK = click.option(
     "--network",
     shell_complete=_completed(_networks),

@@ -108,7 +108,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--scope",
         metavar="NAME@HOST:PORT",
-        help="Be a member of this scope; the address is that of the peer that runs its manager. Or a join line of it.",
+        help="Become a member of this scope, whose manager runs in the peer at this address. Or a join line of it.",
     )
     @click.option(
         "--config",

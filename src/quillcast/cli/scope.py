@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quillcast.protocol.scopes.policy import ScopePolicy
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="Run, show, change and check scopes.")
 @click.pass_context
 def command(context: click.Context) -> None:
     """Run, show and change scopes, and check scope files and policies of your own."""
@@ -77,15 +77,15 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
 @click.option(
     "--state",
     type=Place(dir_okay=False, path_type=Path),
-    help="Go on with what `quillcast scope export` wrote at another peer. With one FILE.",
+    help="Continue from the state that `quillcast scope export` wrote at another peer. With one FILE.",
 )
 @JSON
 @peering
 def serve(files: tuple[Path, ...], data: Path, state: Path | None, as_json: bool, peering: Peering) -> None:
     """Run the managers of the scopes that these files describe, in a peer that forwards for others.
 
-    Prints what members need to enter, and runs until Ctrl-C. While it does not run, the members go on with the channels
-    that they have.
+    Prints what members need to enter, and runs until Ctrl-C. While it is stopped, members keep the channels that they
+    have.
     """
     from quillcast.live.scopes.serving import in_order
 
@@ -155,7 +155,7 @@ def topics(name: str, network: str, as_json: bool) -> None:
 @JSON
 @NETWORK
 def tree(name: str, topic: str, network: str, as_json: bool) -> None:
-    """Draw the channels that the scope NAME ordered for TOPIC. `quillcast tree` draws the tree that stands."""
+    """Draw the channels that the scope NAME ordered for TOPIC. `quillcast tree` draws the actual tree."""
     status = scopeview.ask_manager(name, network)
     found = scopeview.topic_of(status, topic)
     if as_json:
@@ -209,12 +209,12 @@ def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[Comple
     return [CompletionItem(name) for name in sorted({*BUILT_IN, *offered(POLICIES)}) if name.startswith(begun)]
 
 
-@command.group()
+@command.group(short_help="Set the policies of a running scope, or check a policy.")
 def policy() -> None:
     """Set the policies of a running scope, and check a policy of your own."""
 
 
-@policy.command("set")
+@policy.command("set", short_help="Change the policy of topics in a running scope.")
 @SCOPE
 @click.argument("pattern", metavar="PATTERN")
 @click.argument("chosen", metavar="POLICY", shell_complete=_policies)
@@ -225,16 +225,16 @@ def policy() -> None:
 def set_policy(
     name: str, pattern: str, chosen: str, parameters: tuple[str, ...], sha256: str, network: str, as_json: bool
 ) -> None:
-    """Let POLICY decide how topics that match PATTERN go in the scope NAME, while it is in use.
+    """Let topics that match PATTERN use POLICY in the scope NAME, while it is in use.
 
-    It goes before the rules of the scope's file, the latest first, and its manager keeps it across restarts. Values
-    are written as in TOML. Prints what changed.
+    A policy that was set precedes the rules of the scope's file, the latest first, and the manager keeps it across
+    restarts. Values are written as in TOML. Prints what changed.
     """
     given = {"parameters": dict(map(_parameter, parameters)), "sha256": sha256}
     _change("set_policy", name, network, as_json=as_json, pattern=pattern, policy=chosen, **given)
 
 
-@policy.command("unset")
+@policy.command("unset", short_help="Return to the policy that the scope's file names.")
 @SCOPE
 @click.argument("pattern", metavar="PATTERN")
 @JSON
@@ -254,15 +254,15 @@ def _change(question: str, name: str, network: str, *, as_json: bool, **argument
         click.echo(line)
 
 
-@policy.command("check")
+@policy.command("check", short_help="Check that a policy keeps the rules.")
 @click.argument("name", metavar="POLICY", shell_complete=_policies)
 @click.option("--set", "parameters", metavar="NAME=VALUE", multiple=True, help="A parameter, as in TOML. Repeatable.")
 @JSON
 def check_policy(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
     """Check that POLICY keeps the rules: a name, module:Class, or FILE.py:Class.
 
-    It decides for groups that come about by many joins, leaves and changes, in two processes that must answer alike.
-    For a file, this prints the hash that pins it.
+    Asks it about groups that result from many joins, leaves and changes, in two processes that must answer alike. For a
+    file, this prints the hash that pins it.
     """
     from quillcast.live.scopes.confined import ConfinedPolicy
     from quillcast.live.scopes.plugins import InstalledFilters, opened

@@ -1,5 +1,6 @@
 """Errors say whose fault it is, which value is wrong, and what to do."""
 
+import errno
 from collections.abc import Sequence
 from typing import Literal
 
@@ -92,6 +93,10 @@ class NotStable(QuillcastError):
         self.reason = reason
         self.peers = tuple(peers)
         """NodeIds of the peers that hold it up, in hexadecimal, as far as they are known."""
+
+
+FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+"""Errors of the disk itself, not of what it was asked for."""
 
 
 class DiskFailed(QuillcastError):

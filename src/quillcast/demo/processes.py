@@ -6,6 +6,7 @@ They are forked from one process that has imported everything once, so sixteen i
 import asyncio
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import time
@@ -109,4 +110,7 @@ class PeerProcess:
     def _last_words(self) -> str:
         """The last line that the peer wrote to its log."""
         words = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        return next((line for line in reversed(words) if line.strip()), f"nothing was written to {self._log}")
+        if said := [line for line in words if line.strip()]:
+            return said[-1]
+        full = ", because its disk is full" if not shutil.disk_usage(self._log.parent).free else ""
+        return f"nothing was written to {self._log}{full}"

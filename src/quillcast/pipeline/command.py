@@ -1,6 +1,7 @@
 """The command `quillcast audit DIR`, and the tables printed at its end and at the demo's."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,25 +9,32 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from quillcast.core.errors import LocalError
 from quillcast.pipeline.auditing import run_audit
 from quillcast.pipeline.findings import Findings
 from quillcast.pipeline.pictures import milliseconds
 
+WIDTH = 120  # of tables that go to a file or a pipe
 SUBSCRIBERS_MAX = 40  # rows for a terminal; the page shows all
 
 
 def audit_command(folder: Path, *, as_json: bool = False, report: Path | None = None, master: str = "local[*]") -> int:
     """Audit the journals below a folder and print the findings. Returns 0 if every promise held, otherwise 1.
 
-    Raises `LocalError` if there are no journals, or if Spark or its Java machine is missing.
+    Raises `LocalError` if there are no journals, the report has no place, or Spark or its Java machine is missing.
     """
+    if report is not None and not os.access(report.absolute().parent, os.W_OK):
+        raise LocalError(f"{report} cannot be written: its folder does not exist, or you may not write to it")
     progress = Console(stderr=True)
     with steps(progress) as say:
         findings = run_audit(folder, report=report, master=master, say=say)
     if as_json:
         print(json.dumps(findings.tables() | {"report": str(report) if report else None}))  # noqa: T201
     else:
-        print_findings(findings, Console())
+        console = Console()
+        if not console.is_terminal:
+            console.width = WIDTH
+        print_findings(findings, console)
         if report is not None:
             progress.print(f"The report is {report}")
     return 0 if findings.sound else 1

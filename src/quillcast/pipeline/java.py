@@ -1,10 +1,13 @@
 """The Java machine that Spark runs on."""
 
+import atexit
+import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +21,7 @@ NOT_ASKED_OF_JAVA = {
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
 }
 """Arguments, and the Java version from which on they are left out."""
+_HOME = re.compile(r"java-\d+-[0-9a-f]{8}")
 
 
 class NoJava(LocalError):
@@ -68,9 +72,16 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 def _launcher(java: Path, version: int, cache: Path) -> Path:
     """A Java home that contains only a script that starts `java` without the unwanted arguments."""
-    if java.is_relative_to(cache):  # an earlier session of this process has set JAVA_HOME
+    if _HOME.fullmatch(java.parent.parent.name):  # an earlier session of this process has set JAVA_HOME
         return java.parent.parent
-    home = cache / f"java-{version}-{hashlib.sha256(bytes(java)).hexdigest()[:8]}"
+    name = f"java-{version}-{hashlib.sha256(bytes(java)).hexdigest()[:8]}"
+    try:
+        return _written(java, version, cache / name)
+    except OSError:  # as for users without a home folder
+        return _written(java, version, _temporary() / name)
+
+
+def _written(java: Path, version: int, home: Path) -> Path:
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)
     unwanted = "|".join(argument for argument, since in NOT_ASKED_OF_JAVA.items() if version >= since)
@@ -83,6 +94,13 @@ def _launcher(java: Path, version: int, cache: Path) -> Path:
     written.chmod(0o755)
     written.replace(script)
     return home
+
+
+@functools.cache
+def _temporary() -> Path:
+    folder = tempfile.mkdtemp(prefix="quillcast-java-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _cache() -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import FAILURES, DiskFailed, LocalError
 from quillcast.protocol.security.access import Warrant, principal, warrant_statement
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -54,7 +54,7 @@ class Credentials:
         return cls(key)
 
     def save(self, path: Path | str) -> None:
-        """Write it to a new file that only the owner can read. Raises `LocalError` if that is not possible."""
+        """Write it to a new file that only the owner can read. Raises `LocalError`, or `DiskFailed`."""
         from quillcast.live.transport.certificates import secret_pem  # likewise
 
         try:
@@ -66,7 +66,9 @@ class Credentials:
                 Path(path).unlink()  # an incomplete key is useless
                 raise
         except OSError as problem:
-            raise LocalError(f"the credentials cannot be written to {path}: {problem.strerror}") from problem
+            text = f"the credentials cannot be written to {path}: {problem.strerror}; name another file"
+            kind = DiskFailed if problem.errno in FAILURES else LocalError
+            raise kind(text) from problem
 
     def warrant(self, node: bytes, topic: bytes) -> Warrant:
         """Proof that a peer acts for this credential in a topic."""

@@ -304,7 +304,10 @@ class Subscription(Generic[Item]):
 
     @property
     def lost(self) -> list[Loss]:
-        """The latest loss reports, oldest first; `lost_count` counts all lost events."""
+        """The latest loss reports in the order in which they came; `lost_count` counts all lost events.
+
+        A later report may concern earlier events: what was cut is known at once, what nobody has only after a search.
+        """
         return list(self._inbox.losses)
 
     @property

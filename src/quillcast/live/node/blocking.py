@@ -293,7 +293,10 @@ class BlockingSubscription:
 
     @property
     def lost(self) -> list[Loss]:
-        """The latest loss reports, oldest first; `lost_count` counts all lost events."""
+        """The latest loss reports in the order in which they came; `lost_count` counts all lost events.
+
+        A later report may concern earlier events: what was cut is known at once, what nobody has only after a search.
+        """
         return self._subscription.lost
 
     @property

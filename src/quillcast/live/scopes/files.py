@@ -74,7 +74,7 @@ def _check_one(file: Path) -> Checked:
     except ScopeFileWrong as wrong:
         return Checked(str(file), None, list(wrong.faults), [])
     except LocalError as error:
-        return Checked(str(file), None, [Fault(str(file), 1, str(error))], [])
+        return Checked(str(file), None, [Fault(str(file), 0, str(error))], [])
     faults, known = [*described.faults], list[Known | None]()
     for at, rule in enumerate(described.scope.topics):
         if all(described.sound(("topics", at, key)) for key in ("policy", "parameters", "sha256")):

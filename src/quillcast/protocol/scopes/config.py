@@ -175,10 +175,11 @@ class Fault(NamedTuple):
 
     file: str
     line: int
+    """0: it cannot be read, and the text names it."""
     text: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.text}"
+        return f"{self.file}:{self.line}: {self.text}" if self.line else self.text
 
 
 class ScopeFileWrong(LocalError):
