@@ -28,6 +28,8 @@ NUMBER_MAX = 1 << 62
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 """A number in a message that will be incremented. The bound leaves room, so that the sum still fits a message."""
 
+ADDRESS_MAX = 300  # characters: a name of 253 and a port, with room for what stands before them
+
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
 
 
@@ -50,7 +52,7 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):
     """A peer and its address. A peer is always introduced together with its address."""
 
     node_id: WireId
-    address: str
+    address: Annotated[str, msgspec.Meta(max_length=ADDRESS_MAX)]
 
 
 class Codec(Protocol):

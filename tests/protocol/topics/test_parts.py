@@ -292,7 +292,11 @@ def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Part
     child = world.child(tree, CAROL)
     fill(world, tree)
     child.frontier = tree.frontier
-    world.dispatch.message(BOB, CutLeases(tree.topic, FIRST, tree.frontier))
+    cut = CutLeases(tree.topic, FIRST, tree.frontier)
+    world.dispatch.message(CAROL, cut)
+    assert not world.host.sent, "it is not the parent"
+    tree.parent = BOB
+    world.dispatch.message(BOB, cut)
     assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, tree.frontier))]
     assert child.cut is None
 
@@ -1031,7 +1035,7 @@ def test_who_subscribed_when_a_streams_last_event_had_come_did_not_lose_that_str
     world.child(tree, CAROL)
     world.source_streams.learn_ends(tree, [(STREAM, 5, ((3, 25.0), (5, ago_s)))], BOB)
     assert notes.lost_ == lost
-    passed_on = StreamsEnded(tree.topic, [(STREAM, 5, ((3, 25.0), (5, ago_s)))])
+    passed_on = StreamsEnded(tree.topic, ((STREAM, 5, ((3, 25.0), (5, ago_s))),))
     assert world.host.sent[-1] == (CAROL, passed_on), "others began earlier"
     world.host.time = 31.0
     assert world.source_streams.ended(tree)[0][2][-1] == (5, ago_s + 1.0)

@@ -22,6 +22,7 @@ from tests.protocol.topics.parts import Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
 BY_SOURCE = described("weather", Settings(admission="source"))
+DORA = Contact(b"d" * 16, "127.0.0.1:4")
 STREAM = Term(OF_SOURCES + 1, BOB.node_id[:8] + b"12345678")  # Bob's
 
 
@@ -125,15 +126,16 @@ def test_a_source_says_at_the_end_for_how_long_its_events_have_been_there_and_no
         assert world.source_streams.milestones(tree, STREAM, (0, 4)) == known
 
 
+@pytest.mark.parametrize("alive", [False, True])
 @pytest.mark.parametrize("lie", [StreamUp(0, 2, 1 << 60), StreamUp(0, 1 << 60, 1 << 60)])
 def test_subscriptions_do_not_begin_at_an_event_that_only_a_child_far_from_the_source_names(
-    world: Parts, lie: StreamUp
+    world: Parts, lie: StreamUp, alive: bool
 ) -> None:
     tree = below(world)
     child(world, tree)
     events(world, tree, 2)
     report(world, tree, BOB, StreamDown(2, 2, 0))
-    report(world, tree, CAROL, lie)
+    report(world, tree, CAROL, replace(lie, alive=alive))
     world.source_streams.tell(tree)
     world.source_streams.learn_milestones(tree, STREAM, ((1 << 60, 1000.0),), near=False)  # it is asked for them, too
     assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 2)]
@@ -144,6 +146,72 @@ def test_subscriptions_do_not_begin_at_an_event_that_only_a_child_far_from_the_s
     assert world.source_streams.milestones(tree, STREAM, (2, 1 << 60)) == ((3, 0.0),)
     told = world.streams.telling(CAROL.node_id)[stream_key(tree.topic, STREAM)]
     assert told == encode(StreamDown(2, 3, 0)), "nor at those below its other neighbours"
+
+
+def test_of_children_that_say_that_a_source_is_below_them_the_source_itself_counts_most(world: Parts) -> None:
+    tree = below(world, DORA)
+    for contact in (CAROL, BOB):
+        child(world, tree, contact)
+        report(world, tree, contact, StreamUp(0, 0, 0, alive=True))
+    assert world.source_streams.towards(tree, STREAM) == BOB
+
+
+def test_of_others_that_counts_from_whom_the_events_come(world: Parts) -> None:
+    tree, far = below(world), Term(OF_SOURCES + 1, PAUL)
+    for contact in (CAROL, DORA):
+        child(world, tree, contact)
+        report(world, tree, contact, StreamUp(0, 1, 1, alive=True), far)
+    assert world.source_streams.towards(tree, far) == CAROL, "nothing came yet"
+    world.table.arrive(DORA, Bundle(Envelope(tree.topic, DOWN, far, 0), (block(PAUL, 0),)))
+    assert world.source_streams.towards(tree, far) == DORA
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, far, 1), (block(PAUL, 1),)))
+    assert world.source_streams.towards(tree, far) == BOB, "the source has moved to the other side of the parent"
+
+
+def test_a_child_ends_no_stream_that_comes_from_elsewhere(world: Parts) -> None:
+    tree = below(world)
+    child(world, tree)
+    events(world, tree, 2)
+    report(world, tree, CAROL, StreamUp(1, 1, 1, end=1))
+    assert tree.sources.states[STREAM].end is None
+    report(world, tree, BOB, StreamDown(2, 2, 0, end=2, closed=True))
+    assert tree.sources.states[STREAM].end == 2
+
+
+def test_nobody_ends_this_peers_own_stream(world: Parts) -> None:
+    tree = below(world)
+    child(world, tree)
+    own = world.source_streams.open(tree, None)
+    assert own is not None
+    report(world, tree, CAROL, StreamUp(0, 0, 5, end=5), own.term)
+    report(world, tree, BOB, StreamDown(0, 0, 0, end=5, closed=True), own.term)
+    world.stream_reporting._ended(BOB, StreamsEnded(tree.topic, ((own.term, 5, ()),)))
+    state = tree.sources.states[own.term]
+    assert (state.end, state.closed, state.heard_end) == (None, False, 0)
+
+
+def test_what_a_child_says_of_the_end_of_a_stream_that_goes_on_is_for_the_root_to_judge(world: Parts) -> None:
+    tree = below(world, DORA)
+    child(world, tree)
+    events(world, tree, 2)
+    word = StreamsEnded(tree.topic, ((STREAM, 9, ((9, 100.0),)),))
+    world.stream_reporting._ended(CAROL, word)
+    assert tree.sources.states[STREAM].heard_end == 0
+    assert [sent for sent in world.host.sent if isinstance(sent[1], StreamsEnded)] == [(DORA, word)]
+    assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 2)], "nor do its milestones count"
+    world.stream_reporting._ended(DORA, word)
+    assert tree.sources.states[STREAM].heard_end == 9
+    assert world.host.sent[-1] == (CAROL, word)
+
+
+def test_a_stream_that_was_said_to_be_over_before_it_began_begins_where_its_source_says(world: Parts) -> None:
+    tree = below(world, DORA)
+    for contact in (CAROL, BOB):
+        child(world, tree, contact)
+    world.stream_reporting._ended(CAROL, StreamsEnded(tree.topic, ((STREAM, 1 << 40, ()),)))
+    report(world, tree, BOB, StreamUp(0, 0, 1, alive=True))
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0),)))
+    assert tree.flow.front(STREAM) == 1
 
 
 def test_all_reports_of_a_turn_are_judged_together(world: Parts) -> None:
@@ -185,7 +253,7 @@ def test_what_a_neighbour_reported_before_it_became_one_is_taken_up(world: Parts
 
 def test_ends_of_streams_are_learned_from_neighbours_only(world: Parts) -> None:
     tree = below(world)
-    ends = StreamsEnded(tree.topic, [(STREAM, 5, ((5, 1.0),))])
+    ends = StreamsEnded(tree.topic, ((STREAM, 5, ((5, 1.0),)),))
     world.stream_reporting._ended(CAROL, ends)
     assert tree.flow.forgotten == {}
     world.stream_reporting._ended(BOB, ends)

@@ -17,7 +17,7 @@ from quillcast.core.ranges import Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.ledger import RUNS_MAX, Gone, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
-from quillcast.protocol.forwarding.stream import EndedStream, Held, SourceStream, Stream
+from quillcast.protocol.forwarding.stream import EndedStream, Held, OwnSourceStream, RootStream, SourceStream, Stream
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
 FORGOTTEN_MAX = 1024  # ended terms that were discarded for good: as many streams as a split may end in a topic at once
@@ -109,20 +109,25 @@ class Flow:
         stream = self.live(term)
         return stream.stable if stream is not None else 0
 
-    def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> EndedStream | None:
-        """A new term follows the current one, if any, which went up to `known_end` and is kept until `until`."""
+    def begin(
+        self, term: Term, start: int, until: float, known_end: int = 0, *, here: bool = False
+    ) -> EndedStream | None:
+        """A new term follows the current one, if any, which went up to `known_end` and is kept until `until`.
+
+        `here`: this peer numbers its events.
+        """
         former = self.term
         if self.begun:
             self.end(former, until, known_end)
-        self.current = Stream(term, start)
+        self.current = RootStream(term, start) if here else Stream(term, start)
         return self.past.get(former)
 
-    def begin_beside(self, term: Term, start: int) -> SourceStream:
-        """Another term begins beside the current one, which goes on."""
+    def begin_beside(self, term: Term, start: int, *, here: bool = False) -> SourceStream:
+        """Another term begins beside the current one, which goes on. `here`: this peer numbers its events."""
         if self.live(term) is not None:
             raise ValueError(f"{term} goes on already")
         self.others = self.others or {}
-        self.others[term] = stream = SourceStream(term, start)
+        self.others[term] = stream = (OwnSourceStream if here else SourceStream)(term, start)
         return stream
 
     def conclude(self, term: Term, end: int) -> None:
@@ -193,7 +198,8 @@ class Flow:
     def overdue(self, now: float) -> list[Term]:
         """The ended terms to discard, because they were kept for long enough or there are too many."""
         terms = sorted(self.past)
-        return [term for term in terms if self.past[term].until <= now or term in terms[:-TERMS_KEPT_MAX]]
+        spare = len(terms) - TERMS_KEPT_MAX
+        return [term for place, term in enumerate(terms) if self.past[term].until <= now or place < spare]
 
     def forget(self, term: Term) -> None:
         """Discard an ended term for good."""
@@ -224,8 +230,8 @@ class Flow:
         return tuple(sorted(ends.items()))
 
     def held(self) -> Held:
-        """How far ended terms went and what is kept of them, for neighbours that miss some of it."""
-        past_terms = sorted(self.past.items())
+        """How far the latest ended terms went and what is kept of them, for neighbours that miss some of it."""
+        past_terms = sorted(self.past.items())[-TERMS_KEPT_MAX:]
         return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
 
     # ---- the way of a bundle

@@ -1,6 +1,7 @@
 """A stream: the events of one term of one topic, numbered by one root or source. A peer knows what of it arrived."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import msgspec
 
@@ -27,6 +28,9 @@ class Stream(msgspec.Struct, gc=False, eq=False):
     stable: int = 0
     seen: RangeSet = NO_RANGES
     ledger: Ledger = NO_LEDGER
+
+    numbered_here: ClassVar[bool] = False
+    """Is it this peer that numbers the events? Then it has them all, and takes none from others."""
 
     def add(self, bundle: Bundle) -> bool:
         """Record a bundle's range. False for a repeat."""
@@ -61,6 +65,12 @@ class Stream(msgspec.Struct, gc=False, eq=False):
             self.ledger.add(run)
 
 
+class RootStream(Stream, gc=False, eq=False):
+    """The term of this peer itself, as the root."""
+
+    numbered_here: ClassVar[bool] = True
+
+
 class SourceStream(Stream, gc=False, eq=False):
     """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there.
 
@@ -69,6 +79,12 @@ class SourceStream(Stream, gc=False, eq=False):
 
     via: bytes = b""
     milestones: Milestones = msgspec.field(default_factory=Milestones)
+
+
+class OwnSourceStream(SourceStream, gc=False, eq=False):
+    """The stream of this peer itself, as a source."""
+
+    numbered_here: ClassVar[bool] = True
 
 
 class EndedStream(Stream, gc=False, eq=False, kw_only=True):

@@ -1,7 +1,7 @@
 """The forwarding table: topics and their flows. `ForwardingTable.arrive` is the whole way of a bundle through a peer.
 
 1. Find the flow of the bundle's topic. A term that is not known yet is announced to the control plane. If it is of a
-   session that is not known, the bundle waits for that.
+   session that is not known, the bundle waits for that. What this peer numbers itself it takes from nobody.
 2. Pass the topic's entrance, where it has a handler of its own.
 3. Note the range in its stream. A repeat ends here. So does a bundle of an ended term, unless it is a repair.
 4. Hand the same bytes to each channel, as far as its sink has room. What waits stays in the log.
@@ -87,29 +87,24 @@ class ForwardingTable:
         Returns why it was not passed on, or an empty text.
         """
         envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
-        if flow is not None and envelope.term != flow.current.term and not flow.knows(envelope.term):
+        stream = None
+        if flow is not None:
+            stream = flow.current if envelope.term == flow.current.term else flow.others.get(envelope.term)
+        if stream is not None and stream.numbered_here:
+            return self._refuse(sender, bundle, "numbered_here")
+        if flow is not None and stream is None and not flow.knows(envelope.term):
             if listener.holds(flow, envelope.session):
                 self.held.setdefault(flow.topic, []).append((sender, bundle))  # within the sender's credit
                 return "held"
             listener.new_term(flow, envelope.term)
             flow = self.flows.get(envelope.topic)  # hearing of it may have ended this peer's part in the topic
         if flow is None or not (flow.begun or flow.past):  # from where on it is owed is not known yet
-            self.host.release(sender.node_id, bundle.size)
-            self._drop(bundle, "no_flow")
-            return "no_flow"
-        if envelope.record:
-            entering = self.recorded(bundle)
+            return self._refuse(sender, bundle, "no_flow")
+        if envelope.record or flow.topic in self.borders:
+            enters = self.recorded if envelope.record else self.borders[flow.topic]
+            entering = enters(bundle)
             if entering is None:
-                self.host.release(sender.node_id, bundle.size)
-                self._drop(bundle, "misrouted")
-                return "misrouted"
-            bundle = entering
-        elif flow.topic in self.borders:
-            entering = self.borders[flow.topic](bundle)
-            if entering is None:
-                self.host.release(sender.node_id, bundle.size)
-                self._drop(bundle, "filtered")
-                return "filtered"
+                return self._refuse(sender, bundle, "misrouted" if envelope.record else "filtered")
             bundle = entering
         if flow.others and envelope.kind is not REPAIR:
             flow.note_way(bundle, sender.node_id)
@@ -122,6 +117,12 @@ class ForwardingTable:
         if fills_front:
             listener.front_filled(flow, envelope.term)
         return ""
+
+    def _refuse(self, sender: Contact, bundle: Bundle, why: str) -> str:
+        """Drop a neighbour's bundle, and return its credit."""
+        self.host.release(sender.node_id, bundle.size)
+        self._drop(bundle, why)
+        return why
 
     def take_held(self, flow: Flow) -> None:
         """This peer was told of a session: take the bundles that waited for that."""

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from quillcast.core import trace
-from quillcast.core.errors import NotJoined
+from quillcast.core.errors import NotJoined, RemoteError
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Codec, Contact, Message
 from quillcast.protocol.overlay.application import Application, NoApplication
@@ -107,7 +107,10 @@ class Router:
         if self._seen.get(name, -1) >= routed.hops:
             return  # a repeat, because the acknowledgement was lost or late
         self._note(name, routed.hops)
-        self._step(routed, inner)
+        try:
+            self._step(routed, inner)
+        except RemoteError:  # that is its source's fault, and not that of who passed it on
+            self.host.trace(trace.Mark("routed_malformed"))
 
     def relay(self, sender: Contact, relay: Relay) -> None:
         """Route a message for a peer that has no place in the ring."""

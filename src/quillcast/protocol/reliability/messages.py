@@ -1,11 +1,19 @@
 """The messages that fill gaps: requests for ranges, and what agents tell each other. Tags 70 to 89 are this layer's."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from quillcast.core.envelope import AnyTerm
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import ToldMilestones
+from quillcast.protocol.reliability.gaps import RANGES_MAX
 from quillcast.protocol.security.access import Warrant
+
+Wanted = Annotated[list[Range], Meta(max_length=RANGES_MAX)]
+"""The indexes that a peer misses, the first ones if these are many."""
 
 
 class Fetch(Message, frozen=True, tag=70):
@@ -13,7 +21,7 @@ class Fetch(Message, frozen=True, tag=70):
 
     topic: WireId
     term: AnyTerm
-    ranges: list[Range]
+    ranges: Wanted
     due: bool = False
     """Send the first one at once, even without credit: full buffers wait for it, and will return its credit."""
     warrant: Warrant | None = None
@@ -40,7 +48,7 @@ class FetchFromRoot(Message, frozen=True, tag=72):
 
     topic: WireId
     term: AnyTerm
-    ranges: list[Range]
+    ranges: Wanted
     asker: Contact
     warrant: Warrant | None = None
     due: bool = False
@@ -52,7 +60,7 @@ class FetchFromSource(Message, frozen=True, tag=73):
 
     topic: WireId
     term: AnyTerm
-    ranges: list[Range]
+    ranges: Wanted
     asker: Contact
     warrant: Warrant | None = None
     due: bool = False

@@ -48,7 +48,7 @@ class Recovery:
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics that may miss something; only these are checked
         self.set = False
-        self.gap_s = times.gap_s
+        self.losses_until = 0.0  # bundles came as datagrams lately, of which some are always lost
         self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by peer: ranges that wait for credit
         self.sent_without_credit: dict[bytes, int] = {}  # by peer: the room left after the last time
         dispatch.on_message(Fetch, self._asked)
@@ -58,8 +58,13 @@ class Recovery:
         dispatch.on_timer(Look, self._look)
 
     def expect_losses(self) -> None:
-        """Bundles come as datagrams, of which some are always lost: ask for these sooner from now on."""
-        self.gap_s = self.times.datagram_gap_s
+        """A bundle came as a datagram, and some of these are always lost: for a while, ask for them sooner."""
+        self.losses_until = self.host.now() + self.times.lease_s
+
+    @property
+    def gap_s(self) -> float:
+        """How long something is missing before it is asked for."""
+        return self.times.datagram_gap_s if self.host.now() < self.losses_until else self.times.gap_s
 
     def look_soon(self, topic: bytes) -> None:
         """Check the topic soon, because it may miss something."""

@@ -7,6 +7,7 @@ import msgspec
 from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.security.access import SourceWarrant, Warrant
@@ -15,9 +16,13 @@ from quillcast.protocol.topics.descriptor import Descriptor
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
 """For people to read."""
+PAGE_TOPICS_MAX = 128  # topics in one message; with long access lists it stays below a frame's size
 BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
 StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
+Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=FORGOTTEN_MAX)]
+PastEnds = Annotated[tuple[tuple[AnyTerm, Number], ...], msgspec.Meta(max_length=2 * FORGOTTEN_MAX)]
+"""How far terms went that are over."""
 
 
 class Have(Message, frozen=True, tag=40):
@@ -49,7 +54,7 @@ class Join(Message, frozen=True, tag=41):
     """The child publishes, and wants no events: forward none to it."""
     streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
     """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
-    ended: tuple[StreamEnd, ...] = ()
+    ended: Ends = ()
     """The streams that are over, as far as it remembers."""
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of these streams, where a list says who may publish."""
@@ -88,13 +93,13 @@ class Accepted(Message, frozen=True, tag=43):
     path: tuple[WireId, ...]
     fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
-    past: tuple[tuple[AnyTerm, Number], ...] = ()
+    past: PastEnds = ()
     gone: tuple[Gone, ...] = ()
     frontier: Number = 0
     streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
     sends_only: bool = False
     """You asked for no events: none will come."""
-    ended: tuple[StreamEnd, ...] = ()
+    ended: Ends = ()
     """The streams of sources that are over, as far as it remembers."""
     warrants: tuple[SourceWarrant, ...] = ()
     """Those of the sources of `streams`, where a list says who may publish."""
@@ -168,7 +173,7 @@ class FindRoot(Message, frozen=True, tag=49):
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
     spoke_s: Seconds | None = None
     """How long ago the root of that term spoke; None if none did."""
-    settled: tuple[tuple[AnyTerm, Number], ...] = ()
+    settled: PastEnds = ()
     """Terms that were stable below an index, as roots told the peer. A peer whose lease was cut may not know all."""
 
 
@@ -231,11 +236,11 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
     ended: tuple[WireId, ...] = ()
     """Peers that left in good order lately: a peer that names a lease of theirs does not know that yet."""
-    past: tuple[tuple[AnyTerm, Number], ...] = ()
+    past: PastEnds = ()
     """How far earlier terms went that I still keep something of, or want something of."""
-    forgotten: tuple[tuple[AnyTerm, Number], ...] = ()
+    forgotten: PastEnds = ()
     """... and those of which nobody wants anything any more."""
-    streams: tuple[StreamEnd, ...] = ()
+    streams: Ends = ()
     """The streams of sources that are over: only I may know how far they went."""
 
 
@@ -252,7 +257,7 @@ class RecordState(Message, frozen=True, tag=54):
     Answer `Recorded`, or `StateAnswer` if you know better.
     """
 
-    entries: list[tuple[Descriptor, Term]]
+    entries: Annotated[list[tuple[Descriptor, Term]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
 
 
 class Laggards(Message, frozen=True, tag=57):
@@ -446,7 +451,7 @@ class StreamsEnded(Message, frozen=True, tag=56):
     """
 
     topic: WireId
-    ends: list[StreamEnd]
+    ends: Ends
 
 
 class CutLeases(Message, frozen=True, tag=68):
@@ -477,20 +482,20 @@ class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     """The highest one that it heard of."""
     is_root: bool = False
     """It is the topic's root."""
-    doubtful_s: float = 0.0
+    doubtful_s: Seconds = 0.0
     """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
 
 
 class StateQuery(Message, frozen=True, tag=62):
     """The sender may be the root of these topics soon. Answer `StateAnswer`."""
 
-    topics: list[WireId]
+    topics: Annotated[list[WireId], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
 
 
 class StateAnswer(Message, frozen=True, tag=63):
     """What the sender knows of topics that it was asked about, or knows better than the sender of a record."""
 
-    entries: list[TopicEntry]
+    entries: Annotated[list[TopicEntry], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
     joining: bool = False
     """It has just started and nobody told it anything yet: that it does not know a topic says nothing."""
 
@@ -498,7 +503,7 @@ class StateAnswer(Message, frozen=True, tag=63):
 class Recorded(Message, frozen=True, tag=64):
     """The sender keeps these, as it was told: topic, term, the descriptor's digest."""
 
-    topics: list[tuple[WireId, Term, bytes]]
+    topics: Annotated[list[tuple[WireId, Term, bytes]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
 
 
 class StateDigest(Message, frozen=True, tag=65):

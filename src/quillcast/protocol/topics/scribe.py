@@ -196,7 +196,7 @@ class Scribe:
         self.forgetting.keep_for_others(self.comparing)
         self.forgetting.forget_too(records.rivals)
         self.schedule = Schedule(host, config)
-        self.terms = Terms(host, config.past_terms_s, self.schedule, dispatch)
+        self.terms = Terms(host, config.past_terms_s, records.rivals, self.schedule, dispatch)
         self.flow_control = FlowControl(host, config, trees, self.table.budget, self.schedule, dispatch)
         self.open_trees = Trees(trees, self.table, self.streams, self.known, self.schedule, self.flow_control)
         self.placement = Placement(host.me, self.overlay, self.policy)

@@ -20,7 +20,13 @@ from quillcast.protocol.topics.membership.subscribing import wishes
 from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, RecordState, Rejoin
 from quillcast.protocol.topics.state.effects import BecomeRoot, ChildIsParent, ParentAccepted, PlaceTaken, TopicFailed
 from quillcast.protocol.topics.state.holders import OrphanedLease
-from quillcast.protocol.topics.state.link_reports import ParentReport, first_number, lowest_above_both, next_life
+from quillcast.protocol.topics.state.link_reports import (
+    PATH_MAX,
+    ParentReport,
+    first_number,
+    lowest_above_both,
+    next_life,
+)
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
@@ -188,7 +194,7 @@ class TreeMembership:
             self.refuse(parent, message.topic, message.term)
             if tree is not None and tree.root is None:
                 self.close(tree)
-        elif tree.root is not None or self.host.me in message.path:
+        elif tree.root is not None or self.host.me in message.path or len(message.path) >= PATH_MAX:
             self.host.trace(Mark("loop_refused"))
             self.host.send(parent, Leave(message.topic, moved=True))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:

@@ -45,6 +45,8 @@ class Reporting:
         self.terms.check(report)
         match report:
             case link_reports.ChildReport():
+                if tree is not None:
+                    self.terms.check_settings(tree, sender, report.term, report.heard)
                 self._child_says(tree, sender, key, report)
             case link_reports.ParentReport():
                 self._parent_says(tree, sender, key, report)
@@ -124,13 +126,14 @@ class Reporting:
         if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
             self.membership.refuse(sender, topic, report.term)
             return
-        if self.host.me in report.path:
+        if self.host.me in report.path or len(report.path) >= link_reports.PATH_MAX:
             self.host.trace(Mark("loop_left"))
             self.membership.drop_parent(tree, "loop")
             self.membership.join(tree)
             return
         if report.descriptor is not None and report.descriptor.topic == topic:
             self.membership.trees.known.learn(report.descriptor)
+        self.terms.check_settings(tree, sender, report.term)
         term = report.term
         if report.path != tree.path:
             self.schedule.touch(tree)

@@ -6,7 +6,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
@@ -88,12 +88,13 @@ class StreamReporting:
             self.source_streams.answer(tree, child.contact, term)
             return
         elif self._known(tree, child.contact, term, report) is not None:
+            may_end = self.source_streams.may_end(tree, child, term)
             child.note_stream(term, report)
             if not child.sends_only:
                 self._await_turn()
                 self.unjudged[tree.topic, child.contact.node_id] = None
             state = tree.sources.states[term]
-            if report.end is not None:
+            if report.end is not None and may_end:
                 state.close(report.end)
                 if term.is_of(child.contact.node_id):
                     self.source_streams.learn_milestones(tree, term, report.milestones)
@@ -119,7 +120,9 @@ class StreamReporting:
             self._deny(tree, sender, term, report, full=False)
             return None
         if term in tree.flow.forgotten:
-            self.source_streams.resume(tree, term, report.warrant)
+            is_here = isinstance(report, StreamUp) and report.alive
+            reach = max(report.frontier, report.reach) if is_here else NUMBER_MAX
+            self.source_streams.resume(tree, term, report.warrant, reach)
         else:
             self.source_streams.learn(tree, term, 0, report.warrant)
         if term in tree.sources.states:
@@ -146,7 +149,7 @@ class StreamReporting:
             return
         state.above = report
         tree.sources.partitioned = report.partitioned
-        if report.closed and report.end is not None:
+        if report.closed and report.end is not None and not self.source_streams.is_alive(tree, term):
             state.close(report.end)
         else:
             state.take_end(report.end, is_alive=self.source_streams.is_alive(tree, term))

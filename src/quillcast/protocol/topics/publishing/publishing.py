@@ -66,7 +66,7 @@ class Publishing:
         known.spare(self.publishers)
         schedule.serve(self.publishers)
         dispatch.on_alarm(LocalRoom, self._local_room)
-        dispatch.on_anonymous(Receipts, self.receipts)
+        dispatch.on_message(Receipts, self.receipts)
         dispatch.on_message(RootIs, self._root_is)
         dispatch.on_message(NotRoot, self._not_root)
         dispatch.on_message(Denied, self._told_denied)
@@ -217,7 +217,18 @@ class Publishing:
         self._root_known(self.host.contact, tree.root.term, tree.descriptor, held_back=False)
 
     def _root_is(self, root: Contact, message: RootIs) -> None:
-        self._root_known(root, message.term, message.descriptor, held_back=message.held_back)
+        """Believe it of a peer that was asked for the root, or is it already. From others only settings are news."""
+        topic = message.descriptor.topic
+        if topic in self.asked_at or self._is_root(topic, root):
+            self._root_known(root, message.term, message.descriptor, held_back=message.held_back)
+        else:
+            self.known.learn(message.descriptor)
+            self.changes.root_found(self.known.descriptors[topic])
+
+    def _is_root(self, topic: bytes, other: Contact) -> bool:
+        """Do publishers here send to this peer, or did they until it fell silent?"""
+        publishers = self.publishers.get(topic, {}).values()
+        return any(each.term.is_of(other.node_id) or _node(each.root) == other.node_id for each in publishers)
 
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor, *, held_back: bool) -> None:
         topic = descriptor.topic
@@ -340,8 +351,11 @@ class Publishing:
 
     # ---- answers
 
-    def receipts(self, message: Receipts) -> None:
-        """The root says how far it came."""
+    def receipts(self, root: Contact, message: Receipts) -> None:
+        """The root says how far it came. Nobody else could, for then publishers would discard what nobody has."""
+        if not (message.term.is_of(root.node_id) and self._is_root(message.topic, root)):
+            self._learn_version(message.topic, message.version)
+            return
         publishers = self.publishers.get(message.topic, {})
         if message.settled and publishers:
             self._note_settled(message.topic, message.term, message.settled)
@@ -372,6 +386,8 @@ class Publishing:
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
         if message.unknown and self.changes.unknown(topic):
+            return
+        if message.unknown and topic not in self.asked_at:
             return
         if message.unknown:
             for publisher in list(self.publishers.get(topic, {}).values()):
@@ -465,3 +481,7 @@ class Publishing:
                 publisher.resend()
             if asked is None or now - asked >= self.config.receipt_timeout_s:
                 self._find(topic)
+
+
+def _node(contact: Contact | None) -> bytes:
+    return contact.node_id if contact is not None else b""

@@ -134,7 +134,7 @@ class Candidacies:
             return
         tree = self.trees.open(descriptor)
         tree.joining = True
-        tree.heard = max([tree.heard, *map(_heard, candidacy.requests.values())])
+        self.root_terms.terms.note(tree, *map(_heard, candidacy.requests.values()))
         if candidacy.how == "created" and self._highest(tree) != NO_TERM:
             candidacy.how = "took_over"
         candidacy.term = self.root_terms.next_term(tree)

@@ -78,7 +78,7 @@ class LeadershipTransfer:
         self.unconfirmed: dict[bytes, PendingTransfer] = {}
         known.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._transferred)
-        dispatch.on_anonymous(Transferred, self.confirmed)
+        dispatch.on_message(Transferred, self.confirmed)
         dispatch.on_timer(TransferDue, self.due)
         dispatch.on_timer(LookAgain, self.look_again)
 
@@ -224,10 +224,10 @@ class LeadershipTransfer:
         leases = (*transfer.message.leases, UNKNOWN_PEER)  # of the peer that was told first, and of those below it
         self.host.send(to, msgspec.structs.replace(transfer.message, leases=leases))
 
-    def confirmed(self, message: Transferred) -> None:
-        """Another peer knows what this one did of a topic."""
+    def confirmed(self, sender: Contact, message: Transferred) -> None:
+        """Another peer knows what this one did of a topic, if it was told."""
         transfer = self.unconfirmed.get(message.topic)
-        if transfer is not None and transfer.message.term == message.term:
+        if transfer is not None and transfer.message.term == message.term and sender.node_id in transfer.told:
             del self.unconfirmed[message.topic]
 
     def _last_words(self, tree: Tree, root: Root, to: Contact) -> TransferLeadership:
@@ -269,12 +269,12 @@ class LeadershipTransfer:
         self.known.learn(message.descriptor)
         tree = self.trees.open(self.known.descriptors[message.descriptor.topic])
         topic = tree.topic
-        tree.heard = max(tree.heard, message.term, message.heard)
+        self.terms.note(tree, message.term, message.heard)
         for node in message.ended:
             tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
         self.known.enter(topic, tree.heard)
         if tree.root is None:
-            self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
+            self.offers[topic] = Offer(message, self.host.now() + min(message.hold_s, self.config.lease_s))
             self._enter_term(tree, message)
         for term, end in message.past:
             self.terms.recall(tree, term, end)
@@ -314,10 +314,11 @@ class LeadershipTransfer:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
         if message.index:
             self.terms.keep(tree)
-        if message.term > tree.term:
+        begins = message.term > tree.term
+        if begins:
             self.terms.enter(tree, message.term, 0)
-            tree.parent_frontier = message.index
         if message.term == tree.term:
+            tree.parent_frontier = message.index if begins else tree.parent_frontier
             tree.inherited = Position(message.term, message.index)
 
     def take_offer(self, topic: bytes) -> Offer | None:

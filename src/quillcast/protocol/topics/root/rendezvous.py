@@ -57,7 +57,7 @@ class Rendezvous:
         tree = self._if_root(message)
         if tree is None or tree.root is None:
             return
-        tree.heard = max(tree.heard, message.term)
+        self.terms.note(tree, message.term)
         if self._is_over(tree):
             self.dispatch.routed(message)
             return

@@ -233,21 +233,31 @@ class Replication:
                         rounds.append(round_)
         else:
             self.comparing.kept(sender, [(entry.topic, entry.term) for entry in message.entries])
-            for entry in message.entries:
-                if self._has_rival(entry.topic, entry.term):
-                    self._heard_of(sender, entry.topic, entry.term)
-                for noting in (False, True):
-                    round_ = self._rounds.get((entry.topic, noting))
-                    if round_ is not None and (round_.note is None or _better(entry, *round_.note)):
-                        round_.answers[sender.node_id] = entry
-                        if message.joining:
-                            round_.joining[sender.node_id] = None
-                        round_.doubtful_until = max(round_.doubtful_until, self.host.now() + entry.doubtful_s)
-                        rounds.append(round_)
+            rounds = self._answered_state(sender, message)
         for round_ in rounds:
             self._look(round_)
         if isinstance(message, StateAnswer) and message.joining:
             self._send(rounds)
+
+    def _answered_state(self, sender: Contact, message: StateAnswer) -> list[Round]:
+        """What another peer knows of topics. Returns the rounds that this answers."""
+        rounds: list[Round] = []
+        for entry in message.entries:
+            if entry.descriptor is not None and entry.topic in self.trees:
+                self.known.learn(entry.descriptor)  # its terms may be of a session that was unknown here
+            if self._has_rival(entry.topic, entry.term):
+                self._heard_of(sender, entry.topic, entry.term)
+            for noting in (False, True):
+                round_ = self._rounds.get((entry.topic, noting))
+                if round_ is not None and (round_.note is None or _better(entry, *round_.note)):
+                    round_.answers[sender.node_id] = entry
+                    if message.joining:
+                        round_.joining[sender.node_id] = None
+                    if entry.doubtful_s:
+                        until = self.host.now() + min(entry.doubtful_s, self.config.lease_s)
+                        round_.doubtful_until = max(round_.doubtful_until, until)
+                    rounds.append(round_)
+        return rounds
 
     # ---- rivals that do not reach each other
 

@@ -40,6 +40,8 @@ class RootTerms:
         """A term above all that were heard of, in the topic's present session."""
         tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
         session, reliable = tree.descriptor.guarantee
+        if tree.heard.session > session:  # two own the name, and this is the session of the other
+            session, reliable = tree.heard.session, tree.descriptor.settings.reliable
         lowest = session * SESSION_TERMS + (RELIABLE_TERMS if reliable else 0)
         counter = max(tree.heard.counter, lowest) + 1
         return interned(Term(counter, self.host.me[:8] + self.host.incarnation))
@@ -62,7 +64,7 @@ class RootTerms:
             self.transfer.take_over(tree, tree.root, offer)
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
-        self.terms.enter(tree, term, 0)
+        self.terms.enter(tree, term, 0, here=True)
         self.membership.settled(tree)
         self.dispatch.order(RootHere(tree))
 
@@ -89,6 +91,8 @@ class RootTerms:
         A root that followed this one is among the peers closest to the topic, and others of them recorded its term.
         """
         for entry in round_.answers.values():
+            if entry.descriptor is not None:
+                self.known.learn(entry.descriptor)
             self.terms.heard_of(tree, entry.term)
         if tree.root is root and self.replication.has_answers_of_all(round_):
             root.paused_until = 0.0

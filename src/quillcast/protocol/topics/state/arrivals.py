@@ -37,7 +37,7 @@ class Arrivals:
             if tree.attached and tree.served and tree.descriptor.settings.by_source:
                 self.source_streams.learn(tree, term, 0)
             return
-        if term < flow.term or (not flow.begun and not tree.attached):
+        if term < flow.term or (not flow.begun and not tree.attached) or not self.terms.has_settings(tree, term):
             return
         self.terms.heard_of(tree, term)
         if tree.root is None and flow.topic in self.trees:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
@@ -64,7 +65,7 @@ class FlowControl:
         self.over_since: float | None = None
         self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
-        dispatch.on_anonymous(CutLeases, self.cut_leases)
+        dispatch.on_message(CutLeases, self.cut_leases)
         dispatch.on_alarm(PatienceOver, self.patience)
 
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
@@ -307,10 +308,12 @@ class FlowControl:
         if self.budget.used_bytes > self._goal_bytes:
             self._shed_tree(tree, now)
 
-    def cut_leases(self, message: CutLeases) -> None:
-        """A parent's buffers are full: end the leases here and below that do not cover a position."""
+    def cut_leases(self, sender: Contact, message: CutLeases) -> None:
+        """The parent's buffers are full: end the leases here and below that do not cover a position."""
         tree, now = self.trees.get(message.topic), self.host.now()
         if tree is None or tree.term != message.term or not self._may_cut(tree):
+            return
+        if tree.parent is None or tree.parent.node_id != sender.node_id:
             return
         by_source = tree.descriptor.settings.by_source
         index = tree.total if by_source else message.index  # peers count streams differently

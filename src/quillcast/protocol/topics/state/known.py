@@ -85,8 +85,11 @@ class KnownTopics:
         return descriptor
 
     def enter(self, topic: bytes, term: Term) -> None:
-        """Keep a term of the topic, even if this peer is in no tree of it."""
-        topic = interned(topic)
+        """Keep a term of the topic, even if this peer is in no tree of it; not of a session without settings."""
+        topic, descriptor = interned(topic), self.descriptors.get(topic)
+        known = [each.session for each in (descriptor, self.rivals.get(topic)) if each is not None]
+        if term.session > max(known, default=0):
+            return
         if term > self.terms.get(topic, NO_TERM):
             self.terms[topic] = interned(term)
             self.comparing.changed(topic)

@@ -5,6 +5,7 @@ from itertools import takewhile
 from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from quillcast.core.envelope import AnyTerm, Term
 from quillcast.core.errors import Malformed
@@ -12,13 +13,17 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.flow import HELD_RANGES_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
-HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
 NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
-Held = tuple[tuple[AnyTerm, Number, tuple[Range, ...], Number], ...]
+PATH_MAX = 1024  # peers from the root to a parent: a longer path is taken for a loop; a guess
+Held = Annotated[
+    tuple[tuple[AnyTerm, Number, Annotated[tuple[Range, ...], Meta(max_length=HELD_RANGES_MAX)], Number], ...],
+    Meta(max_length=TERMS_KEPT_MAX),
+]
 """Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
 
 
@@ -57,6 +62,9 @@ def lowest_above_both(path: Sequence[bytes], other: Sequence[bytes]) -> bytes:
     return next(reversed([here for here, _ in common]), b"")
 
 
+Moves = Annotated[tuple[Move, ...], Meta(max_length=NEWCOMERS_MAX)]
+
+
 class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A child to its parent: I and all below me have everything of `term` below `acknowledged`.
 
@@ -72,11 +80,11 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     acknowledged: Number
     heard: Term
     held: Held = ()
-    newcomers: tuple[WireId, ...] = ()
+    newcomers: Annotated[tuple[WireId, ...], Meta(max_length=NEWCOMERS_MAX)] = ()
     frontier: Number = 0
     leaf: bool = False
-    arrivals: tuple[Move, ...] = ()
-    departures: tuple[Move, ...] = ()
+    arrivals: Moves = ()
+    departures: Moves = ()
     used_up: bool = False
 
 
@@ -91,7 +99,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     term: Term
     frontier: Number
     stable: Number
-    path: tuple[WireId, ...]
+    path: Annotated[tuple[WireId, ...], Meta(max_length=PATH_MAX)]
     fallbacks: tuple[Contact, ...]
     held: Held = ()
     held_back: bool = False

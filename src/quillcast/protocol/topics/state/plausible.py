@@ -104,9 +104,10 @@ def fields(type_: type) -> tuple[str, ...]:
 
 
 def _in_descriptor(descriptor: Descriptor) -> Iterator[Claim]:
-    yield Claim(descriptor)
-    if descriptor.upcoming is not None:
-        yield from _in_descriptor(descriptor.upcoming)
+    said: Descriptor | None = descriptor
+    while said is not None:
+        yield Claim(said)
+        said = said.upcoming
 
 
 def _in_union(members: dict[Any, Claims | None]) -> Claims | None:

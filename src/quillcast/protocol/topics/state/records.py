@@ -7,10 +7,9 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import RecordState
+from quillcast.protocol.topics.messages import PAGE_TOPICS_MAX, RecordState
 
 T = TypeVar("T")
-PAGE_TOPICS_MAX = 128  # topics in one message; with long access lists it stays below a frame's size
 
 
 class TopicRecords:

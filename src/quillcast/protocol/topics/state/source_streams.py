@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from quillcast.core.envelope import HALF_BYTES, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
 from quillcast.core.trace import Mark, StreamOwed
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
@@ -37,7 +37,7 @@ from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
 JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB for 1,024 streams
-ENDED_MILESTONES_MAX = 8  # of a stream that is over: 1,024 of them are told in one message
+ENDED_MILESTONES_MAX = 8  # of a stream that is over
 Starts = Sequence[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 
@@ -69,7 +69,7 @@ class SourceStreams:
             self.count += 1
             sources.own = Source(self.host, self.config, tree.descriptor, source_term(self.host, self.count))
             sources.mine[sources.own.term] = None
-            self.begin(tree, sources.own.term, 0, shown).via = self.host.me
+            self.begin(tree, sources.own.term, 0, shown, here=True).via = self.host.me
             self.show_warrant(tree, sources.own.term)
         elif sources.own is not None and sources.states[sources.own.term].warrant is None:
             sources.states[sources.own.term].warrant = shown  # the list came to be known after its first events
@@ -104,10 +104,15 @@ class SourceStreams:
         self.host.trace(Mark("streams_full"))
         return True
 
-    def begin(self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None) -> SourceStream:
-        """A stream begins here, or goes on where it was taken for ended: it is owed from an index on."""
+    def begin(
+        self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None, *, here: bool = False
+    ) -> SourceStream:
+        """A stream begins here, or goes on where it was taken for ended: it is owed from an index on.
+
+        `here`: it is this peer's own.
+        """
         sources, term = self._of(tree), interned(term)
-        stream = tree.flow.begin_beside(term, start)
+        stream = tree.flow.begin_beside(term, start, here=here)
         sources.states[term] = SourceState(warrant, self.host.now())
         for subscription in tree.subscriptions:
             subscription.begin(term, start)
@@ -132,12 +137,16 @@ class SourceStreams:
             stream = self.begin(tree, term, start, warrant) if self.may_publish(tree, term, warrant) else None
         return stream
 
-    def resume(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> None:
-        """A stream that was taken for ended goes on: its source had been out of reach."""
-        if term.node == source_term(self.host, 0).node or self._full(tree):
+    def resume(self, tree: Tree, term: Term, warrant: SourceWarrant | None, reach: int = NUMBER_MAX) -> None:
+        """A stream that was taken for ended goes on: its source had been out of reach.
+
+        If that has come only up to `reach`, somebody made up an end beyond that.
+        """
+        if self._is_mine(term) or self._full(tree):
             return
         self.host.trace(Mark("stream_resumed"))
         end = tree.flow.forgotten.pop(term)
+        end = end if end <= reach else 0
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
         stream.milestones = tree.sources.milestones.pop(term, stream.milestones)
@@ -183,27 +192,40 @@ class SourceStreams:
 
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
-        ends = ((term, end) for term, end in tree.flow.forgotten.items() if term.of_source)
-        return tuple((term, end, self.milestones(tree, term, (0, end))) for term, end in ends)
+        ends = [(term, end) for term, end in tree.flow.forgotten.items() if term.of_source]
+        most = max(2, min(ENDED_MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, len(ends))))
+        return tuple((term, end, self.milestones(tree, term, (0, end), most)) for term, end in ends)
 
     def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
         """A neighbour says where streams ended that are over there: those that went further are passed on.
 
         `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more. Not what
-        came before they began.
+        came before they began. Of a stream that goes on here without its source, the root's word is awaited, to whom
+        children's words are passed on: else a child could end what comes from elsewhere.
         """
-        news = [(interned(end[0]), *end[1:]) for end in ends if end[0].of_source and self._is_news(tree, *end[:2])]
-        for term, end, told in news:
-            if term in tree.sources.states:  # it goes on here, without its source: this is how far it went
+        parent, news, unjudged = tree.parent, list[StreamEnd](), list[StreamEnd]()
+        may_judge = parent is None or parent.node_id == sender.node_id
+        for each in ends:
+            term, end, told = interned(each[0]), *each[1:]
+            if not term.of_source or self._is_mine(term) or not self._is_news(tree, term, end):
+                continue
+            if term not in tree.sources.states:
+                self._lose_beyond(tree, term, end, told, owed=owed)
+            elif may_judge:  # this is how far it went
                 tree.sources.states[term].heard_end = end
                 self.came(tree, term)
                 self.learn_milestones(tree, term, told)
                 self._news(tree, term)
-            else:
-                self._lose_beyond(tree, term, end, told, owed=owed)
+            (news if may_judge or term not in tree.sources.states else unjudged).append((term, end, told))
         for contact in tree.neighbours() if news and owed else ():
-            if contact.node_id != sender.node_id:
-                self.host.send(contact, StreamsEnded(tree.topic, news))
+            if contact.node_id != sender.node_id or tree.root is not None:  # those on the way await the root's word
+                self.host.send(contact, StreamsEnded(tree.topic, tuple(news)))
+        if unjudged and parent is not None:
+            self.host.send(parent, StreamsEnded(tree.topic, tuple(unjudged)))
+
+    def _is_mine(self, term: Term) -> bool:
+        """Is it a stream of this very process, which knows best where it ends?"""
+        return term.node == source_term(self.host, 0).node
 
     def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
         if term in tree.sources.states:
@@ -223,11 +245,11 @@ class SourceStreams:
 
     # ---- how long events have been there
 
-    def milestones(self, tree: Tree, term: Term, missing: Range) -> ToldMilestones:
+    def milestones(self, tree: Tree, term: Term, missing: Range, most: int = MILESTONES_MAX) -> ToldMilestones:
         """How long the events in a range of a stream have been there, as far as this peer knows."""
         stream = tree.flow.others.get(term)
         known = stream.milestones if stream is not None else tree.sources.milestones.get(term)
-        return known.told(missing, self.host.now()) if known is not None else ()
+        return known.told(missing, self.host.now(), most) if known is not None else ()
 
     def milestones_below(self, tree: Tree, starts: Starts) -> tuple[ToldMilestones, ...]:
         """How long ago each stream had come how far here, for a child that may learn of it now."""
@@ -442,15 +464,21 @@ class SourceStreams:
         own = tree.sources.own
         if own is not None and own.term == term:
             return True
-        return any(report.alive for child in tree.children.values() if (report := child.streams.get(term)) is not None)
+        return any(is_alive_below(child, term) for child in tree.children.values())
 
     def towards(self, tree: Tree, term: Term) -> Contact | None:
         """The neighbour in whose direction the source is; the parent, if it is nowhere below."""
-        for child in tree.children.values():
-            report = child.streams.get(term)
-            if report is not None and report.alive:
-                return child.contact
-        return tree.parent
+        return direction(tree, term)
+
+    def may_end(self, tree: Tree, child: Child, term: Term) -> bool:
+        """Is what a child says of the end of a stream the source's own word, as far as this peer can tell?
+
+        The child is the source, or the source was below it so far, or nowhere that this peer knows of.
+        """
+        stream = tree.flow.others.get(term)
+        if stream is None or stream.numbered_here:
+            return False
+        return term.is_of(child.contact.node_id) or stream.via in (b"", child.contact.node_id)
 
     def ends_here(self, tree: Tree, term: Term) -> bool:
         """Is it this peer, as the root, that gives up what nobody has? The source is gone."""
@@ -585,18 +613,43 @@ def _there(tree: Tree, term: Term) -> int:
 
     What others say of later events is a reason to ask for them, and no more; unless the source is in no direction.
     """
-    own, above = tree.sources.own, tree.sources.states[term].above
-    reports = (child.streams.get(term) for child in tree.children.values())
-    said = [max(report.frontier, report.reach) for report in reports if report is not None and report.alive]
+    own, above, near = tree.sources.own, tree.sources.states[term].above, direction(tree, term)
+    child = tree.children.get(near.node_id) if near is not None else None
     if own is not None and own.term == term:
-        said = [own.index]
-    elif not said and above is not None:
-        said = [above.reach]
-    return max(tree.flow.others[term].seen.end, *said) if said else known_end(tree, term)
+        said = own.index
+    elif child is not None:
+        said = max(child.streams[term].frontier, child.streams[term].reach)
+    elif above is not None:
+        said = above.reach
+    else:
+        return known_end(tree, term)
+    return max(tree.flow.others[term].seen.end, said)
 
 
 def _over(end: int, *, closed: bool) -> StreamDown:
     return StreamDown(end, end, end, end, closed)
+
+
+def direction(tree: Tree, term: Term) -> Contact | None:
+    """The neighbour in whose direction the source of a stream is; the parent, if it is nowhere below.
+
+    Several may say that it is below them. Then the source itself counts most, and next the neighbour from which its
+    events come.
+    """
+    via, parent = tree.flow.others[term].via, tree.parent
+    below = [child.contact for child in tree.children.values() if is_alive_below(child, term)]
+    for contact in below:
+        if term.is_of(contact.node_id):
+            return contact
+    if parent is not None and parent.node_id == via:
+        return parent
+    return next((contact for contact in below if contact.node_id == via), below[0] if below else parent)
+
+
+def is_alive_below(child: Child, term: Term) -> bool:
+    """Does a child say that a source is at it or below?"""
+    report = child.streams.get(term)
+    return report is not None and report.alive
 
 
 def forget_report(child: Child, term: Term) -> bool:

@@ -1,13 +1,17 @@
 """How a peer in a tree follows its roots: the present term, and those before it (docs/delivery.md)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import SESSION_TERMS, Term
 from quillcast.core.errors import Implausible
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
+from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import StateQuery
 from quillcast.protocol.topics.state import plausible
 from quillcast.protocol.topics.state.effects import Outdone
 from quillcast.protocol.topics.state.schedule import Schedule
@@ -17,8 +21,13 @@ from quillcast.protocol.topics.state.tree import Tree
 class Terms:
     """What this peer knows of the terms of its topics."""
 
-    def __init__(self, host: Host, past_terms_s: float, schedule: Schedule, dispatch: Dispatch) -> None:
-        self.host, self.past_terms_s, self.schedule, self.dispatch = host, past_terms_s, schedule, dispatch
+    def __init__(
+        self, host: Host, past_terms_s: float, rivals: Mapping[bytes, Descriptor], schedule: Schedule,
+        dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        """`rivals` are other owners' descriptors of known topics."""
+        self.host, self.past_terms_s, self.rivals = host, past_terms_s, rivals
+        self.schedule, self.dispatch = schedule, dispatch
 
     def check(self, said: Any) -> None:
         """Raise `Implausible` if what another peer says names a term or version that there cannot be yet."""
@@ -33,10 +42,38 @@ class Terms:
                 return False
         return True
 
-    def enter(self, tree: Tree, term: Term, start: int) -> None:
-        """A new term: its events are owed from `start` on to this peer and to its subscribers."""
+    def has_settings(self, tree: Tree, term: Term) -> bool:
+        """Does this peer know settings of the session of a root's term, or of a later one?
+
+        The term tells what its session guarantees. So a term without settings would be a change that nobody signed.
+        Where two own the name, either one's will do.
+        """
+        if term.counter < SESSION_TERMS:
+            return True
+        rival = self.rivals.get(tree.topic)
+        if term.guarantee <= tree.descriptor.guarantee or (rival is not None and term.session <= rival.session):
+            return True
+        self.host.trace(Mark("session_unknown"))
+        return False
+
+    def check_settings(self, tree: Tree, sender: Contact, *said: Term) -> None:
+        """Raise `Implausible` if a neighbour's report names a term of a session that is unknown here.
+
+        It is asked for the settings, and its report counts once they have come.
+        """
+        if not all(self.has_settings(tree, term) for term in said):
+            self.host.send(sender, StateQuery([tree.topic]))
+            raise Implausible(f"{sender.address} names a term of a session whose settings are not known")
+
+    def enter(self, tree: Tree, term: Term, start: int, *, here: bool = False) -> None:
+        """A new term: its events are owed from `start` on to this peer and to its subscribers.
+
+        It is ignored if the settings of its session are unknown. `here`: this peer is the root.
+        """
+        if not self.has_settings(tree, term):
+            return
         end = max(tree.arrived_below, tree.inherited.index if tree.inherited.term == tree.term else 0)
-        ended = tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end)
+        ended = tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end, here=here)
         if ended is not None:
             for subscription in tree.subscriptions:
                 tree.owe(subscription, ended)
@@ -71,6 +108,12 @@ class Terms:
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
-        tree.heard = max(tree.heard, term)
+        self.note(tree, term)
         if tree.root is not None and tree.heard > tree.root.term:
             self.dispatch.order(Outdone(tree))
+
+    def note(self, tree: Tree, *terms: Term) -> None:
+        """The next root's term is to be above these, unless the settings of their sessions are unknown."""
+        for term in terms:
+            if term > tree.heard and self.has_settings(tree, term):
+                tree.heard = interned(term)

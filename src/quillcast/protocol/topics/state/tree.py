@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -158,9 +159,14 @@ class Tree:
         return self.session, self.session > 0 and self.flow.keeps
 
     def begin_session(self, term: Term) -> None:
-        """A term begins. If it is the first one of another session, go by that, even if a later one is known."""
+        """A term begins. If it is the first one of another session, go by that, even if a later one is known.
+
+        A session of another owner of the same name changes nothing but its number.
+        """
         if term.guarantee > self.guarantee:
-            settings = replace(self.descriptor.settings, delivery="best_effort" if term.best_effort else "reliable")
+            settings = self.descriptor.settings
+            if term.session <= self.descriptor.session:
+                settings = replace(settings, delivery="best_effort" if term.best_effort else "reliable")
             self.session, self.flow.keeps = term.session, settings.reliable
             for subscription in self.subscriptions:
                 subscription.begin_session(replace(self.descriptor, settings=settings))
@@ -359,7 +365,8 @@ class Tree:
         if not awaited:
             return ()
         here = [*self._covered(), *above]
-        return tuple(Move(each.peer, each.number) for each in here if any(each.follows(move) for move in awaited))
+        found = (Move(each.peer, each.number) for each in here if any(each.follows(move) for move in awaited))
+        return tuple(islice(found, NEWCOMERS_MAX))
 
     def _covered(self) -> list[Move]:
         """The moves that children's reports cover."""

@@ -1,0 +1,196 @@
+"""Members of the network that lie: each may speak for itself, and for what it is known to be (docs/delivery.md)."""
+
+import pytest
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import DOWN, NO_TERM, RELIABLE_TERMS, REPAIR, SESSION_TERMS, Envelope, Kind, Term
+from quillcast.core.errors import Implausible
+from quillcast.core.messages import ADDRESS_MAX, Contact, Message
+from quillcast.core.trace import Mark
+from quillcast.protocol.neighbours.messages import Heartbeat
+from quillcast.protocol.overlay.messages import Routed
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import (
+    FindRoot,
+    NotRoot,
+    Receipts,
+    RecordState,
+    RootIs,
+    StateQuery,
+    TransferLeadership,
+    Transferred,
+)
+from quillcast.protocol.topics.state.link_reports import PATH_MAX, ChildReport, ParentReport, encode
+from quillcast.protocol.wire import encode as encode_message
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
+from tests.protocol.topics.parts import Parts
+from tests.protocol.topics.test_terms import by_distance
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "sport/tennis"
+TOPIC = described(NAME).topic
+LATER = Term(5 * SESSION_TERMS + 1, b"h" * 16)
+"""Of a best-effort session that nobody opened."""
+
+
+class Stage:
+    """A root, a reader, a writer, and a peer that says what it likes."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.village = village = Village(6, seed=seed)
+        self.root, self.at, self.writer, self.hostile, *_ = by_distance(village)
+        self.reader = Reader()
+        village.subscribe(self.at, NAME, self.reader)
+        village.run(3)
+        self.publisher = village.publisher(self.writer, NAME)
+        village.run(1)
+        self.publish(b"before")
+
+    def contact(self, peer: int) -> Contact:
+        return self.village.world.machines[peer].contact
+
+    def publish(self, *payloads: bytes) -> None:
+        self.village.publish(self.writer, self.publisher, *payloads)
+        self.village.run(2)
+
+    def say(self, to: int, message: Message) -> None:
+        """The hostile peer says this to another."""
+        self.village.act(self.hostile, lambda peer: peer.host.send(self.contact(to), message))
+        self.village.run(1)
+
+    def carry(self, to: int, bundle: Bundle) -> None:
+        self.village.act(self.hostile, lambda peer: peer.host.carry(self.contact(to), bundle))
+        self.village.run(1)
+
+    def guarantees(self) -> list[bool]:
+        """Does each peer in the tree keep the topic's events?"""
+        trees = (self.village.tree(peer, NAME) for peer in self.village.alive())
+        return [tree.flow.keeps for tree in trees if tree is not None]
+
+
+def forged(term: Term, first: int, kind: Kind = DOWN) -> Bundle:
+    return Bundle(Envelope(TOPIC, kind, term, first), (block(PAUL, 0, b"forged"),))
+
+
+def test_a_term_of_a_session_that_nobody_opened_changes_no_guarantee() -> None:
+    stage = Stage()
+    asks = FindRoot(TOPIC, stage.contact(stage.hostile), None, LATER)
+    stage.village.act(stage.hostile, lambda peer: peer.overlay.route(asks, TOPIC))
+    stage.say(stage.root, TransferLeadership(described(NAME), LATER, 0, 0, LATER))
+    stage.say(stage.writer, RootIs(LATER, described(NAME)))
+    for peer in (stage.root, stage.at):
+        stage.carry(peer, forged(LATER, 0))
+    stage.publish(b"after")
+    assert stage.guarantees() == [True, True]
+    root = stage.village.tree(stage.village.root(NAME), NAME)
+    assert root is not None
+    assert root.term.session == 0
+    assert stage.reader.payloads == [b"before", b"after"]
+    assert not stage.reader.losses
+
+
+@pytest.mark.parametrize("reliable", [True, False])
+def test_a_report_that_names_an_unknown_session_counts_once_its_settings_are_known(reliable: bool) -> None:
+    world = Parts()
+    tree = world.root(described("weather"))
+    world.child(tree, CAROL)
+    term = Term(SESSION_TERMS + 1 + RELIABLE_TERMS * reliable, CAROL.node_id)
+    says = encode(ChildReport(FIRST, 0, term))
+    with pytest.raises(Implausible, match="settings are not known"):
+        world.reporting.changed(CAROL, tree.topic, says)
+    assert tree.heard < term
+    assert (CAROL, StateQuery([tree.topic])) in world.host.sent
+    settings = Settings(partition="wait") if reliable else Settings(delivery="best_effort")
+    world.known.learn(Descriptor("weather", settings, version=2, session=1))
+    world.reporting.changed(CAROL, tree.topic, says)
+    assert tree.heard == term
+
+
+def test_nobody_but_a_topics_root_acknowledges_events() -> None:
+    stage = Stage()
+    stage.village.kill(stage.root, silently=True)
+    stage.village.publish(stage.writer, stage.publisher, b"unstable")
+    liar = stage.contact(stage.hostile)
+    root_term = stage.publisher.term
+    for term in (Term(root_term.counter, liar.node_id), Term(root_term.counter + 9, liar.node_id), root_term):
+        stage.say(stage.writer, Receipts(TOPIC, term, [(stage.publisher.id, 2, 2, False)]))
+    assert stage.publisher.stable == 1
+    stage.village.run(45)
+    assert stage.publisher.stable == 2
+    assert stage.reader.payloads == [b"before", b"unstable"]
+
+
+def test_who_was_not_asked_for_the_root_is_not_taken_for_it() -> None:
+    stage = Stage()
+    liar = stage.contact(stage.hostile)
+    stage.say(stage.writer, RootIs(Term(stage.publisher.term.counter + 5, liar.node_id), described(NAME)))
+    assert stage.publisher.root == stage.contact(stage.root)
+    stage.say(stage.writer, NotRoot(TOPIC, None, unknown=True))
+    stage.publish(b"after")
+    assert stage.reader.payloads == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("kind", [DOWN, REPAIR])
+def test_a_root_takes_no_events_of_its_own_term_from_others(kind: Kind) -> None:
+    """It would take the positions for used, and its own events for repeats."""
+    stage = Stage()
+    tree = stage.village.tree(stage.root, NAME)
+    assert tree is not None
+    stage.carry(stage.root, forged(tree.term, 1, kind))
+    stage.publish(b"after")
+    assert stage.reader.payloads == [b"before", b"after"]
+
+
+def test_a_leaving_peer_believes_only_those_it_told_that_they_know() -> None:
+    stage = Stage()
+    peer = stage.village.peers[stage.root]
+    transfer, word = peer.scribe.leadership_transfer, Transferred(TOPIC, FIRST)
+    pending = transfer._unconfirmed(TransferLeadership(described(NAME), FIRST, 1, 1))
+    pending.told[stage.contact(stage.at).node_id] = None
+    stage.village.act(stage.root, lambda peer: peer.message(stage.contact(stage.hostile), word))
+    assert TOPIC in transfer.unconfirmed
+    stage.village.act(stage.root, lambda peer: peer.message(stage.contact(stage.at), word))
+    assert TOPIC not in transfer.unconfirmed
+
+
+def test_a_routed_message_that_breaks_the_protocol_is_not_laid_at_the_door_of_who_passed_it_on() -> None:
+    stage = Stage()
+    peer, marks = stage.village.peers[stage.root], stage.village.marks
+    routed = Routed(TOPIC, stage.contact(stage.hostile), 1 << 50, 1, encode_message(Heartbeat(0.0)))
+    stage.village.act(stage.root, lambda _: peer.message(stage.contact(stage.at), routed))
+    assert marks["routed_malformed"] == 1
+
+
+def test_a_path_longer_than_any_is_taken_for_a_loop() -> None:
+    """Else it would grow beyond what a report may take, and no other child be told anything."""
+    stage = Stage()
+    tree, parent = stage.village.tree(stage.at, NAME), stage.contact(stage.root)
+    assert tree is not None
+    path = tuple(number.to_bytes(16, "big") for number in range(PATH_MAX))
+    report = encode(ParentReport(tree.term, 0, 0, path, ()))
+    stage.village.act(stage.at, lambda peer: peer.scribe.changed(parent, TOPIC, report))
+    assert tree.parent is None
+    stage.village.run(3)
+    stage.publish(b"after")
+    assert stage.reader.payloads == [b"before", b"after"]
+
+
+def test_one_message_names_no_more_topics_than_a_page_has_and_no_address_is_longer_than_any_name() -> None:
+    from quillcast.core.errors import Malformed
+    from quillcast.protocol.wire import decode
+
+    long = Contact(BOB.node_id, "a" * (ADDRESS_MAX + 1))
+    for message in (RecordState([(described("a"), NO_TERM)] * 129), FindRoot(TOPIC, long, None, NO_TERM)):
+        with pytest.raises(Malformed):
+            decode(encode_message(message))
+
+
+def test_terms_that_a_hostile_root_made_up_are_neither_told_on_without_bound_nor_slow_to_forget() -> None:
+    world = Parts()
+    tree = world.tree(described("weather"))
+    tree.flow.begin(Term(1 << 19, BOB.node_id), 0, 0.0)
+    for counter in range(5000):
+        world.terms.recall(tree, Term(counter + 1, BOB.node_id), 7)
+    assert len(tree.flow.held()) == 16
+    assert len(tree.flow.overdue(0.0)) == 5000 - 16
+    assert Mark("implausible") not in world.host.records
