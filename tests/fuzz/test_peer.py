@@ -8,14 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import OF_SOURCES, Term
 from quillcast.core.errors import RemoteError
 from quillcast.core.messages import NUMBER_MAX, Contact, Message
 from quillcast.protocol import wire
+from quillcast.protocol.topics.descriptor import Settings
+from quillcast.protocol.topics.state.link_reports import (
+    ChildReport,
+    ParentReport,
+    StreamDown,
+    StreamUp,
+    encode,
+    stream_key,
+)
 from tests.fuzz.bytes import FUZZ, values
 from tests.fuzz.test_bundles import BUNDLES
 from tests.protocol.topics.village import Reader, Village
 
 ANY_MESSAGE = st.one_of([values(kind) for kind in wire.MESSAGES])
+Report = ChildReport | ParentReport | StreamUp | StreamDown
+ANY_REPORT = st.one_of([values(kind) for kind in (ChildReport, ParentReport, StreamUp, StreamDown)])
 PEERS = 4
 PEER = st.integers(0, PEERS - 1)
 COUNTABLE = NUMBER_MAX >> 1  # who says the very largest term ends a topic: that is for signed terms to prevent
@@ -49,24 +61,37 @@ class Knowing:
 
 
 def village() -> Village:
-    """A small network with a topic that events went through."""
+    """A small network with two topics that events went through, one of them numbered by its sources."""
     made = Village(PEERS)
-    made.subscribe(1, "news", Reader())
-    made.run(2)
-    made.publish(2, made.publisher(2, "news"), b"hello")
-    made.run(2)
+    made.act(0, lambda peer: peer.create("sources", Settings(admission="source"), lambda _: None))
+    made.run(1)
+    for name in ("news", "sources"):
+        for peer in (0, 1, 3):
+            made.subscribe(peer, name, Reader())
+        made.run(2)
+        for peer in (2, 3):
+            made.publish(peer, made.publisher(peer, name), b"hello")
+        made.run(2)
     return made
 
 
 VILLAGE = village()
 TOPIC = VILLAGE.peers[1].scribe.describe("news").topic
+BY_SOURCE = VILLAGE.peers[1].scribe.describe("sources").topic
+
+
+def terms() -> list[Term]:
+    """The terms that peers are in, and one that nobody ever was in."""
+    trees = [tree for peer in VILLAGE.peers.values() for tree in peer.scribe.trees.values()]
+    live = [term for tree in trees for term in tree.flow.live_terms()]
+    return [*dict.fromkeys(live), Term(7, b"n" * 16), Term(OF_SOURCES + 7, b"n" * 16)]
 
 
 @FUZZ
 @given(st.lists(st.tuples(ANY_MESSAGE, PEER, PEER), min_size=1, max_size=10), ODD)
 def test_any_messages_are_dealt_with_or_refused(said: list[tuple[Message, int, int]], odd: list[bool]) -> None:
     contacts = [machine.contact for machine in VILLAGE.world.machines]
-    knowing = Knowing([TOPIC, *(contact.node_id for contact in contacts)], contacts, odd)
+    knowing = Knowing([TOPIC, BY_SOURCE, *(contact.node_id for contact in contacts)], contacts, odd)
     for message, sender, receiver in said:
         with suppress(RemoteError):
             heard = wire.decode(wire.encode(knowing.known(message)))
@@ -77,10 +102,36 @@ def test_any_messages_are_dealt_with_or_refused(said: list[tuple[Message, int, i
 
 
 @FUZZ
+@given(st.lists(st.tuples(ANY_REPORT, PEER, PEER, st.integers(0, 99)), min_size=1, max_size=10), ODD)
+def test_any_reports_are_dealt_with_or_refused(said: list[tuple[Report, int, int, int]], odd: list[bool]) -> None:
+    machines, known_terms = VILLAGE.world.machines, terms()
+    contacts = [machine.contact for machine in machines]
+    knowing = Knowing([TOPIC, BY_SOURCE, *(contact.node_id for contact in contacts)], contacts, odd)
+    sources = [term for term in known_terms if term.of_source]
+    for report, sender, receiver, number in said:
+        if sender == receiver:
+            continue
+        about = knowing.known(report)
+        if isinstance(about, StreamUp | StreamDown):
+            key = stream_key(BY_SOURCE, sources[number % len(sources)])
+        else:
+            key, term = (TOPIC, BY_SOURCE)[number % 2], known_terms[number % len(known_terms)]
+            about = msgspec.structs.replace(about, term=term)
+        with suppress(RemoteError):
+            VILLAGE.act(
+                receiver,
+                lambda peer, of=contacts[sender], key=key, about=about: peer.scribe.changed(of, key, encode(about)),
+            )
+    VILLAGE.run(1)
+    for peer in VILLAGE.peers.values():
+        peer.check()
+
+
+@FUZZ
 @given(st.lists(st.tuples(BUNDLES, PEER, PEER), min_size=1, max_size=5), ODD)
 def test_any_bundles_are_dealt_with_or_refused(carried: list[tuple[Bundle, int, int]], odd: list[bool]) -> None:
     machines = VILLAGE.world.machines
-    knowing = Knowing([TOPIC, *(machine.contact.node_id for machine in machines)], [], odd)
+    knowing = Knowing([TOPIC, BY_SOURCE, *(machine.contact.node_id for machine in machines)], [], odd)
     for bundle, sender, receiver in carried:
         if sender == receiver:
             continue  # no link leads from a peer to itself

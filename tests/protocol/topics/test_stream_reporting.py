@@ -156,6 +156,10 @@ def test_of_children_that_say_that_a_source_is_below_them_the_source_itself_coun
     assert world.source_streams.towards(tree, STREAM) == BOB
 
 
+def test_a_source_that_is_not_known_here_is_looked_for_above(world: Parts) -> None:
+    assert world.source_streams.towards(below(world), STREAM) == BOB
+
+
 def test_of_others_that_counts_from_whom_the_events_come(world: Parts) -> None:
     tree, far = below(world), Term(OF_SOURCES + 1, PAUL)
     for contact in (CAROL, DORA):

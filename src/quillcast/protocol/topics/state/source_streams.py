@@ -636,7 +636,8 @@ def direction(tree: Tree, term: Term) -> Contact | None:
     Several may say that it is below them. Then the source itself counts most, and next the neighbour from which its
     events come.
     """
-    via, parent = tree.flow.others[term].via, tree.parent
+    stream, parent = tree.flow.others.get(term), tree.parent
+    via = stream.via if stream is not None else b""
     below = [child.contact for child in tree.children.values() if is_alive_below(child, term)]
     for contact in below:
         if term.is_of(contact.node_id):
