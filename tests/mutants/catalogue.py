@@ -205,6 +205,31 @@ MUTANTS = (
         "protocol/topics/test_terms.py::test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have_gone",
     ),
     Mutant(
+        "only-the-root-is-asked",
+        "A peer that the root does not answer asks those beside it.",
+        "protocol/topics/membership/membership.py",
+        "        if tree.attempt > UNANSWERED and others:\n",
+        "        if False and others:\n",
+        "protocol/topics/test_trees.py::test_a_peer_that_cannot_reach_the_root_gets_all_events_through_another",
+    ),
+    Mutant(
+        "referred-to-who-is-silent",
+        "A full peer takes in who can reach none of its children.",
+        "protocol/topics/membership/joins.py",
+        "if each.node_id not in join.silent]",
+        "if each.node_id]",
+        "protocol/topics/test_trees.py::test_a_full_root_takes_in_a_peer_that_cannot_reach_its_child",
+    ),
+    Mutant(
+        "past-root-terms-not-owed-by-source",
+        "What a root numbered is owed where the sources number a topic's events now.",
+        "protocol/topics/state/tree.py",
+        "        if self.flow.keeps and past.end:\n",
+        "        if False and past.end:\n",
+        "protocol/topics/test_sources.py"
+        "::test_who_made_a_topic_one_of_sources_is_told_of_what_a_root_called_stable_beyond_a_partition",
+    ),
+    Mutant(
         "named-before-it-spoke",
         "A newcomer is named to those above once it has spoken for those below it, and not before.",
         "protocol/topics/state/holders.py",

@@ -11,7 +11,7 @@ from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX
 from quillcast.protocol.forwarding.doubts import OLD_LOOKS
-from quillcast.protocol.forwarding.edge import Edge
+from quillcast.protocol.forwarding.edge import Edge, Readmits
 from quillcast.protocol.forwarding.ledger import Gone, Run
 from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
@@ -161,7 +161,7 @@ def test_events_from_before_a_subscription_that_are_sent_again_are_not_reported_
 def test_a_best_effort_event_overtaken_in_another_term_is_reported_lost_and_not_a_repeat() -> None:
     """Order forbids its delivery, and this subscriber never got it (docs/delivery.md: drops are reported)."""
     edge, notes, host = an_edge(ordered=False)
-    edge.readmits = False
+    edge.readmits = Readmits.NO
     edge.take(down(FIRST, 0, block(PAUL, 1)))
     edge.take(down(FIRST, 1, block(PAUL, 4)))
     edge.begin(SECOND, 0)
@@ -239,13 +239,13 @@ def test_a_best_effort_subscriber_of_a_reliable_topic_learns_of_the_end_of_a_pas
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     seen = RangeSet([(0, 1)])
     assert edge.lacking(FIRST, seen, 3) == [(1, 3)]
-    edge.readmits = False
+    edge.readmits = Readmits.NO
     assert edge.lacking(FIRST, seen, 3) == [], "a best-effort topic does not request it"
 
 
 def test_the_remembered_gaps_of_a_best_effort_subscriber_are_bounded() -> None:
     edge, notes, _ = an_edge(ordered=False)
-    edge.readmits = False
+    edge.readmits = Readmits.NO
     for index in range(DELIVERED_RANGES_MAX + 1):
         edge.take(down(FIRST, index, block(PAUL, 2 * index)))
     assert len(edge.publishers[PAUL].delivered) == DELIVERED_RANGES_MAX
@@ -286,7 +286,7 @@ def test_but_not_between_events_that_came() -> None:
 
 def test_nor_is_what_other_publishers_sent_before_it_reported_once_an_old_event_came() -> None:
     edge, notes, _ = an_edge()
-    edge.readmits = False
+    edge.readmits = Readmits.NO
     edge.begin(STREAM, 0)
     edge.take(down(STREAM, 0, block(PAUL, 0)))
     assert not edge.pass_by(STREAM, 6)
@@ -406,7 +406,7 @@ def test_a_best_effort_subscriber_is_told_what_it_missed_before_a_stream_ended()
 
 def test_a_stream_that_was_taken_for_ended_is_owed_from_where_the_subscription_began_in_it() -> None:
     edge, notes, _ = an_edge()
-    edge.readmits = False
+    edge.readmits = Readmits.NO
     edge.begin(STREAM, 5)
     edge.end(STREAM, 0)
     edge.begin(STREAM, 0)

@@ -13,8 +13,10 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Join, Leave, Rejoin
+from quillcast.sim.network import Cut
 from tests.protocol.topics.village import Reader, Village
 
+NARROW = Config(topics=TopicConfig(children_per_topic_max=1))
 NAME = "sport/tennis"
 DEEP = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))  # few peers, and yet trees with forwarders
 
@@ -438,3 +440,58 @@ def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
     assert sent[:2] == ["Changes", "Accepted"]
     village.run(0.05)
     assert not village.peers[root].scribe.children.links.is_leaf(contact.node_id, tree.topic)
+
+
+def from_one_to(a: int, b: int) -> Cut:
+    """Nothing passes from one peer to another."""
+    return lambda sender, receiver: (sender, receiver) == (a, b)
+
+
+def parents(village: Village, *peers: int) -> list[int]:
+    numbers = {machine.node_id: machine.number for machine in village.world.machines}
+    trees = [village.tree(peer, NAME) for peer in peers]
+    return [numbers[tree.parent.node_id] for tree in trees if tree is not None and tree.parent is not None]
+
+
+def test_a_peer_that_cannot_reach_the_root_gets_all_events_through_another() -> None:
+    village, readers = Village(6), {peer: Reader() for peer in range(6)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(5)
+    root = village.root(NAME)
+    child, writer = [peer for peer in range(6) if peer != root][:2]
+    publisher = village.publisher(writer, NAME)
+    village.world.cut(from_one_to(child, root))
+    for count in range(45):
+        village.publish(writer, publisher, b"%d" % count)
+        village.run(1)
+    village.run(5)
+    assert village.root(NAME) == root
+    assert publisher.stable == 45
+    assert readers[child].payloads == [b"%d" % count for count in range(45)]
+    assert not readers[child].losses
+
+
+def test_a_full_root_takes_in_a_peer_that_cannot_reach_its_child() -> None:
+    village = Village(3, config=NARROW)
+    root = closest(village)
+    first, second = [peer for peer in range(3) if peer != root]
+    village.world.cut(lambda a, b: {a, b} == {first, second})
+    for peer in (root, first, second):
+        village.subscribe(peer, NAME, Reader())
+        village.run(2)
+    village.run(10)
+    assert parents(village, first, second) == [root, root]
+
+
+def test_a_peer_whose_child_alone_reaches_the_root_becomes_a_child_of_that() -> None:
+    village = Village(3, config=NARROW)
+    root = closest(village)
+    first, second = [peer for peer in range(3) if peer != root]
+    for peer in (root, first, second):
+        village.subscribe(peer, NAME, Reader())
+        village.run(2)
+    assert parents(village, first, second) == [root, first]
+    village.world.cut(from_one_to(first, root))
+    village.run(25)
+    assert parents(village, first, second) == [second, root]

@@ -5,6 +5,7 @@ root readmits what was not known to be stable. The publisher's sequence detects 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, Position, Term, new_tuple
@@ -29,6 +30,16 @@ from quillcast.protocol.forwarding.loss_reports import LossReports
 from quillcast.protocol.forwarding.subscriber import Subscriber
 
 SILENT_MAX = 1024  # silent publishers that an edge remembers; a guess: 200 kB
+
+
+class Readmits(IntEnum):
+    """May an event that a subscription is owed come again under another term?"""
+
+    NO = 0
+    BY_SETTINGS = 1
+    """As long as the topic's settings stay as they are."""
+    FOR_GOOD = 2
+    """It is owed events of terms that readmit, whatever the settings are now."""
 
 
 class Edge(Sink):
@@ -58,7 +69,7 @@ class Edge(Sink):
         """`number` distinguishes the subscriptions of one peer in trace records."""
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
-        self.readmits = True  # does a new term readmit what is not stable? Not in a best-effort topic
+        self.readmits = Readmits.BY_SETTINGS  # does a new term readmit what is not stable? Not in a best-effort topic
         self.since: Term | None = None  # the term in which the subscription began
         self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
         self.latest: TermCursor | None = None  # of the term that began last

@@ -62,6 +62,8 @@ class Join(Message, frozen=True, tag=41):
     """Of this parent, by the child's count: the next one has a higher number. 0: it does not count."""
     path: tuple[WireId, ...] = ()
     """From the root to the parent that it left, if it moved."""
+    silent: tuple[WireId, ...] = ()
+    """Those that it was referred to and that did not answer: refer it to others, or take it in."""
 
 
 class Rejoin(Message, frozen=True, tag=42):

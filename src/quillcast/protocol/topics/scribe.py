@@ -74,6 +74,7 @@ from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
     LeaveIfIdle,
     NeighbourLost,
+    NobodyAnswers,
     OpenSession,
     Outdone,
     ParentAccepted,
@@ -314,6 +315,8 @@ class Scribe:
                 self.stream_reporting.take_up(tree, parent)
             case ChildIsParent(tree, node):
                 self.children.remove(tree, node, "moved", lease=False)
+            case NobodyAnswers(tree):
+                self.children.send_away(tree)
             case PlaceTaken(tree, gone):
                 self.joins.accept_waiting(tree, gone)
                 self.subscribing.start_waiting(tree, gone)
@@ -464,7 +467,7 @@ class Scribe:
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector: one neighbour lost means every tree link to it."""
-        self.children.lost(contact.node_id)
+        self.children.lost(contact)
         self.repair.lost(contact)
 
     def recovered(self, contact: Contact) -> None:

@@ -149,10 +149,23 @@ class ChildrenTables:
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.schedule.touch(tree)
 
-    def lost(self, node: bytes) -> None:
-        """Upcall of the failure detector: the leases of a lost neighbour go on for a while."""
-        for tree in [tree for tree in self.trees.linked(node) if node in tree.children]:
+    def lost(self, contact: Contact) -> None:
+        """Upcall of the failure detector: the leases of a lost neighbour go on for a while.
+
+        It is told, because it may hear this peer, and not know that nothing comes back.
+        """
+        node = contact.node_id
+        lost = [tree for tree in self.trees.linked(node) if node in tree.children]
+        for tree in lost:
             self.remove(tree, node, "lost", lease=True)
+        if lost:
+            self.host.send(contact, Orphaned([tree.topic for tree in lost]))
+
+    def send_away(self, tree: Tree) -> None:
+        """The children of a peer that finds no parent look for others, and it may become a child of one of them."""
+        for node, child in list(tree.children.items()):
+            self.host.send(child.contact, Orphaned([tree.topic]))
+            self.remove(tree, node, "refused", lease=True)
 
     def died(self, contact: Contact) -> None:
         """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""

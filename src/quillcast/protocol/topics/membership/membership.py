@@ -18,7 +18,14 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import wishes
 from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, RecordState, Rejoin
-from quillcast.protocol.topics.state.effects import BecomeRoot, ChildIsParent, ParentAccepted, PlaceTaken, TopicFailed
+from quillcast.protocol.topics.state.effects import (
+    BecomeRoot,
+    ChildIsParent,
+    NobodyAnswers,
+    ParentAccepted,
+    PlaceTaken,
+    TopicFailed,
+)
 from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.link_reports import (
     PATH_MAX,
@@ -35,6 +42,9 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
+UNANSWERED = 2  # Joins that go unanswered before a peer asks another than the root; a guess: their loss is rare
+SILENT_MAX = 16  # named in a Join, who did not answer; a guess
+BESIDE_ROOT = 6  # the peers closest to a topic, among which it asks; a guess
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
 FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time
 
@@ -58,6 +68,7 @@ class TreeMembership:
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one
+        self.silent: dict[bytes, dict[bytes, None]] = {}  # by topic without a parent: who was asked, and did not answer
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
         self.parents_had = first_number(host.incarnation)  # in all topics
         self.began_at = host.now()
@@ -84,9 +95,20 @@ class TreeMembership:
                 how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
                 self.dispatch.order(BecomeRoot(tree, how))
                 return
-            self.ring.route(self.join_message(tree, fault=fault), tree.topic)
+            join = self.join_message(tree, fault=fault)
+            self.ring.route(join, tree.topic)
+            self._ask_another(tree, join)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
+
+    def _ask_another(self, tree: Tree, join: Join) -> None:
+        """Nobody answers: the root may be out of reach of this peer alone. Ask one peer after another beside it."""
+        if tree.attempt > UNANSWERED + 1 and tree.children:
+            self.dispatch.order(NobodyAnswers(tree))
+        others = [each for each in self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if each.node_id != self.host.me]
+        if tree.attempt > UNANSWERED and others:
+            self.host.trace(Mark("asked_beside_root"))
+            self.host.send(others[tree.attempt % len(others)], Rejoin(self.host.contact, b"", [join]))
 
     def _ask_parent(self, tree: Tree, parent: Contact) -> None:
         tree.joining = True
@@ -120,6 +142,7 @@ class TreeMembership:
             streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
             warrants=self.source_streams.warrants(tree), number=number,
             path=(tree.path or self.came_from.get(tree.topic, ())) if moved else (),
+            silent=tuple(self.silent.get(tree.topic, ())),
         )  # fmt: skip
         handlers = self.trees.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
@@ -137,7 +160,16 @@ class TreeMembership:
             self.close(tree)
             return
         self.host.trace(Mark("join_retried"))
+        self._note_silent(tree)
         self.join(tree)
+
+    def _note_silent(self, tree: Tree) -> None:
+        """Whom this peer asked itself (`join_directly`) may be out of its reach."""
+        if tree.fallbacks:
+            silent = self.silent.setdefault(tree.topic, {})
+            silent.update(dict.fromkeys(contact.node_id for contact in tree.fallbacks[:1]))
+            if len(silent) > SILENT_MAX:
+                del silent[next(iter(silent))]
 
     def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
         """One message to a parent known beforehand, naming all these topics."""
@@ -234,6 +266,7 @@ class TreeMembership:
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
         self.came_from.pop(tree.topic, None)
+        self.silent.pop(tree.topic, None)
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
         tree.follow_path(interned(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
@@ -369,6 +402,7 @@ class TreeMembership:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.former.pop(tree.topic, None)
         self.came_from.pop(tree.topic, None)
+        self.silent.pop(tree.topic, None)
         self.trees.forget(tree)
 
     def last_word(self, topic: bytes) -> Leave:

@@ -78,6 +78,12 @@ class ChildIsParent(msgspec.Struct, frozen=True):
     node: bytes
 
 
+class NobodyAnswers(msgspec.Struct, frozen=True):
+    """This peer finds no parent. Maybe only those below it reach one: they are to join for themselves."""
+
+    tree: Tree
+
+
 class PlaceTaken(msgspec.Struct, frozen=True):
     """This peer has a parent or is root: the children that it took in meanwhile, and local subscriptions, begin.
 
@@ -178,7 +184,9 @@ class OpenSession(msgspec.Struct, frozen=True):
     request: Create
 
 
-PlaceEffect = FindParent | LeaveIfIdle | ParentAccepted | ChildIsParent | PlaceTaken | TopicFailed | NeighbourLost
+PlaceEffect = (
+    FindParent | LeaveIfIdle | ParentAccepted | ChildIsParent | NobodyAnswers | PlaceTaken | TopicFailed | NeighbourLost
+)
 ArrivalEffect = ChildEntered | LeaseEnded | AllStable | RoomAgain | GapNoticed | FrontFilled | CameFromSource
 RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
 SettingsEffect = SettingsLearned | SettingsEntered | OpenSession

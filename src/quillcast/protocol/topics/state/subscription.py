@@ -8,7 +8,7 @@ from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.cursors import TermCursor
-from quillcast.protocol.forwarding.edge import Edge
+from quillcast.protocol.forwarding.edge import Edge, Readmits
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -28,14 +28,13 @@ class Wish(NamedTuple):
 class Subscription(Edge):
     """A local subscription, for `unsubscribe` and `drained`, with the channel that leads to its subscriber."""
 
-    __slots__ = ("began_at", "channel", "cut", "readmitted", "wish")
+    __slots__ = ("began_at", "channel", "cut", "wish")
 
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, number: int, wish: Wish) -> None:
         super().__init__(host, topic, subscriber, ordered=True, number=number)
         self.channel = Channel(self, 0)
         self.cut: Cut | None = None
         self.wish = interned(wish)
-        self.readmitted = False  # were there terms that readmit, before the session or the settings that it goes by?
         self.began_at = 0.0
 
     def begin_now(self) -> None:
@@ -48,17 +47,21 @@ class Subscription(Edge):
         What a root numbered is owed, and may come again, after the sources took over.
         """
         reliable, by_source = descriptor.settings.reliable, descriptor.settings.by_source
-        self.readmitted |= reliable and by_source and self.readmits and self.since is not None
-        self.readmits = self.readmitted or (reliable and not by_source)
+        if reliable and by_source and self.readmits and self.since is not None:
+            self.expect_again()
+        if self.readmits is not Readmits.FOR_GOOD:
+            self.readmits = Readmits.BY_SETTINGS if reliable and not by_source else Readmits.NO
         self.ordered = reliable and self.wish.delivery != "best_effort"
 
     def expect_again(self) -> None:
-        """A root numbered some of the events that it is owed, even if the sources do now."""
-        self.readmits = self.readmitted = True
+        """Some of the events that it is owed may come again, whatever the settings are."""
+        self.readmits = Readmits.FOR_GOOD
 
     def begin_session(self, descriptor: Descriptor) -> None:
         """The same, from the term on that begins next. What is owed of the terms before stays so."""
-        self.readmitted, ordered = self.readmits, self.ordered
+        ordered = self.ordered
+        if self.readmits:
+            self.expect_again()
         if ordered and not descriptor.settings.reliable:
             self.void_holes()
         self.adapt(descriptor)
@@ -68,7 +71,7 @@ class Subscription(Edge):
             self.note_passed_over()
 
     def waits_in(self, term_cursor: TermCursor) -> bool:
-        return self.readmits and term_cursor.owed and self.wish.delivery != "best_effort"
+        return bool(self.readmits) and term_cursor.owed and self.wish.delivery != "best_effort"
 
     @property
     def is_cut(self) -> bool:
