@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import socket
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -54,7 +53,6 @@ class Setting(msgspec.Struct, frozen=True):
 
 def run(connection: Connection, setting: Setting) -> None:
     """The main function of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the conductor
     os.dup2(os.open(setting.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
     runner.run(_serve(connection, setting))
 

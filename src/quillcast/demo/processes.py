@@ -10,7 +10,9 @@ import shutil
 import signal
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from typing import Any
 
 import msgspec
@@ -29,6 +31,17 @@ class PeerFailed(QuillcastError):
     """A process of the demo ended or refused an order."""
 
 
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """What is started within this block never gets Ctrl-C: the conductor handles it, and ends them."""
+    resource_tracker.ensure_running()  # its start, which that of the peers' parent brings about, lets signals in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class PeerProcess:
     """One peer's process."""
 
@@ -40,7 +53,8 @@ class PeerProcess:
         context.set_forkserver_preload(PRELOADED)
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=peer.run, args=(theirs, setting), name=setting.name, daemon=True)
-        self._process.start()
+        with _deaf_to_ctrl_c():
+            self._process.start()
         theirs.close()
 
     async def ready(self) -> None:

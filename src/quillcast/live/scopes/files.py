@@ -153,7 +153,7 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
     for rule, policy in zip(scope.topics, policies, strict=True):
         yield " ".join(_rule_sentences(scope.name, rule, policy))
     if not any(rule.pattern == "#" for rule in scope.topics):
-        yield "Registrations for other topics are refused."
+        yield "Other topics are not the scope's: they travel as if there were none."
 
 
 def about_all(scope: config.ScopeFile) -> Iterator[str]:

@@ -166,7 +166,7 @@ class ScopeFile(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name.partition("@")[0] for name in self.superscopes)
 
     def rule(self, topic: str) -> TopicRule | None:
-        """The rule for a topic. None: the scope refuses it."""
+        """The rule for a topic. None: the scope does not carry it."""
         return next((rule for rule in self.topics if patterns.covers(rule.pattern, topic)), None)
 
 
