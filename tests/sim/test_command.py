@@ -115,6 +115,7 @@ def test_wild_histories_are_hard_ones_with_twists_at_random_or_by_name(capsys: p
         (["--seed", "-1"], "--seed -1: use a number of at least 0"),
         (["--story", "topic:t0"], "--story and --messages tell of one run; name it with --seed S"),
         (["--seed", "1", "--messages"], "--messages goes with --story SUBJECT"),
+        (["--seed", "1", "--scopes", "3"], "--scopes goes with --scope POLICY"),
         (["--peers", "3", "--seeds", "1"], "--peers 3: drawn scenarios have at least 5"),
         (["--scenario", "nowhere.toml"], "nowhere.toml: No such file or directory"),
     ],
@@ -153,6 +154,11 @@ def test_an_invalid_scenario_file_is_a_clear_error(
     wrong: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused(write(tmp_path, "", SMALL.replace("peers = 4", wrong)), says, capsys)
+
+
+def test_a_scenario_takes_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, "", SMALL.replace("duration_s = 12.0", "duration_s = -3.0"))
+    refused(file, "duration_s = -3; a scenario takes some time", capsys)
 
 
 @pytest.mark.parametrize("wrong", ["everyone", "root:olds", "roots:news", "-", "leaves"])

@@ -77,10 +77,9 @@ def _check(options: argparse.Namespace) -> None:
             raise LocalError(f"{option} {unknown[0]}: policies are {', '.join(BUILT_IN)}")
     if options.composed and options.scope:
         raise LocalError("--composed draws the scopes; leave --scope out")
-    if options.within and not options.scope:
-        raise LocalError("--within goes with --scope POLICY")
-    if options.recovery != "tree" and not options.scope:
-        raise LocalError("--recovery goes with --scope POLICY")
+    given = {"--within": options.within, "--scopes": options.scopes > 1, "--recovery": options.recovery != "tree"}
+    for option in (option for option, is_given in given.items() if is_given and not options.scope):
+        raise LocalError(f"{option} goes with --scope POLICY")
     if options.messages and not options.story:
         raise LocalError("--messages goes with --story SUBJECT")
 

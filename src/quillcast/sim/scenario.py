@@ -241,6 +241,8 @@ class Scenario(Part, frozen=True):
         """Raise `LocalError` for inconsistent numbers."""
         if self.peers < 1:
             raise LocalError(f"peers = {self.peers}; a scenario has at least one")
+        if not self.duration_s > 0:
+            raise LocalError(f"duration_s = {self.duration_s:g}; a scenario takes some time")
         if not all(0 < number < self.peers for number in self.outside):
             raise LocalError(f"outside = {self.outside}: these are machines 1 to {self.peers - 1}")
         for scope in self.scopes:
