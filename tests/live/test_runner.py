@@ -118,3 +118,8 @@ def test_a_program_keeps_its_own_signal_handlers(tmp_path: Path) -> None:
         program.send_signal(signal.SIGTERM)
         program.communicate(timeout=60)
         assert program.returncode == 7
+
+
+def test_a_function_in_place_of_a_coroutine_is_a_clear_error() -> None:
+    with pytest.raises(quillcast.LocalError, match=r"run takes a coroutine, not function; .*quillcast.run\(main\(\)\)"):
+        quillcast.run(hear_signals)  # type: ignore[arg-type]

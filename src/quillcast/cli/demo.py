@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from quillcast.cli.options import JSON, Amount, Place
+from quillcast.cli.options import JSON, Amount, Count, Place
 from quillcast.cli.running import interruptible, run
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
@@ -21,7 +21,7 @@ DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several ar
 
 
 @click.group(invoke_without_command=True, short_help="Kill peers in a running network and check that no event is lost.")
-@click.option("--peers", type=click.IntRange(min=4, max=100), default=16, show_default=True, help="Processes to start.")
+@click.option("--peers", type=Count(min=4, max=100), default=16, show_default=True, help="Processes to start.")
 @click.option("--rate", type=Amount(min=1), default=250, show_default=True, help="Events per second.")
 @click.option(
     "--events",
@@ -29,9 +29,7 @@ DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several ar
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Publish the rows of this .csv or .jsonl file (or .gz) instead of the built-in flights.",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=5000, show_default=True, help="Publish at most this many events."
-)
+@click.option("--limit", type=Count(min=1), default=5000, show_default=True, help="Publish at most this many events.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed for the peers' ids and roles.")
 @click.option("--no-kill", is_flag=True, help="Kill no peers.")
 @click.option("--scopes", is_flag=True, help="Three sites with policies of their own, instead of one network.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from quillcast.cli.options import JSON, Place
+from quillcast.cli.options import JSON, Amount, Count, Place
 from quillcast.cli.running import interruptible
 from quillcast.pipeline import extras
 
@@ -17,7 +17,7 @@ HELP_OPTIONS = {"-h", "--help"}
 
 MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 REMOTE = click.option("--remote", metavar="URL", help="A Spark Connect server to use instead: sc://HOST:PORT.")
-SEED = click.option("--seed", type=click.IntRange(min=0), help="Seed for all random choices.")
+SEED = click.option("--seed", type=Count(min=0), help="Seed for all random choices.")
 OUTPUT = click.option(
     "--output",
     type=Place(file_okay=False, path_type=Path),
@@ -60,8 +60,8 @@ def command() -> None:
 
 @command.command(DEFAULT, hidden=True)
 @click.argument("experiment", metavar="EXPERIMENT")
-@click.option("--nodes", type=click.IntRange(min=2), help="Number of peers.  [default: the experiment's]")
-@click.option("--groups", type=click.IntRange(min=1), help="Number of groups.  [default: the experiment's]")
+@click.option("--nodes", type=Count(min=2), help="Number of peers.  [default: the experiment's]")
+@click.option("--groups", type=Count(min=1), help="Number of groups.  [default: the experiment's]")
 @SEED
 @click.option(
     "--seeds", metavar="RANGES", help="Repeat the run with each of these seeds, such as 1-10: means, intervals."
@@ -119,9 +119,9 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
 
 @command.command(short_help="Recommend a policy for a deployment.")
 @click.option("--topology", default="transit-stub", show_default=True, help="A built-in topology, or a file.")
-@click.option("--peers", type=click.IntRange(min=2), required=True, help="Number of peers.")
-@click.option("--groups", type=click.IntRange(min=1), required=True, help="Number of groups.")
-@click.option("--size", type=click.IntRange(min=2), help="Members of each group.  [default: as in the papers]")
+@click.option("--peers", type=Count(min=2), required=True, help="Number of peers.")
+@click.option("--groups", type=Count(min=1), required=True, help="Number of groups.")
+@click.option("--size", type=Count(min=2), help="Members of each group.  [default: as in the papers]")
 @click.option("--members", help="uniform, clustered, or real membership: rust-teams, or a file.", default="uniform")
 @click.option(
     "--publishers",
@@ -130,15 +130,15 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     show_default=True,
     help="Who publishes in a group: up to four members, its creator, or the root of its key.",
 )
-@click.option("--children-max", type=click.IntRange(min=2), help="Most children of a peer in a group.")
+@click.option("--children-max", type=Count(min=2), help="Most children of a peer in a group.")
 @click.option(
     "--link-stress-max",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     help="Most messages on a core link, as a multiple of IP multicast.",
 )
 @click.option(
     "--entries-max",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     help="Most entries of all groups' membership that a peer keeps on average.",
 )
 @click.option("--policies", metavar="POLICY,...", help="Policies to choose from.")

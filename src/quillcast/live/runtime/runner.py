@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from quillcast.core.errors import LocalError
+
 T = TypeVar("T")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
@@ -32,8 +34,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     Ctrl-C, SIGTERM and a closed terminal (SIGHUP) cancel it, so that its nodes leave in good order. Then this raises
     `SystemExit` with 128 plus the signal's number, as shells report it; after Ctrl-C that is a `KeyboardInterrupt`,
     too. Signals that the program handles or ignores itself are not changed. Memory allocation, the limit of open files
-    and the garbage collector are tuned for a peer.
+    and the garbage collector are tuned for a peer. Raises `LocalError` for anything but a coroutine.
     """
+    if not asyncio.iscoroutine(main):
+        raise LocalError(f"run takes a coroutine, not {type(main).__name__}; call the function: quillcast.run(main())")
     try:
         return run_until(main, [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL])
     except KeyboardInterrupt:
