@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_an_invalid_database_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / DATABASE).write_text("no database at all, but long enough to be looked at " * 10)
-    with pytest.raises(DiskFailed, match="file is not a database"):
+    with pytest.raises(DiskFailed, match="file is not a database; it is damaged: restore a copy, or remove"):
         Store(tmp_path)
 
 

@@ -29,6 +29,7 @@ from types import MappingProxyType
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.joinline import new_token
+from quillcast.live.damage import unusable
 from quillcast.live.transport.certificates import authority_key, read_member
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.members import fingerprint
@@ -259,7 +260,7 @@ class Keyring:
             finally:
                 database.close()
         except (OSError, sqlite3.Error) as problem:
-            raise DiskFailed(f"{path}: {problem}") from problem
+            raise unusable(path, problem) from problem
 
     def _lock(self, number: int) -> int | None:
         """A lock for as long as this process runs, or None if another process has it."""

@@ -22,6 +22,7 @@ from threading import Lock
 
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.core.messages import Contact
+from quillcast.live.damage import unusable
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.tokens import Token
 
@@ -185,4 +186,4 @@ class Store:
             with self._alone:
                 yield
         except (OSError, sqlite3.Error) as problem:
-            raise DiskFailed(f"{self.folder / DATABASE}: {problem}") from problem
+            raise unusable(self.folder / DATABASE, problem) from problem
