@@ -228,6 +228,8 @@ def test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final
     assert (BOB, FetchFromSource(WEATHER, THEIRS, [(0, 1)], world.host.contact)) in world.host.sent
     world.look(times=int(TIMES.give_up_s / TIMES.gap_s) + 2)
     assert stream.frontier == 0, "the source may have it, and has not answered"
+    world.dispatch.message(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], ((0, 1),), final=True))
+    assert stream.frontier == 0, "nor does anybody else speak for it"
     world.dispatch.message(PAULS, Unavailable(WEATHER, THEIRS, [(0, 1)], ((0, 1),), final=True))
     assert (world.groups.given_up, stream.frontier) == (1, 2)
 

@@ -180,7 +180,8 @@ def test_one_message_names_no_more_topics_than_a_page_has_and_no_address_is_long
     from quillcast.protocol.wire import decode
 
     long = Contact(BOB.node_id, "a" * (ADDRESS_MAX + 1))
-    for message in (RecordState([(described("a"), NO_TERM)] * 129), FindRoot(TOPIC, long, None, NO_TERM)):
+    named = FindRoot(TOPIC, BOB, Descriptor("n" * 256), NO_TERM)
+    for message in (RecordState([(described("a"), NO_TERM)] * 129), FindRoot(TOPIC, long, None, NO_TERM), named):
         with pytest.raises(Malformed):
             decode(encode_message(message))
 

@@ -16,6 +16,7 @@ from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import GapNoticed
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamReport, StreamUp, encode, stream_key
+from quillcast.protocol.topics.state.source_streams import direction
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import Parts
@@ -169,7 +170,8 @@ def test_of_others_that_counts_from_whom_the_events_come(world: Parts) -> None:
     world.table.arrive(DORA, Bundle(Envelope(tree.topic, DOWN, far, 0), (block(PAUL, 0),)))
     assert world.source_streams.towards(tree, far) == DORA
     world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, far, 1), (block(PAUL, 1),)))
-    assert world.source_streams.towards(tree, far) == BOB, "the source has moved to the other side of the parent"
+    assert direction(tree, far) == BOB, "the source has moved to the other side of the parent"
+    assert world.source_streams.towards(tree, far) == CAROL, "or it has moved back, and nothing came from there yet"
 
 
 def test_a_child_ends_no_stream_that_comes_from_elsewhere(world: Parts) -> None:

@@ -379,7 +379,9 @@ class Recovery:
         if message.milestones and asked:
             self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)
         gap.refused(sender.node_id, message.ranges, message.released)
-        if message.final:
+        above = group.upstream(group.flow.term)
+        root = group.root or (above.node_id if above is not None else b"")
+        if message.final and (message.term.is_of(sender.node_id) or root == sender.node_id):
             gap.refused(SOURCE, message.ranges, message.released)
         if group.root == sender.node_id:
             gap.refused(ROOT, message.ranges, message.released)

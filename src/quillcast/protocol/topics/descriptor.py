@@ -1,16 +1,26 @@
 """What a topic is: its name, creator and the choices its owner made (docs/delivery.md, *Guarantees*)."""
 
 import hashlib
+from typing import Annotated
 from unicodedata import category
 
 import msgspec
+from msgspec import Meta
 
 from quillcast.core.envelope import Guarantee
 from quillcast.core.errors import LocalError, UnknownTopic, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
 from quillcast.core.interning import interned
 from quillcast.core.messages import Number
-from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_signed, refusal
+from quillcast.protocol.security.access import (
+    ENTRIES_MAX,
+    PRINCIPAL_DIGITS,
+    RIGHTS,
+    Key,
+    Signature,
+    is_signed,
+    refusal,
+)
 
 CHOICES = {
     "delivery": ("best_effort", "reliable"),
@@ -26,6 +36,9 @@ NAME_BYTES_MAX = 255
 PATTERNS = ("+", "#", "*", ">", "?")
 """Parts of a name that mean any part elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
 _UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's categories of control signs, halves of pairs, ends of lines
+ENTRY_MAX = max(map(len, RIGHTS)) + 1 + PRINCIPAL_DIGITS  # characters of an entry of an access list
+Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
+Choice = Annotated[str, Meta(max_length=32)]
 _STATEMENT = b"quillcast topic 1\0"
 
 
@@ -39,12 +52,12 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     the root, or each publishing peer its own (source).
     """
 
-    delivery: str = "reliable"
-    order: str = "publisher"
-    slow: str = "cut"
+    delivery: Choice = "reliable"
+    order: Choice = "publisher"
+    slow: Choice = "cut"
     event_bytes_max: int = 1 << 20
-    partition: str = "go_on"
-    admission: str = "root"
+    partition: Choice = "go_on"
+    admission: Choice = "root"
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -87,11 +100,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     entries has an owner, who signs every version (`protocol.security.access`).
     """
 
-    name: str
+    name: Name
     settings: Settings = Settings()
-    creator: str = NETWORK_CREATOR
+    creator: Name = NETWORK_CREATOR
     version: Number = 0
-    access: tuple[str, ...] = ()
+    access: Annotated[tuple[Annotated[str, Meta(max_length=ENTRY_MAX)], ...], Meta(max_length=ENTRIES_MAX)] = ()
     owner_key: Key = b""
     signature: Signature = b""
     session: Number = 0

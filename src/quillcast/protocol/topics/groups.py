@@ -15,7 +15,7 @@ from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams, known_end
+from quillcast.protocol.topics.state.source_streams import SourceStreams, direction, known_end
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -141,9 +141,10 @@ class TreeGroups:
             self.schedule.touch(tree)
 
     def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
-        upstream = group.upstream(term)
+        tree = self.trees[group.flow.topic]
+        upstream = direction(tree, term)
         near = term.is_of(by) or by == group.root or (upstream is not None and by == upstream.node_id)
-        self.source_streams.learn_milestones(self.trees[group.flow.topic], term, milestones, near=near)
+        self.source_streams.learn_milestones(tree, term, milestones, near=near)
 
     def gave_up(self, group: PeerGroup) -> None:
         tree = self.trees[group.flow.topic]

@@ -17,6 +17,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
 """For people to read."""
 PAGE_TOPICS_MAX = 128  # topics in one message; with long access lists it stays below a frame's size
+NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
 BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
 StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
@@ -236,7 +237,7 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """The peers to wait for before anything is declared stable: me, with all below me; if I leave, those below me."""
     frontiers: tuple[tuple[WireId, Number], ...] = ()
     """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
-    ended: tuple[WireId, ...] = ()
+    ended: Annotated[tuple[WireId, ...], msgspec.Meta(max_length=NEWCOMERS_MAX)] = ()
     """Peers that left in good order lately: a peer that names a lease of theirs does not know that yet."""
     past: PastEnds = ()
     """How far earlier terms went that I still keep something of, or want something of."""

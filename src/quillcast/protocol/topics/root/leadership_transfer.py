@@ -16,11 +16,10 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import TransferLeadership, Transferred
+from quillcast.protocol.topics.messages import NEWCOMERS_MAX, TransferLeadership, Transferred
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.terms import Terms
@@ -272,6 +271,7 @@ class LeadershipTransfer:
         self.terms.note(tree, message.term, message.heard)
         for node in message.ended:
             tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
+        self.terms.schedule.wake(tree)
         self.known.enter(topic, tree.heard)
         if tree.root is None:
             self.offers[topic] = Offer(message, self.host.now() + min(message.hold_s, self.config.lease_s))

@@ -17,8 +17,8 @@ from quillcast.protocol.forwarding.flow import HELD_RANGES_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import NEWCOMERS_MAX
 
-NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
 PATH_MAX = 1024  # peers from the root to a parent: a longer path is taken for a loop; a guess
 Held = Annotated[
     tuple[tuple[AnyTerm, Number, Annotated[tuple[Range, ...], Meta(max_length=HELD_RANGES_MAX)], Number], ...],

@@ -467,8 +467,12 @@ class SourceStreams:
         return any(is_alive_below(child, term) for child in tree.children.values())
 
     def towards(self, tree: Tree, term: Term) -> Contact | None:
-        """The neighbour in whose direction the source is; the parent, if it is nowhere below."""
-        return direction(tree, term)
+        """The neighbour to ask for a source; the parent, if no child says that it is below.
+
+        It may have moved there, and nothing come from there yet. So this need not be whom to believe (`direction`).
+        """
+        near, below = direction(tree, term), below_of(tree, term)
+        return near if near in below or not below else below[0]
 
     def may_end(self, tree: Tree, child: Child, term: Term) -> bool:
         """Is what a child says of the end of a stream the source's own word, as far as this peer can tell?
@@ -631,20 +635,25 @@ def _over(end: int, *, closed: bool) -> StreamDown:
 
 
 def direction(tree: Tree, term: Term) -> Contact | None:
-    """The neighbour in whose direction the source of a stream is; the parent, if it is nowhere below.
+    """The neighbour whose word on a stream counts, for it leads to the source; the parent, if that is nowhere below.
 
     Several may say that it is below them. Then the source itself counts most, and next the neighbour from which its
     events come.
     """
     stream, parent = tree.flow.others.get(term), tree.parent
     via = stream.via if stream is not None else b""
-    below = [child.contact for child in tree.children.values() if is_alive_below(child, term)]
+    below = below_of(tree, term)
     for contact in below:
         if term.is_of(contact.node_id):
             return contact
     if parent is not None and parent.node_id == via:
         return parent
     return next((contact for contact in below if contact.node_id == via), below[0] if below else parent)
+
+
+def below_of(tree: Tree, term: Term) -> list[Contact]:
+    """The children that say that a source is at them or below."""
+    return [child.contact for child in tree.children.values() if is_alive_below(child, term)]
 
 
 def is_alive_below(child: Child, term: Term) -> bool:

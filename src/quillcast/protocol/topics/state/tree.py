@@ -18,11 +18,11 @@ from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.forwarding.stream import EndedStream, Held, Stream
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Have, Join
+from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
-from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildReport, Move, ParentReport
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
