@@ -229,6 +229,7 @@ WILD_SEEDS = {
     (31464, "sessions"): "as 31451",
     (31250, "sessions"): "a peer that had not heard of a best-effort session waited for what was dropped in it",
     (32226, "sessions"): "what a best-effort session overtook counted as a repeat in the reliable one after it",
+    (1510082, ""): "what one term had delivered was judged as dropped by a report of another one's positions",
     (5000045, "created_twice"): "what a root had numbered was not owed where the sources do now",
     (5000183, "created_twice"): "as 5000045",
     (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",

@@ -234,8 +234,10 @@ class Delivery:
         for event, positions in places.items():
             told = self._told(reader, event)
             if event in heard:
+                again = len(positions) > 1 and not self._named(reader, event)  # by default settings, in another term
                 self._holds(
-                    not told, f"{self._who(reader)} received {self._what(event)} and a report that it was lost ({told})"
+                    again or not told,
+                    f"{self._who(reader)} received {self._what(event)} and a report that it was lost ({told})",
                 )
             elif not self._admitted_before(reader, event) and any(
                 self._began_by(reader, place) and place.index < reach.get(place.term, 0) for place in positions
@@ -245,6 +247,12 @@ class Delivery:
                     f"{self._who(reader)} received an event after {self._what(event)}, "
                     "and got no report of losing that one",
                 )
+
+    def _named(self, reader: Reader, event: Event) -> bool:
+        """Whether a report of a loss named the event."""
+        publisher = self.writers[event.writer].publisher.id
+        told = (entry for entry in reader.log if isinstance(entry, Told) and entry.publisher == publisher)
+        return any(entry.first <= event.number < entry.last for entry in told)
 
     def _began_by(self, reader: Reader, place: Position) -> bool:
         """Whether the subscription had begun when the event got this position."""

@@ -34,7 +34,7 @@ class Circle:
         self.end = 0
         self.root: bytes | None = None
         self.above: Contact | None = BOB
-        self.last_word = self.mine = False
+        self.last_word = self.mine = self.over = False
         self.outside = list[Contact]()
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
         self.known: ToldMilestones = ()
@@ -64,6 +64,9 @@ class Circle:
 
     def decides(self, term: Term) -> bool:
         return self.last_word
+
+    def has_ended(self, term: Term) -> bool:
+        return self.over
 
     def peers(self, term: Term) -> Peers:
         return Peers([each for each in self.held if each not in self.outside], self.outside)
@@ -282,6 +285,18 @@ def test_a_question_to_a_source_is_passed_on_in_its_direction_and_answered_there
     assert world.host.sent[1:] == [(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], final=True))]
 
 
+def test_the_word_of_a_root_on_a_source_that_is_gone_is_final_once_it_has_ended_the_stream() -> None:
+    """It has discarded its copy. The source may have it, and come back within a lease."""
+    world = World()
+    missing_of_a_source(world)
+    world.circle.flow.lose(THEIRS, [(0, 1)])
+    world.circle.above, world.circle.last_word = None, True
+    for world.circle.over in (False, True):
+        world.dispatch.message(CAROL, FetchFromSource(WEATHER, THEIRS, [(0, 1)], CAROL))
+        answer = Unavailable(WEATHER, THEIRS, [(0, 1)], ((0, 1),), final=world.circle.over)
+        assert world.host.sent[-1] == (CAROL, answer)
+
+
 def test_a_peer_on_the_way_to_a_source_that_has_just_lost_its_parent_does_not_speak_for_the_source() -> None:
     """It has discarded its copy, which the source may still keep."""
     world = World()
@@ -291,7 +306,7 @@ def test_a_peer_on_the_way_to_a_source_that_has_just_lost_its_parent_does_not_sp
     question = FetchFromSource(WEATHER, THEIRS, [(0, 1)], CAROL)
     world.dispatch.message(CAROL, question)
     assert world.host.sent == []
-    world.circle.last_word = True
+    world.circle.last_word = world.circle.over = True
     world.dispatch.message(CAROL, question)
     assert world.host.sent == [(CAROL, Unavailable(WEATHER, THEIRS, [(0, 1)], ((0, 1),), final=True))]
 

@@ -46,6 +46,10 @@ class Upper(Protocol):
         """Does this peer itself give up what no member has of a live term, as nobody is upstream of it?"""
         ...
 
+    def has_ended(self, term: Term) -> bool:
+        """Does this peer, which decides, know where a source's term ended? Until then, the source may come back."""
+        ...
+
     @property
     def root(self) -> bytes | None:
         """The nodeId of the current term's root, if it is another than `upstream`; None otherwise."""

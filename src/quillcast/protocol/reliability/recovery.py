@@ -363,7 +363,8 @@ class Recovery:
             return  # it will be asked again
         if group.is_source(message.term) or group.decides(message.term):
             if self._may_have(message.asker, message):
-                self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due, final=True)
+                final = group.is_source(message.term) or group.has_ended(message.term)
+                self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due, final=final)
             return
         onwards = group.upstream(message.term)  # none, if this peer has just lost its parent: it will be asked again
         if onwards is not None and onwards.node_id != sender.node_id:

@@ -45,6 +45,10 @@ class TreeGroup:
     def decides(self, term: Term) -> bool:
         return term.of_source and self.source_streams.ends_here(self.tree, term)
 
+    def has_ended(self, term: Term) -> bool:
+        state = self.tree.sources.states.get(term)
+        return state is None or state.end is not None
+
     @property
     def root(self) -> bytes | None:
         return self.tree.path[0] if len(self.tree.path) > 1 else None
