@@ -229,6 +229,8 @@ WILD_SEEDS = {
     (31464, "sessions"): "as 31451",
     (31250, "sessions"): "a peer that had not heard of a best-effort session waited for what was dropped in it",
     (32226, "sessions"): "what a best-effort session overtook counted as a repeat in the reliable one after it",
+    (11, "apart_pairs"): "a peer that alone could not reach the root found no parent for longer than a lease",
+    (55, "apart_pairs"): "as 11",
     (1510082, ""): "what one term had delivered was judged as dropped by a report of another one's positions",
     (5000045, "created_twice"): "what a root had numbered was not owed where the sources do now",
     (5000183, "created_twice"): "as 5000045",

@@ -25,7 +25,7 @@ def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
     Some are not drawn: some of the hard histories open sessions anyway, and `with_late_readers` has its own.
     """
     random = derived(seed, "twists")
-    drawn = [name for name in TWISTS if name not in ("created_twice", "late_readers", "sessions")]
+    drawn = [name for name in TWISTS if name not in ("apart_pairs", "created_twice", "late_readers", "sessions")]
     names = twists or sorted(random.sample(drawn, random.randint(1, 3)))
     scenario, random = hard(seed), derived(seed, "wild")
     for name in names:
@@ -221,11 +221,26 @@ def _created_twice(scenario: Scenario, random: Random) -> Scenario:
     return _with_faults(changed, happening)
 
 
+def _apart_pairs(scenario: Scenario, random: Random) -> Scenario:
+    """One or two peers cannot reach one or two others for a while, or only one way, and everybody else reaches both."""
+    happening = [fault for fault in scenario.faults if random.random() < 0.3]
+    for _ in range(random.randint(1, 3)):
+        at_s, for_s = random.uniform(5, 10), random.choice([2.0, 5.0, 9.0, 15.0])
+        some = [str(peer) for peer in random.sample(range(scenario.peers), random.randint(1, 2))]
+        other = [str(peer) for peer in range(scenario.peers) if str(peer) not in some]
+        others = random.choice([[f"root:{TOPIC}"], random.sample(other, min(len(other), random.randint(1, 2)))])
+        happening.append(faults.Drop(at_s=at_s, from_=some, to=others, for_s=for_s))
+        if random.random() < 0.6:
+            happening.append(faults.Drop(at_s=at_s, from_=others, to=some, for_s=for_s))
+    return _with_faults(scenario, happening)
+
+
 def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenario:
     return replace(scenario, faults=sorted(happening, key=lambda fault: fault.at_s))
 
 
 TWISTS: dict[str, Twist] = {
+    "apart_pairs": _apart_pairs,
     "best_effort": _best_effort,
     "closing": _closing,
     "created_twice": _created_twice,
