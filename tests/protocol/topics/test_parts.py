@@ -1010,6 +1010,19 @@ def test_a_root_that_alone_keeps_its_state_takes_no_topic_for_new_before_a_lease
     assert parts.replica_set.doubtful_until(WEATHER, parts.host.me) == 0.0
 
 
+def test_the_end_of_a_lease_of_a_child_of_old_that_now_stands_above_is_reported(world: Parts) -> None:
+    """The parent's path need not have changed, and without that word nothing would become stable any more."""
+    tree = world.root(described("weather"))
+    child = world.child(tree, CAROL)
+    tree.root, tree.parent, tree.path = None, BOB, (CAROL.node_id, BOB.node_id)
+    tree.take_out(CAROL.node_id)
+    tree.orphan_lease(child, CONFIG.lease_s, (CAROL.node_id,))
+    world.schedule.take()
+    world.reporting.changed(BOB, tree.topic, encode(ParentReport(tree.term, 0, 0, tree.path, ())))
+    assert tree.orphaned_leases == {}
+    assert tree.topic in world.schedule.dirty
+
+
 # ---- streams of sources that are over
 
 

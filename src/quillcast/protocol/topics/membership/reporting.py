@@ -135,9 +135,8 @@ class Reporting:
             self.membership.trees.known.learn(report.descriptor)
         self.terms.check_settings(tree, sender, report.term)
         term = report.term
-        if report.path != tree.path:
+        if tree.follow_path(report.path):
             self.schedule.touch(tree)
-        tree.follow_path(report.path)
         tree.fallbacks, tree.parent_held = report.fallbacks, report.held
         self.schedule.note_held_back(tree, held_back=report.held_back)
         self._arrived(tree, report)

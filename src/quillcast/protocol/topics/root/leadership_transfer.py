@@ -271,7 +271,9 @@ class LeadershipTransfer:
         self.terms.note(tree, message.term, message.heard)
         for node in message.ended:
             tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
-        self.terms.schedule.wake(tree)
+        if message.ended:  # it may have ended leases, and is remembered for a while
+            self.terms.schedule.touch(tree)
+            self.terms.schedule.wake(tree)
         self.known.enter(topic, tree.heard)
         if tree.root is None:
             self.offers[topic] = Offer(message, self.host.now() + min(message.hold_s, self.config.lease_s))

@@ -438,10 +438,13 @@ class Tree:
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
 
-    def follow_path(self, path: tuple[bytes, ...]) -> None:
-        """The path from the root to the parent; a child of old that now stands above speaks for itself."""
-        self.path = path
-        self.heard_from(path)
+    def follow_path(self, path: tuple[bytes, ...]) -> bool:
+        """The path from the root to the parent; a child of old that now stands above speaks for itself.
+
+        True if that is to be told: the path is another, or a lease ended.
+        """
+        former, self.path = self.path, path
+        return self.heard_from(path) or path != former
 
     def neighbours(self) -> list[Contact]:
         """The parent and the children."""
