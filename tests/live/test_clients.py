@@ -106,7 +106,7 @@ def test_clients_of_a_machine_share_the_place_of_their_peer_in_the_tree() -> Non
             assert {peer.node_id for peer in tree.peers if peer.lags} == {node.contact.node_id.hex()}
             status = await client.status()
             assert (status.pid, status.clients) == (os.getpid(), 2)
-            assert list(lines(status, 1))[1].endswith("; 1 of this network on this machine; 2 clients")
+            assert list(lines(status, 1))[1].endswith("; 1 peer of this network on this machine; 2 clients")
             tracing = asyncio.create_task(client.trace("t"))
             while not tracing.done():
                 await far.publish("t", b"event", wait="root")

@@ -7,7 +7,7 @@ import msgspec
 
 from quillcast.cli.asking import ask_peer, peers_here
 from quillcast.cli.options import JSON, NETWORK, PEER
-from quillcast.cli.tables import sized, table
+from quillcast.cli.tables import counted, sized, table
 from quillcast.core.status import (
     Counters,
     JournalStatus,
@@ -41,9 +41,8 @@ def _lines(status: NodeStatus, peers: int) -> Iterator[str]:
     used, limit = (size / 2**20 for size in (status.buffers.used_bytes, status.buffers.limit_bytes))
     lags = [lag for topic in status.topics for lag in topic.lags]
     yield f"peer {status.node_id[:8]} at {status.address}, network {status.network}: {state}"
-    yield f"  pid {status.pid}, up {status.uptime_s:.0f} s; {peers} of this network on this machine" + _clients(
-        status.clients
-    )
+    here = f"{counted(peers, 'peer')} of this network on this machine"
+    yield f"  pid {status.pid}, up {status.uptime_s:.0f} s; {here}" + _clients(status.clients)
     yield f"  buffers {used:.1f} of {limit:.0f} MiB" + _journal(status.journal)
     yield from (f"  runs the manager of scope {name}" for name in status.manages)
     yield from map(_membership, status.memberships)

@@ -234,7 +234,7 @@ class Node(Endpoint):
     ) -> PolicyChange:
         """Let a policy decide for the topics of a pattern, in a scope whose manager runs in this node.
 
-        It goes before the rules of the scope's file, the latest first, and is kept across restarts. `sha256` pins
+        It precedes the rules of the scope's file, the latest first, and is kept across restarts. `sha256` pins
         `FILE.py:Class`, which is looked for beside the scope's file.
 
         Raises `LocalError` for an unknown scope, policy or parameter, with what there is, and `DiskFailed`.
