@@ -40,7 +40,7 @@ class EventTooLarge(LocalError):
 
 
 class Implausible(RemoteError):
-    """What a peer says cannot be so. It may only pass on what another peer said, so its link stays: it is ignored."""
+    """What a peer says cannot be so, or not be taken yet. It may only pass on what another said: it is ignored."""
 
 
 class UnknownTopic(LocalError):

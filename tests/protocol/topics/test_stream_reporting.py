@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, OF_SOURCES, Envelope, Term
+from quillcast.core.errors import Implausible
 from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.neighbours.stream_messages import Changes
@@ -19,7 +20,7 @@ from quillcast.protocol.topics.state.link_reports import StreamDown, StreamRepor
 from quillcast.protocol.topics.state.source_streams import direction
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
-from tests.protocol.topics.parts import Parts
+from tests.protocol.topics.parts import CONFIG, Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
 BY_SOURCE = described("weather", Settings(admission="source"))
@@ -255,6 +256,22 @@ def test_what_a_neighbour_reported_before_it_became_one_is_taken_up(world: Parts
     tree.parent = BOB
     world.stream_reporting.take_up(tree, BOB)
     assert tree.sources.states[STREAM].above == StreamDown(2, 2, 0)
+
+
+def test_a_stream_for_which_there_is_no_room_is_asked_for_again(world: Parts) -> None:
+    """Its source may be far away and not hear of it, and neighbours say nothing twice."""
+    tree, far = below(world, CAROL), Term(OF_SOURCES + 1, PAUL)
+    world.source_streams.config = replace(CONFIG, streams_max=1)
+    world.source_streams.learn(tree, STREAM, 0)
+    told = (stream_key(tree.topic, far), encode(StreamDown(2, 2, 0)))
+    world.streams.receive(CAROL, Changes(bytes(12), 0, 1, (told,)))
+    with pytest.raises(Implausible, match="no room yet"):
+        world.stream_reporting.changed(CAROL, *told)
+    world.stream_reporting.take_up(tree, CAROL)
+    assert told[0] not in world.streams.told(CAROL.node_id), "so that its next mark tells that it differs"
+    world.source_streams.conclude(tree, STREAM, 0)
+    world.stream_reporting.changed(CAROL, *told)
+    assert far in tree.sources.states
 
 
 def test_ends_of_streams_are_learned_from_neighbours_only(world: Parts) -> None:

@@ -244,6 +244,12 @@ class Streams:
         incoming = self._incoming.get(node_id)
         return _EMPTY if incoming is None else incoming.entries
 
+    def doubt(self, node_id: bytes, key: bytes) -> None:
+        """What that peer said under a key could not be taken: it is asked for it again with its next mark."""
+        incoming = self._incoming.get(node_id)
+        if incoming is not None:
+            incoming.set(key, None)
+
     def telling(self, node_id: bytes) -> Mapping[bytes, bytes]:
         """The map that this peer sends to that one; a live view."""
         outgoing = self._outgoing.get(node_id)

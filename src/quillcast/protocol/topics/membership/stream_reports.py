@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
+from quillcast.core.errors import Implausible
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
@@ -77,7 +78,10 @@ class StreamReporting:
             return
         for key, value in list(self.streams.told(neighbour.node_id).items()):
             if not is_topic(key) and key.startswith(tree.topic):
-                self.changed(neighbour, key, value)
+                try:
+                    self.changed(neighbour, key, value)
+                except Implausible:
+                    self.streams.doubt(neighbour.node_id, key)
 
     def _child_says(self, tree: Tree, child: SourcesChild, term: Term, report: StreamUp | None) -> None:
         if report is None:
@@ -129,6 +133,8 @@ class StreamReporting:
             self.source_streams.show_warrant(tree, term)
         else:
             self._deny(tree, sender, term, report, full=True)
+            if not term.is_of(sender.node_id):  # its source comes again later, and others are asked again
+                raise Implausible(f"{sender.address} names one more source's stream, for which there is no room yet")
         return tree.sources.states.get(term)
 
     def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport, *, full: bool) -> None:
