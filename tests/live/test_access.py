@@ -249,6 +249,6 @@ def test_credentials_that_the_disk_has_no_room_for_leave_no_file(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fdopen", full)
-    with pytest.raises(quillcast.LocalError, match=r"cannot be written to .*: No space left on device"):
+    with pytest.raises(quillcast.DiskFailed, match=r"cannot be written to .*: No space left on device"):
         quillcast.Credentials.new().save(tmp_path / "me.pem")
     assert list(tmp_path.iterdir()) == []
