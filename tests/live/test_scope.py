@@ -11,6 +11,7 @@ import pytest
 
 import quillcast
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, Unreachable
+from quillcast.core.ids import ring_distance
 from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node
@@ -241,7 +242,10 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
             "site.toml:2: this peer does not run the manager of superscope campus: write campus@",
         ),
         ('superscopes = ["campus@127.0.0.1:1"]', "site.toml:2: nobody answers for superscope campus"),
-        ('[[topics]]\npattern = "a"\nroot = true', "the scope would be the root scope of a: managers do not keep that"),
+        (
+            '[[topics]]\npattern = "a"\npublishers_max = 1',
+            "the rule for a limits publishers: managers do not keep that",
+        ),
     ],
 )
 def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why: str) -> None:
@@ -395,5 +399,53 @@ def test_a_full_scope_refuses_one_more_and_says_so(tmp_path: Path) -> None:
                     await Node(runtime_dir=run, identity=identities[1], scope=scope).start()
             async with Node(runtime_dir=run, identity=identities[1], scope=scope):
                 assert manager.scopes()[0].members_max == 1
+
+    asyncio.run(main())
+
+
+ROOTED = """
+name = "site"
+
+[admission]
+members = [{members}]
+
+[[topics]]
+pattern = "news/#"
+root = true
+"""
+
+
+def test_a_topic_that_is_rooted_at_a_scope_stays_there_and_outlives_its_rendezvous_point(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run = [Identity.new() for _ in range(4)], tmp_path / "run"
+        file = tmp_path / "site.toml"
+        file.write_text(ROOTED.format(members=", ".join(f'"{each.node_id.hex()}"' for each in identities)))
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data"))
+            await manager.manage_scope(file)
+            scope = f"site@{manager.address}"
+            members = [
+                await stack.enter_async_context(Node(runtime_dir=run, identity=each, scope=scope))
+                for each in identities
+            ]
+            subscriptions = [member.subscribe("news/today") for member in members]
+            for subscription in subscriptions:
+                await subscription.started()
+            await members[0].publish("news/today", b"before", wait="stable")
+            key = described("news/today").topic
+            first = min(members, key=lambda member: ring_distance(member._peer.host.me, key))
+            assert [member._peer.scribe.trees[key].root is not None for member in members] == [
+                member is first for member in members
+            ]
+            assert key not in manager._peer.scribe.descriptors
+            with pytest.raises(LocalError, match="has the root scope site, and the overlay is named as another"):
+                await anext(manager.subscribe("news/today"))
+            with pytest.raises(LocalError, match="has the root scope site, and attic is named as another"):
+                await first.create("news/tomorrow", root_scope="attic")
+            others = [(each, got) for each, got in zip(members, subscriptions, strict=True) if each is not first]
+            await first.leave()
+            await others[0][0].publish("news/today", b"after", wait="stable")
+            for _, subscription in others:
+                assert [(await anext(subscription)).payload for _ in range(2)] == [b"before", b"after"]
 
     asyncio.run(main())

@@ -19,6 +19,7 @@ LONG_SEEDS = [*range(1006, 1019), *range(1020, 1027)]  # what 1000 and 1019 show
 PEERS = 12  # at most, so that all of it stays well under a minute
 HARD_SEEDS, LONG_HARD_SEEDS = range(2000, 2030), range(2030, 2100)
 COMPOSED_SEEDS, LONG_COMPOSED = range(3000, 3016), range(3016, 3060)
+ROOTED_SEEDS, LONG_ROOTED = range(4000, 4008), range(4008, 4040)
 MARKS: Counter[str] = Counter()
 
 
@@ -27,6 +28,12 @@ MARKS: Counter[str] = Counter()
 )
 def test_the_promises_hold_through_any_composition_of_scopes_policies_and_admissions(seed: int) -> None:
     Simulation(composed(hard(seed), seed), seed).run()
+
+
+@pytest.mark.parametrize("seed", [*ROOTED_SEEDS, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_ROOTED)])
+def test_the_promises_hold_for_topics_that_are_rooted_at_a_scope(seed: int) -> None:
+    inside = hard(seed).with_scopes("k_ary", 2, within="star") if seed % 2 else hard(seed).with_scopes("mesh")
+    Simulation(inside.rooted(), seed).run()
 
 
 def test_compositions_have_scopes_in_scopes_all_policies_changes_and_both_admissions() -> None:

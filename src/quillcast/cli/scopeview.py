@@ -102,8 +102,14 @@ def topics(status: ScopeStatus) -> Iterator[str]:
     columns = ["topic", "policy", "recovery", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
     names = {member.node_id: _called(member) for member in status.members}
     yield from table("topics", columns, (_topic(topic, names) for topic in status.topics))
+    yield from (f"  {topic.name} {_rooted(topic, status, names)}" for topic in status.topics if topic.root_scope)
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
     yield from (f"  {topic.name} changes: {topic.change}" for topic in status.topics if topic.change)
+
+
+def _rooted(topic: ScopeTopic, status: ScopeStatus, names: Mapping[str, str]) -> str:
+    here = names.get(topic.entries[0]) if topic.root_scope == status.name and topic.entries else None
+    return f"is rooted at {topic.root_scope}" + (f", with its rendezvous point at {here}" if here else "")
 
 
 def _topic(topic: ScopeTopic, names: Mapping[str, str]) -> list[str]:

@@ -74,6 +74,12 @@ def command(context: click.Context) -> None:
     "Who numbers the events: the topic's root, or each publishing peer its own.",
     default=DEFAULTS.admission,
 )
+@click.option(
+    "--root-scope",
+    metavar="NAME",
+    default="",
+    help="The scope whose members number and keep the events: the one whose file says root = true for the topic.",
+)
 @AS_OWNER
 @who("publisher", "Who else may publish. Repeatable.")
 @who("subscriber", "Who else may subscribe. Repeatable.")

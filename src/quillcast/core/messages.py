@@ -14,12 +14,13 @@ tags   layer
 ====== ==================
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
 from quillcast.core.errors import Malformed
-from quillcast.core.ids import ID_BYTES
+from quillcast.core.ids import ID_BYTES, ring_distance
 
 T = TypeVar("T")
 WireId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
@@ -53,6 +54,11 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     node_id: WireId
     address: Annotated[str, msgspec.Meta(max_length=ADDRESS_MAX)]
+
+
+def by_distance(contacts: Iterable[Contact], key: bytes) -> list[Contact]:
+    """The peers whose ids are closest to a key first; of two at the same distance the one with the smaller id."""
+    return sorted(contacts, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))
 
 
 class Codec(Protocol):

@@ -142,6 +142,8 @@ class TopicSettings(Status, frozen=True):
     """What a root does that cannot reach most replicas: `go_on` or `wait`."""
     admission: str = "root"
     """Who numbers the events: the `root`, or each publishing peer its own (`source`)."""
+    root_scope: str = ""
+    """The scope that the topic is rooted at; empty: the overlay."""
     owner: str | None = None
     """The owner's principal. None if nobody owns the topic."""
     access: tuple[str, ...] = ()
@@ -544,6 +546,8 @@ class ScopeTopic(Status, frozen=True):
     """How far a change of its policy has come, or why it ended; empty without one."""
     recovery: str = "tree"
     """How members repair it, as the scope's file says."""
+    root_scope: str = ""
+    """The scope that the topic is rooted at; empty: the overlay."""
 
 
 class ScopeStatus(PeerContact, frozen=True):

@@ -6,6 +6,7 @@ from typing import Any
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import UP
+from quillcast.core.errors import LocalError
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Started, Stopped
@@ -69,7 +70,7 @@ class Peer:
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
             self.scribe.climbing.begin, self.scribe.room, self.table, self.recovery.agents, customs or {},
-            self.dispatch,
+            self.dispatch, self.scribe.root_scopes_changed,
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
         self.scribe.tracing.explain = self.scoping.installing.explain
@@ -116,8 +117,11 @@ class Peer:
 
         `own` adds an owner and an access list to the descriptor, and signs it.
         """
-        descriptor = described(name, settings)
-        self.scribe.creating.create(own(descriptor) if own is not None else descriptor, done)
+        descriptor = self.scribe.known.rooted(described(name, settings))
+        descriptor = own(descriptor) if own is not None else descriptor
+        if why := self.scribe.known.misplaced(descriptor):
+            raise LocalError(why)
+        self.scribe.creating.create(descriptor, done)
 
     def holders(self, name: str) -> int:
         """The number of peers that held the state of a topic when this peer had created it; 0 if it did not."""

@@ -27,6 +27,7 @@ from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
+from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import (
@@ -70,6 +71,9 @@ CLIMBS_EVERY_MAX = 256
 """Beats between two searches for a better parent at most; a guess: five minutes."""
 
 
+SEATS_EVERY = 8  # beats between two looks at whether lost seats are back; a guess: ten seconds
+
+
 FIRST_DEPTH = 2  # of the members of a scope that is itself a member of the overlay
 
 
@@ -93,23 +97,24 @@ class Scoping:
 
     __slots__ = (
         "agents", "beat_s", "beats", "clients", "climb", "climbed", "controller", "domains", "groups", "had_place",
-        "host", "installing", "invited", "known_ends", "managers", "overlay", "placement", "resume", "subscribing",
-        "superseded", "table", "trees",
+        "host", "installing", "invited", "known_ends", "managers", "overlay", "placement", "resume", "rooted",
+        "subscribing", "superseded", "table", "trees",
     )  # fmt: skip
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
         climb: Climb, resume: Resume, table: ForwardingTable, agents: Agents, customs: Customs, dispatch: Dispatch,
+        rooted: Callable[[], None],
     ) -> None:  # fmt: skip
         """`climb` has this peer look for a better parent; `customs` are filters of others.
 
-        `resume` has channels to a peer go on that waited for room.
+        `resume` has channels to a peer go on that waited for room. `rooted` has topics go by other root scopes.
         """
         self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
         self.placement, self.installing = placement, Installing(host, customs)
         self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
-        self.table, self.resume = table, resume
+        self.table, self.resume, self.rooted = table, resume, rooted
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
@@ -237,6 +242,8 @@ class Scoping:
             self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
             self._climb(self.controller)
+            if self.beats % SEATS_EVERY == 0:
+                self.overlay.seats.look_for_lost()
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
@@ -254,12 +261,15 @@ class Scoping:
         """Register for the topics that this peer subscribes to, and for no others."""
         topics = dict.fromkeys(subscription.topic for subscription in self.subscribing.all())
         known = controller.membership.roles
+        roots = {"": OVERLAY} | {root.name: root.scope for root in controller.membership.roots()}
         for topic in [topic for topic in known if topic not in topics]:
             self._carry_out(self.host.me, controller.take_part(Role(topic)))
         for tree in [self.trees[topic] for topic in topics]:
+            if (root := roots.get(tree.descriptor.settings.root_scope)) is None:
+                continue  # this peer lies below another scope than when the topic was used first
             tree_only, reliable = not may_have_others(tree), tree.descriptor.settings.reliable
             name = tree.descriptor.name
-            role = Role(tree.topic, subscribes=True, name=name, tree_only=tree_only, reliable=reliable)
+            role = Role(tree.topic, root, subscribes=True, name=name, tree_only=tree_only, reliable=reliable)
             if known.get(tree.topic) != role:
                 self._carry_out(self.host.me, controller.take_part(role))
 
@@ -267,6 +277,8 @@ class Scoping:
 
     def _follow(self, controller: LocalController) -> None:
         ring = controller.membership.ring()
+        if self.overlay.seats.follow(controller.membership.roots()):
+            self.rooted()
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
         self._install(controller)

@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scope", default="", metavar="POLICY,...", help="most peers are in a scope with these policies")
     add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--within", default="", metavar="POLICY,...", help="with --scope: the scopes are members of one with these")
+    add("--rooted", action="store_true", help="with --scope: all topics are rooted at the first scope")
     add("--recovery", default="tree", choices=RECOVERIES, help="with --scope: how members repair (default: tree)")
     add("--composed", action="store_true", help="each seed draws scopes, their policies, and who numbers events")
     add("--json", action="store_true", help="print one JSON object on the last line")
@@ -78,6 +79,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.composed and options.scope:
         raise LocalError("--composed draws the scopes; leave --scope out")
     given = {"--within": options.within, "--scopes": options.scopes > 1, "--recovery": options.recovery != "tree"}
+    given["--rooted"] = options.rooted
     for option in (option for option, is_given in given.items() if is_given and not options.scope):
         raise LocalError(f"{option} goes with --scope POLICY")
     if options.messages and not options.story:
@@ -145,7 +147,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     twists = None if options.wild is None else tuple(filter(None, options.wild.split(",")))
     return Plan(
         options.scenario, options.peers, options.hard, twists, options.sources, options.outside, options.scope,
-        options.scopes, options.within, options.recovery, options.composed,
+        options.scopes, options.within, options.recovery, options.composed, options.rooted,
     )  # fmt: skip
 
 
@@ -165,6 +167,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts += ["--scopes", str(plan.scopes)] if plan.scopes > 1 else []
     parts += ["--within", plan.within] if plan.within else []
     parts += ["--recovery", plan.recovery] if plan.recovery != "tree" else []
+    parts += ["--rooted"] if plan.rooted else []
     parts += ["--composed"] if plan.composed else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 

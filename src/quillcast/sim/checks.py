@@ -61,7 +61,7 @@ def check_tree(run: Observed, topic: str) -> None:
     readers = {n for n, tree in trees.items() if tree.subscriptions or tree.unstarted}
     if readers:
         id_ = run.topics[topic]
-        members = [machine.node_id for machine, _ in run.members()]
+        members = [machine.node_id for machine, _ in run.candidates()]
         closest = numbers[min(members, key=lambda node: (ring_distance(node, id_), node))]
         _holds(roots == [closest], f"{what}: its roots are {roots}, the peer closest to its id is {closest}")
     for number, tree in trees.items():

@@ -54,6 +54,17 @@ class Observed:
         outside = self.scenario.outside
         return ((m, peer) for m, peer in self.running() if m.number not in outside and not peer.overlay.outside)
 
+    def candidates(self) -> Iterator[tuple[Machine, Peer]]:
+        """Those that may be rendezvous points: members of the ring, or those with a seat in the topics' root scope."""
+        root = next((plan for plan in self.scenario.scopes if plan.root), None)
+        if root is None:
+            return self.members()
+        managing = (manager for _, peer in self.running() for manager, _ in peer.scoping.managers.values())
+        seats = {
+            seat for manager in managing if manager.state.scope.name == root.name for seat in manager.state.seats()
+        }
+        return ((machine, peer) for machine, peer in self.running() if machine.contact in seats)
+
     def _entries(self) -> dict[int, list[int]]:
         """The entry points of those members of scopes that have no place in the ring."""
         scoped = {number for plan in self.scenario.scopes for number in plan.members}

@@ -1,7 +1,7 @@
 """Scenarios: peers, topology, writers and readers, and faults; read from TOML files."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from quillcast.sim.network import Quality
 from quillcast.sim.surroundings import WINDOW_BYTES
 from quillcast.sim.topology import Topology
 from quillcast.sim.world import derived
+
+CREATED_S = 5.0  # until topics have been created in a scope; a guess
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,8 +175,11 @@ class ScopePlan(Part, frozen=True):
     """The scopes that it is a member of, the preferred one first."""
     recovery: RecoveryName = "tree"
     """The recovery protocol of its domains."""
+    root: bool = False
+    """Is it the root scope of all topics? Then all programs are on machines below it, and one of these creates them."""
 
 
+Program = TypeVar("Program", Writing, Reading, Changing)
 AnyTopology = Constant | Uniform | Regions | TransitStub
 
 
@@ -237,6 +242,34 @@ class Scenario(Part, frozen=True):
         name = f"{self.name}, in scopes, {policies}" + (f", within {within}" if within else "")
         return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
+    def rooted(self) -> "Scenario":
+        """The same with all topics rooted at the first scope, and all programs on machines in and below it.
+
+        What they did on others, they do on those of the same number, counted among these. They begin when the topics
+        have been created, which takes longer here.
+        """
+        below, scopes = self.below(self.scopes[0]), list(self.scopes)
+
+        def there(peer: int) -> int:
+            return peer if peer in below else below[peer % len(below)]
+
+        scopes[0] = msgspec.structs.replace(scopes[0], root=True)
+        topics = [
+            msgspec.structs.replace(
+                plan, writers=[_moved(each, there(each.peer)) for each in plan.writers],
+                readers=[_moved(each, there(each.peer)) for each in plan.readers],
+                changes=[_moved(each, there(each.peer)) for each in plan.changes],
+                publishers=[there(peer) for peer in plan.publishers],
+            )
+            for plan in self.topics
+        ]  # fmt: skip
+        return msgspec.structs.replace(self, name=f"{self.name}, rooted there", scopes=scopes, topics=topics)
+
+    def below(self, scope: ScopePlan) -> list[int]:
+        """The machines in a scope, and in those that are its members."""
+        within = [each for each in self.scopes if scope.name in each.within]
+        return sorted({*scope.members, *(machine for each in within for machine in self.below(each))})
+
     def validate(self) -> None:
         """Raise `LocalError` for inconsistent numbers."""
         if self.peers < 1:
@@ -256,6 +289,13 @@ class Scenario(Part, frozen=True):
             for peer in plan.machines():
                 if not 0 <= peer < self.peers:
                     raise LocalError(f"topic {plan.name!r} names peer {peer}; there are 0 to {self.peers - 1}")
+
+
+def _moved(program: Program, peer: int) -> Program:
+    """The same on another machine, and not before topics are created."""
+    if isinstance(program, Changing):
+        return msgspec.structs.replace(program, peer=peer)
+    return msgspec.structs.replace(program, peer=peer, from_s=max(program.from_s, CREATED_S))
 
 
 def load(path: Path) -> Scenario:

@@ -67,6 +67,8 @@ class Simulation(Observed):
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._managers: dict[str, bytes] = {}  # what the managers of scopes saved
         self._leaving: list[SimHost] = []  # no program begins on them
+        rooted = [scenario.below(plan)[0] for plan in scenario.scopes if plan.root]
+        self._creator = rooted[0] if rooted else 0
         self._policies = {plan.name: plan.policy for plan in scenario.scopes}
         self._watch, self._policy = watch, policy
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
@@ -225,8 +227,8 @@ class Simulation(Observed):
             if managed.manager == number:
                 host.act(partial(self._manage, host, managed))
         for plan in self.scenario.topics:
-            if machine.number == 0 and machine.starts == 1:
-                self._create(host, plan)
+            if machine.number == self._creator and machine.starts == 1:
+                self._create((host, plan))
             self._begin_programs(host, plan)
 
     def _enter(self, order: tuple[SimHost, list[Machine]]) -> None:
@@ -254,8 +256,9 @@ class Simulation(Observed):
     def _manage(self, host: SimHost, plan: ScopePlan) -> None:
         """The manager of a scope starts, or comes back as the same one."""
         config = ScopeConfig(
-            lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s, recovery=lambda topic: plan.recovery
-        )
+            lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s, recovery=lambda topic: plan.recovery,
+            roots=(("#", True),) if plan.root else (),
+        )  # fmt: skip
         saved = self._managers.get(plan.name)
         owners = [self._party(each) for name in plan.within for each in self.scenario.scopes if each.name == name]
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), owners, config)
@@ -302,7 +305,11 @@ class Simulation(Observed):
             self._contacts[number] = []
         self._start(machine)
 
-    def _create(self, host: SimHost, plan: TopicPlan) -> None:
+    def _create(self, wanted: tuple[SimHost, TopicPlan]) -> None:
+        host, plan = wanted
+        if self._creator and not peer_of(host).active:  # it has to know first what its scope says of the topic
+            self.world.after(PROGRAM_S, host.act, lambda: self._create(wanted))
+            return
         settings = Settings(
             delivery=plan.delivery, order=plan.order, slow=plan.slow, admission=plan.admission,
             partition=plan.partition,

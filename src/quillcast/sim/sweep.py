@@ -55,6 +55,8 @@ class Plan(NamedTuple):
     """The recovery protocol of all of them."""
     composed: bool = False
     """Does each seed draw a composition of scopes, policies and admissions?"""
+    rooted: bool = False
+    """Are all topics rooted at the first scope?"""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
@@ -64,7 +66,8 @@ class Plan(NamedTuple):
         scenario = composed(scenario, seed) if self.composed else scenario
         if not self.scope:
             return scenario
-        return scenario.with_scopes(self.scope, self.scopes, self.within, self.recovery)
+        scenario = scenario.with_scopes(self.scope, self.scopes, self.within, self.recovery)
+        return scenario.rooted() if self.rooted else scenario
 
     def _by_sources(self, scenario: Scenario, seed: int) -> Scenario:
         late = self.hard or self.wild is not None

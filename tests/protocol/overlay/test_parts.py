@@ -43,6 +43,7 @@ from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.nexthop import NextHop
 from quillcast.protocol.overlay.router import Router
 from quillcast.protocol.overlay.routingtable import RoutingTable
+from quillcast.protocol.overlay.seats import Seats
 from tests.protocol.overlay.world import CODEC, Note
 from tests.protocol.recording import ALICE, BOB, CAROL, RecordingHost
 
@@ -109,7 +110,8 @@ class Parts:
     def router(self, above: Above) -> Router:
         tables = self.leaf_set, self.table, self.neighbourhood
         next_hop = NextHop(ALICE, CONFIG.digit_bits, *tables, self.neighbours.suspected)
-        rest = self.distances, self.repair, self.links, self.help()
+        seats = Seats(self.host, self.neighbours, CONFIG.keep_alive_s)
+        rest = seats, self.distances, self.repair, self.links, self.help()
         router = Router(self.host, CONFIG, CODEC, self.lifecycle, next_hop, *rest)
         router.application = above
         return router

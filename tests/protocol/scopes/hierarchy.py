@@ -57,7 +57,7 @@ class Hierarchy:
         """Name a topic's root scope. Raises `TwoRootScopes` if it has another."""
         known = self.roots.setdefault(topic, root)
         if known != root:
-            raise TwoRootScopes(topic, self.name(known), self.name(root))
+            raise TwoRootScopes(topic.hex()[:8], self.name(known), self.name(root))
 
     def root(self, topic: bytes) -> ScopeId:
         """The topic's root scope."""

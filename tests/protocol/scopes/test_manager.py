@@ -141,7 +141,7 @@ def test_a_second_root_scope_for_a_topic_is_refused_to_who_names_it() -> None:
     network.role("A", U, "X", publishes=True)
     network.settle()
     assert standing(network, "A", U).depth is None
-    assert "is named as another: correct the topic's descriptor" in standing(network, "A", U).why
+    assert "is named as another: use another topic" in standing(network, "A", U).why
     assert standing(network, "B", U).depth == 1
     network.role("B", U, "P")
     network.settle()
@@ -680,3 +680,46 @@ def test_members_that_repair_along_the_tree_are_told_of_nobody() -> None:
     network = campus()
     assert network.peers[peer("B").id].membership.domains() == {}
     assert manager(network, "P").orders.circle == ()
+
+
+# ---- root scopes with seats
+
+
+def test_members_are_told_who_may_be_the_rendezvous_point_of_topics_that_are_rooted_above_them() -> None:
+    network = Network()
+    network.add_scope("X", roots=(("t#", True),))
+    network.add_scope("P", ["X"], roots=())
+    network.add_peer("A", ["P"])
+    network.add_peer("B", ["X"])
+    network.settle()
+    (told,) = network.peers[peer("A").id].membership.roots()
+    assert (told.name, told.rules, told.seats) == ("X", (("t#", True),), (peer("B").contact, peer("A").contact))
+    assert network.peers[peer("B").id].membership.roots() == (told,)
+    network.leave("A")
+    network.settle()
+    (told,) = network.peers[peer("B").id].membership.roots()
+    assert told.seats == (peer("B").contact,)
+
+
+def test_bundles_begin_at_the_member_whose_id_is_closest_to_the_topic_even_if_it_does_not_subscribe() -> None:
+    network = Network()
+    network.add_scope("X", roots=(("#", True),))
+    for name in "ABC":
+        network.add_peer(name, ["X"])
+    for name in "AB":
+        network.role(name, T, "X", subscribes=True)
+    network.settle()
+    assert [standing(network, name).begins for name in "AB"] == [False, False]
+    assert network.peers[peer("C").id].membership.ordered_standings()[T].begins, "t is closest to C"
+    network.leave("C")
+    network.settle()
+    assert [standing(network, name).begins for name in "AB"] == [False, True]
+
+
+def test_a_topic_that_the_file_does_not_root_at_the_scope_is_not_carried_as_if_it_did() -> None:
+    network = Network()
+    network.add_scope("X", roots=(("other", True),))
+    network.add_peer("A", ["X"])
+    network.role("A", T, "X", subscribes=True)
+    network.settle()
+    assert "cannot be rooted at scope X" in standing(network, "A").why

@@ -68,6 +68,7 @@ class Line:
     def __init__(self, *contacts: Contact, active: bool = True) -> None:
         self.contacts, self.active, self.entry_points = list(contacts), active, ()
         self.routed: list[tuple[Message, bytes]] = []
+        self.seats: dict[bytes, None] = {}  # topics that are rooted at scopes
 
     def route(self, message: Message, key: bytes) -> None:
         self.routed.append((message, key))
@@ -77,6 +78,9 @@ class Line:
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
         return self.contacts[:count]
+
+    def has_seats(self, topic: bytes) -> bool:
+        return topic in self.seats
 
     def heir(self, lost: bytes) -> None: ...
 
@@ -174,7 +178,9 @@ class Parts:
 
     @cached_property
     def known(self) -> KnownTopics:
-        return KnownTopics(self.host, self.records, self.trees, self.comparing, self.forgetting, self.dispatch)
+        return KnownTopics(
+            self.host, self.records, self.trees, self.comparing, self.forgetting, self.overlay.seats, self.dispatch
+        )  # fmt: skip
 
     @cached_property
     def open_trees(self) -> Trees:

@@ -50,7 +50,8 @@ class Endpoint:
             subscribers: principals that may subscribe besides the owner; if empty, everybody may.
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
-                `event_bytes_max`, `partition` ("go_on", "wait"), `admission` ("root", "source").
+                `event_bytes_max`, `partition` ("go_on", "wait"), `admission` ("root", "source"), `root_scope` (the name
+                of a scope whose file says `root = true` for the topic, which holds without this setting, too).
 
         Raises `LocalError` for an unknown setting, `TopicExists` if the topic exists with other settings, `NotJoined`.
         """
@@ -69,8 +70,8 @@ class Endpoint:
             credentials: those of the topic's owner, if it has one.
             timeout_s: seconds to wait for the topic's root.
             settings: as for `create`. `delivery`, `order` and `partition` begin a new session of the topic: publishers
-                wait until subscribers have what was published before. `admission` cannot be changed, nor can
-                `delivery` and `order` with `admission = "source"`.
+                wait until subscribers have what was published before. `admission` and `root_scope` cannot be changed,
+                nor can `delivery` and `order` with `admission = "source"`.
 
         Returns the new descriptor. Raises `UnknownTopic`, `LocalError` for a setting that is unknown or cannot be
         changed, `TopicExists` if somebody else changed it at the same time, `NotJoined`.

@@ -108,6 +108,7 @@ def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
         waits_for=next(filter(None, obstacles), ""),
         change=manager.swaps.story(topic),
         recovery=rules.recovery(kept.name),
+        root_scope=manager.scope_name(kept.root),
     )
 
 

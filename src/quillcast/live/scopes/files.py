@@ -128,8 +128,6 @@ def _not_yet(scope: config.ScopeFile) -> Iterator[tuple[tuple[str | int, ...], s
     """What a file may say and managers do not keep yet."""
     later = "managers do not keep that yet; remove it"
     for at, rule in enumerate(scope.topics):
-        if rule.root:
-            yield ("topics", at, "root"), f"the scope would be the root scope of {rule.pattern}: {later}"
         if rule.publishers_max is not None:
             yield ("topics", at, "publishers_max"), f"the rule for {rule.pattern} limits publishers: {later}"
 
@@ -198,7 +196,7 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
     if sentence := _REPAIRS[rule.recovery]:
         yield sentence
     if rule.root:
-        yield f"{scope} is their root scope."
+        yield f"{scope} is their root scope: members number the events, which do not leave it."
     yield from let_in(rule)
 
 

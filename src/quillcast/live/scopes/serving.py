@@ -48,6 +48,7 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
     config = ScopeConfig(
         rules.policy, members_max=most, entry_points=channels.entry_points, replicas=channels.replicas,
         split=channels.split, recovery=rules.recovery, entering=rules.entering,
+        roots=tuple((rule.pattern, rule.root) for rule in scope.topics),
         in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0),
     )  # fmt: skip
     return Served(scope, described.file, config, rules, tuple(_superscopes(described)))

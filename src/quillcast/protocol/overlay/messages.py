@@ -13,6 +13,9 @@ Proximity = Annotated[float, Meta(ge=0.0, le=3600.0)]
 """A round-trip time in seconds. More than an hour is an error."""
 
 
+ScopeName = Annotated[str, Meta(max_length=64)]
+
+
 class Routed(Message, frozen=True, tag=20):
     """Acknowledge at once. Then pass `payload` to `forward` and send it on, or to `deliver` if no peer is closer."""
 
@@ -23,6 +26,8 @@ class Routed(Message, frozen=True, tag=20):
     hops: Number
     payload: bytes
     """The encoded inner message. Only the upcalls decode it."""
+    scope: ScopeName = ""
+    """The root scope of the topic with this key, among whose seats it stays; empty: it goes over the ring."""
 
 
 class Relay(Message, frozen=True, tag=36):
@@ -33,6 +38,7 @@ class Relay(Message, frozen=True, tag=36):
     number: Number
     hops: Number
     payload: bytes
+    scope: ScopeName = ""
 
 
 class RoutedAck(Message, frozen=True, tag=21):
@@ -101,9 +107,11 @@ class MemberLost(Message, frozen=True, tag=28):
 
 
 class Leaving(Message, frozen=True, tag=29):
-    """The sender leaves in an orderly way. Use its leaf set to close the gap."""
+    """The sender leaves in an orderly way, or has no place in the ring. Use its leaf set to close the gap."""
 
     leaf_set: Contacts
+    seat: bool = False
+    """It leaves its seat in a scope; others tell that it leaves the ring."""
 
 
 class StateRequest(Message, frozen=True, tag=30):

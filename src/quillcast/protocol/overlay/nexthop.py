@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Protocol
 
 from quillcast.core.ids import number, ring_distance, shared_digits
-from quillcast.core.messages import Contact
+from quillcast.core.messages import Contact, by_distance
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.routingtable import RoutingTable
@@ -54,8 +54,7 @@ class NextHop:
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
         """The `count` peers closest to the key among the leaf set and this peer, closest first."""
-        known = [self.me, *self.leaf_set]
-        return sorted(known, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))[:count]
+        return by_distance([self.me, *self.leaf_set], key)[:count]
 
     def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
         """The next hop, except for the peers in `but`; None if the message has arrived (Scribe, section 2).

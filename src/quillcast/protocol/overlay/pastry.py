@@ -57,6 +57,7 @@ from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.nexthop import Hops, NextHop
 from quillcast.protocol.overlay.router import AckDue, Router
 from quillcast.protocol.overlay.routingtable import RoutingTable
+from quillcast.protocol.overlay.seats import Seats
 
 _COMPANY = 8  # peers asked at once by a peer that lost all its members; a guess
 
@@ -118,7 +119,10 @@ class Pastry:
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
         self._tables = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
         self.hops: Hops = self._tables
-        self.router = Router(host, config, codec, lifecycle, self._tables, distances, repair, links, self.join_help)
+        self.seats = seats = Seats(host, neighbours, config.keep_alive_s)
+        self.router = Router(
+            host, config, codec, lifecycle, self._tables, seats, distances, repair, links, self.join_help
+        )  # fmt: skip
 
     @property
     def active(self) -> bool:
@@ -186,7 +190,9 @@ class Pastry:
                 self.router.route(look_up(self.host.contact), self.host.me)
 
     def leave(self) -> None:
-        """Tell the leaf set that this peer leaves. It answers nobody from then on."""
+        """Tell the leaf set, and those with a seat beside it, that this peer leaves. It answers nobody from then on."""
+        for seat in self.seats.others():  # first, so that nobody passes on to this peer what it just handed over
+            self.host.send(seat, Leaving((), seat=True))
         self.agreement.leave()
         self.router.leave()
         self.lifecycle.leave()
@@ -211,7 +217,9 @@ class Pastry:
         self.host.send(to, Direct(self.codec.encode(message)))
 
     def is_closest(self, key: bytes) -> bool:
-        """Is this peer active, and is no live leaf-set member closer to the key?"""
+        """Is this peer active, and no live peer that may be the key's rendezvous point closer to it?"""
+        if (seats := self.seats.of(key)) is not None:
+            return self.active and seats[:1] == [self.host.contact]
         return self.active and not self.outside and self.leaf_set.closest(number(key)) is None
 
     def is_joining(self, contact: Contact) -> bool:
@@ -219,8 +227,23 @@ class Pastry:
         return contact.node_id in self.agreement.joining
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """The `count` peers closest to the key among the leaf set and this peer, closest first."""
-        return self.hops.closest(key, count)
+        """The `count` peers closest to the key, closest first: of the leaf set and this peer, or of a scope's seats."""
+        seats = self.seats.of(key)
+        return self.hops.closest(key, count) if seats is None else seats[:count]
+
+    def has_seats(self, topic: bytes) -> bool:
+        """Has the topic its rendezvous point in a managed scope?"""
+        return bool(self.seats.scope(topic))
+
+    def beside(self, key: bytes) -> int:
+        """How many others there are that `closest` chooses from."""
+        seats = self.seats.of(key)
+        return len(self.leaf_set) if seats is None else len(seats) - (self.host.contact in seats)
+
+    def lost_lately(self, key: bytes, since: float) -> int:
+        """How many of those were lost from `since` on."""
+        seats = self.seats.lately(key, since)
+        return sum(1 for _ in self.lost_peers.since(since)) if seats is None else sum(at is not None for _, at in seats)
 
     def closest_lately(
         self, key: bytes, count: int, since: float, *, met: bool = False
@@ -229,6 +252,8 @@ class Pastry:
 
         If `met`, without peers that were never met.
         """
+        if (seats := self.seats.lately(key, since)) is not None:
+            return seats[:count]
         known: list[tuple[Contact, float | None]] = [(contact, None) for contact in (self.host.contact, *self.leaf_set)]
         known += self.lost_peers.since(since, met=met)
         return sorted(known, key=lambda peer: (ring_distance(peer[0].node_id, key), peer[0].node_id))[:count]
@@ -240,7 +265,8 @@ class Pastry:
 
     def next_hop(self, key: bytes) -> Contact | None:
         """The next hop from here for a message to this key; None if it has arrived."""
-        return self.hops.to(key)
+        scope = self.seats.scope(key)
+        return self.seats.to(key, scope) if scope else self.hops.to(key)
 
     def proximity(self, node_id: bytes) -> float:
         """The round-trip time to a peer in seconds; `UNKNOWN` if it was not measured."""
@@ -252,6 +278,8 @@ class Pastry:
         """A message of some layer arrived: if its sender counted as lost, it is alive."""
         if sender.node_id in self.lost_peers.peers:  # this runs for every bundle
             self.recovered(sender)
+        if self.seats.heard(sender.node_id) and self.active:
+            self.application.leaf_set_changed()
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer arrived. A peer that has left answers nobody."""
@@ -259,6 +287,10 @@ class Pastry:
             return
         if isinstance(message, Relay):
             self.router.relay(sender, message)
+            return
+        if isinstance(message, Leaving) and message.seat:
+            if self.seats.left(sender.node_id) and self.active:
+                self.application.leaf_set_changed()
             return
         if self.outside and not isinstance(message, RoutedAck | Direct):
             self._decline(sender, message)
@@ -312,14 +344,18 @@ class Pastry:
         """A neighbour was lost (NeighbourListener)."""
         if self.lifecycle.left:
             return
-        if self.outside:
-            self.router.lost(contact.node_id)
-            return
+        had_seat = self.seats.lost(contact.node_id)
+        if not self.outside:
+            self._lost_in_ring(contact)
+        self.router.lost(contact.node_id)
+        if had_seat and self.active:
+            self.application.leaf_set_changed()
+
+    def _lost_in_ring(self, contact: Contact) -> None:
         if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
             self.lost_peers.remember(contact)
         self.maintenance.lost(contact)
         self._carry_out(self.agreement.lost(contact))
-        self.router.lost(contact.node_id)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be opened."""

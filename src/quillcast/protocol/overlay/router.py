@@ -1,5 +1,6 @@
 """Routing hop by hop: forward, acknowledge, bypass silent hops, deliver once (Pastry; Scribe, section 2.3)."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from quillcast.protocol.overlay.lazyrepair import LazyRepair
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import Direct, JoinRequest, Relay, Routed, RoutedAck
 from quillcast.protocol.overlay.nexthop import Hops
+from quillcast.protocol.overlay.seats import Seats
 
 Name = bytes
 """The peer that routed a message, and its number: one value, because tens of thousands are remembered."""
@@ -57,6 +59,7 @@ class Router:
         codec: Codec,
         lifecycle: Lifecycle,
         next_hop: Hops,
+        seats: Seats,
         distances: Distances,
         repair: LazyRepair,
         links: IdleLinks,
@@ -64,6 +67,7 @@ class Router:
     ) -> None:
         self.host, self.config, self.codec, self.lifecycle = host, config, codec, lifecycle
         self.next_hop, self.distances, self.repair, self.links = next_hop, distances, repair, links
+        self.seats = seats
         self.join_help = join_help
         self.application: Application = NoApplication()
         self._next_number = int.from_bytes(host.incarnation[:3], "big") << 32  # new numbers at each start
@@ -86,7 +90,8 @@ class Router:
     def wrap(self, message: Message, key: bytes) -> Routed:
         """A new routed message from this peer."""
         self._next_number += 1
-        return Routed(key, self.host.contact, self._next_number, 0, self.codec.encode(message))
+        payload, scope = self.codec.encode(message), self.seats.scope(key)
+        return Routed(key, self.host.contact, self._next_number, 0, payload, scope)
 
     def release_held(self) -> None:
         """This peer is active now: handle the messages that waited for that."""
@@ -101,6 +106,9 @@ class Router:
             if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
                 self._held.append((sender, routed))  # two joining peers would wait for each other's answer
             return
+        if routed.scope and not self.seats.takes(routed.key, routed.scope):
+            self.host.trace(trace.Mark("no_seats_known"))  # the sender goes by old orders, and tries again
+            return
         name = _name(routed.source.node_id, routed.number)
         if sender.node_id != self.host.me:
             self.host.send(sender, RoutedAck(routed.source.node_id, routed.number))
@@ -114,7 +122,8 @@ class Router:
 
     def relay(self, sender: Contact, relay: Relay) -> None:
         """Route a message for a peer that has no place in the ring."""
-        self.accept(sender, Routed(relay.key, relay.source, relay.number, relay.hops, relay.payload))
+        routed = Routed(relay.key, relay.source, relay.number, relay.hops, relay.payload, relay.scope)
+        self.accept(sender, routed)
 
     def acknowledged(self, sender: Contact, ack: RoutedAck) -> None:
         """The next hop accepted the message. The time that took adjusts the time-out."""
@@ -132,14 +141,14 @@ class Router:
     def _step(self, routed: Routed, inner: Any) -> None:
         """Forward or deliver."""
         joiner = inner.joiner.node_id if isinstance(inner, JoinRequest) else None
-        hop = self.next_hop.to(routed.key, () if joiner is None else (joiner,))
+        hop = self._hop(routed, () if joiner is None else (joiner,))
         if hop is None:
             self._deliver(routed, inner)
             return
         if routed.hops >= self.config.hops_max:
             self.host.trace(trace.Mark("hop_limit"))
             return
-        if not self.next_hop.covers(routed.key):
+        if not (routed.scope or self.next_hop.covers(routed.key)):
             self.repair.request_row(routed.key, hop)
         if isinstance(inner, JoinRequest):
             inner = self.join_help.with_rows(inner)
@@ -152,6 +161,10 @@ class Router:
                 routed = msgspec.structs.replace(routed, payload=self.codec.encode(changed[0]))
             hop = changed[1]
         self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, joiner)
+
+    def _hop(self, routed: Routed, but: Collection[bytes] = ()) -> Contact | None:
+        """The next hop of a message; None if it has arrived."""
+        return self.seats.to(routed.key, routed.scope, but) if routed.scope else self.next_hop.to(routed.key, but)
 
     def _deliver(self, routed: Routed, inner: Any) -> None:
         name = _name(routed.source.node_id, routed.number)
@@ -193,8 +206,8 @@ class Router:
         )
 
     def _send(self, hop: Contact, routed: Routed) -> None:
-        if self.lifecycle.outside:
-            relay = Relay(routed.key, routed.source, routed.number, routed.hops, routed.payload)
+        if self.lifecycle.outside or routed.scope:
+            relay = Relay(routed.key, routed.source, routed.number, routed.hops, routed.payload, routed.scope)
             self.host.send(hop, relay)
         else:
             self.host.send(hop, routed)
@@ -227,7 +240,9 @@ class Router:
         """
         routed = pending.routed
         if pending.joiner is not None:
-            hop = self.next_hop.to(routed.key, (pending.joiner, *pending.silent))
+            hop = self._hop(routed, (pending.joiner, *pending.silent))
+        elif routed.scope:
+            hop = self._hop(routed)
         else:
             hop = self.next_hop.to(routed.key)
             if hop is not None and hop.node_id in pending.silent and not self.next_hop.covers(routed.key):
@@ -245,7 +260,8 @@ class Router:
         """Send messages that are not acknowledged another way, because this peer cannot retry after this."""
         for pending in self._pending.values():
             key, but = pending.routed.key, (self.host.me, pending.hop.node_id, pending.joiner)
-            others = [contact for contact in self.next_hop.closest(key, 1 + len(but)) if contact.node_id not in but]
+            closest = self.seats.of(key) if pending.routed.scope else self.next_hop.closest(key, 1 + len(but))
+            others = [contact for contact in closest or () if contact.node_id not in but]
             if others:
                 self._send(others[0], pending.routed)
         self._pending.clear()

@@ -65,6 +65,8 @@ class ScopeContext(NamedTuple):
     answers: Answers
     round_trip: Callable[[int, bytes], float | None]
     """From a member to a party, in seconds."""
+    seats: tuple[int, ...] | None = None
+    """Of a topic with a rendezvous point in a managed scope: the members that have it and are next, if they have it."""
 
 
 class Composition:
@@ -88,6 +90,9 @@ class Composition:
         self.members = {each.label: each for each in taking if each.relation == "member"}
         if around.is_top:  # its entry point is one that the overlay reaches, even if nobody subscribes there
             self.members |= {label: state.members[label] for label in state.ring}
+        for label in (around.seats or ())[:1]:  # all bundles begin there
+            if not state.members[label].party.managed:
+                self.members[label] = state.members[label]
 
     def _takes_part(self, member: Member) -> bool:
         role = member.roles.get(self.topic)
@@ -121,7 +126,9 @@ class Composition:
         able = able or tuple(self._labels("subscribes") or self.members)
         askers = [sender.party.id for sender in self.senders]
         acting = self.kept.entries[: self.config.entry_points]
-        self.kept.entries = tuple(self._nearest(able, askers, acting)[: max(RING_MAX, self.config.entry_points)])
+        seats = tuple(label for label in self.around.seats or () if label in self.members)
+        chosen = seats if self._begins_here() else self._nearest(able, askers, acting)
+        self.kept.entries = tuple(chosen[: max(RING_MAX, self.config.entry_points)])
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
         self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
         if self.policy is not None:
@@ -129,6 +136,10 @@ class Composition:
         if self.swap is not None:
             self.swap.channels = self._wanted(self.swap.other, self.swap.channels)
         self._choose_links()
+
+    def _begins_here(self) -> bool:
+        """Has a member that takes part the rendezvous point of a topic that is rooted at a managed scope?"""
+        return any(label in self.members for label in (self.around.seats or ())[:1])
 
     def _wanted(self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
         wanted = policy.channels(self._group(), self._between_members(standing), self._round_trip)
@@ -159,7 +170,7 @@ class Composition:
         """The members, as the policy sees them. Who passes bundles on out of the scope has to receive them all."""
         first = self.kept.entries[:1]
         publishing = [*self._labels("publishes"), *(first if self._clients("publishes") else ())]
-        comes_in = self.senders or self.around.standing.ring == 0
+        comes_in = self.senders or self.around.standing.ring == 0 or self._begins_here() or self._is_root
         entries = self.kept.entries[: self.config.entry_points] if comes_in and not self.config.multicast else ()
         goes_out = first if self.around.standing.ring == 0 and publishing else ()
         serving = first if self._clients("subscribes") else ()
@@ -253,7 +264,10 @@ class Composition:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
         ring = rank if self.around.is_top else self.around.standing.ring if rank == 0 else None
         recovery = self.config.recovery(self.kept.name)
-        standing = Standing(self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery)
+        begins = rank == 0 and self._begins_here()
+        standing = Standing(
+            self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins
+        )  # fmt: skip
         if not self._is_border(label):
             return standing
         lets_in = both(self.around.standing.filter, self.entering.filter)
@@ -295,11 +309,15 @@ class Composition:
 
     @property
     def _has_tree(self) -> bool:
-        """Do members have places in the topic's tree? The overlay makes one."""
-        return self.kept.root == OVERLAY
+        """Do members have places in the topic's tree? The overlay makes one, and so does a rendezvous point."""
+        return self.kept.root == OVERLAY or self.around.seats is not None
+
+    @property
+    def _is_root(self) -> bool:
+        return self.kept.root == self.state.scope.id and self._has_tree
 
     def _is_tree_only(self) -> bool:
-        if self._has_tree and not self.around.is_top:
+        if self._has_tree and not self.around.is_top and not self._is_root:
             return not self.around.standing.records
         return any(self._does(each, "tree_only") for each in self.members.values())
 

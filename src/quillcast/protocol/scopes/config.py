@@ -331,6 +331,10 @@ def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
             if patterns.covers(before.pattern, rule.pattern):
                 text = f"no topic gets here: the rule for {before.pattern} above decides for {rule.pattern}"
                 yield (*place, "pattern"), f"{text}; move this rule before that one, or remove it"
+        for key in ("filter", "bytes_per_s", "bundles_per_s") if rule.root else ():
+            if getattr(rule, key) is not None:
+                text = f"topics of {rule.pattern} begin in the scope, so that nothing enters it that {key} could hold"
+                yield (*place, key), f"{text}: remove it, or set root = false"
         if rule.sha256 and not rule.policy.partition(":")[0].endswith(".py"):
             yield (*place, "sha256"), f"policy {rule.policy} is not in a file; remove sha256, or name FILE.py:Class"
         if rule.filter is not None:

@@ -35,11 +35,26 @@ class ScopeCycle(LocalError):
 class TwoRootScopes(LocalError):
     """A topic has one root scope."""
 
-    def __init__(self, topic: bytes, root: str, other: str) -> None:
+    def __init__(self, topic: str, root: str, other: str) -> None:
         super().__init__(
-            f"topic {short(topic)} has the root scope {root}, and {other} is named as another: correct the topic's "
-            "descriptor, or use a second topic"
+            f"topic {topic} has the root scope {called(root)}, and {called(other)} is named as another: use another "
+            "topic, or let the files of scopes say root = true in one place for it"
         )
+
+
+class NoRootScope(LocalError):
+    """A topic is to be rooted at a scope that is not above this peer, or whose file does not say so."""
+
+    def __init__(self, topic: str, root: str) -> None:
+        super().__init__(
+            f"topic {topic} cannot be rooted at scope {root}: this peer lies below no scope of that name whose file "
+            f"says root = true for the topic; write that in the scope's file, and use --scope {root}"
+        )
+
+
+def called(scope: str) -> str:
+    """A root scope's name, as people read it."""
+    return scope or "the overlay"
 
 
 class TwoManagers(LocalError):

@@ -121,7 +121,7 @@ class Installing:
                 self.right = {}
             self.right[topic, record] = None
         former = self.last.get(topic)
-        if self.standings[topic].ring == 0:
+        if self.standings[topic].ring == 0 or self.standings[topic].begins:
             return bundle  # what came to the entry point without a record begins there, wherever another one began
         if former is None or top(record) <= top(former):  # some peer may have begun one that lacks levels above
             self.last[topic] = record

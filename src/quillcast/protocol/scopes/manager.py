@@ -15,12 +15,12 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import topic_id
-from quillcast.core.messages import Contact
+from quillcast.core.messages import Contact, by_distance
 from quillcast.protocol.scopes.channels import Ask, Party
 from quillcast.protocol.scopes.composition import Composition, Part, ScopeContext
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
-from quillcast.protocol.scopes.hierarchy import ManagerMoved, TwoRootScopes
+from quillcast.protocol.scopes.hierarchy import OVERLAY, ManagerMoved, NoRootScope, TwoRootScopes
 from quillcast.protocol.scopes.members import Members
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
@@ -36,6 +36,7 @@ from quillcast.protocol.scopes.messages import (
     Registration,
     RegistrationRefused,
     Role,
+    RootScope,
     Standing,
     Succession,
 )
@@ -62,6 +63,7 @@ class ScopeManager:
         self.members = Members(state, config.refusal, config.members_max)
         self.receiver = Receiver(state, config.rate)
         self.round_trips = RoundTripTable()
+        self.known_roots: tuple[RootScope, ...] = ()
         self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
         self.measured: dict[bytes, None] = {}  # those for which more is known than when they were composed
         self.orders = OrderBook(state)
@@ -148,9 +150,33 @@ class ScopeManager:
 
     def standing(self, topic: bytes) -> Standing:
         """How the scope stands in a topic: at which depth, or what it waits for."""
-        if self.state.topics[topic].root == self.state.scope.id:
-            return Standing(topic, depth=0)
-        return self.membership.standing(topic)
+        kept = self.state.topics[topic]
+        if kept.root != self.state.scope.id:
+            return self.membership.standing(topic)
+        if self.config.roots is not None and not self._own_root().covers(kept.name):
+            return Standing(topic, why=str(NoRootScope(kept.name, self.state.scope.name)))
+        return Standing(topic, depth=0)
+
+    def _own_root(self) -> RootScope:
+        return RootScope(self.state.scope.id, self.state.scope.name, self.config.roots or (), self.state.seats())
+
+    def roots(self) -> tuple[RootScope, ...]:
+        """The scopes that topics of members may be rooted at: this one, if its rules say so, and those above."""
+        own = self._own_root()
+        return (*([own] if any(is_root for _, is_root in own.rules) else ()), *self.membership.roots())
+
+    def seats(self, topic: bytes) -> tuple[int, ...] | None:
+        """The members that are, or have in them, the rendezvous point of a topic and those that are next.
+
+        Empty if the first is none of them. None: nobody has seats, as in the overlay.
+        """
+        kept = self.state.topics[topic]
+        root = next((root for root in self.known_roots if root.scope == kept.root), None)
+        if root is None:
+            return None
+        at = {seat: label for label, each in self.state.members.items() for seat in (each.party.contact, *each.seats)}
+        labels = [at.get(seat) for seat in by_distance(root.seats, topic)]
+        return tuple(dict.fromkeys(label for label in labels if label is not None)) if labels[:1] != [None] else ()
 
     def waiting(self) -> dict[bytes, str]:
         """The topics that the scope cannot carry yet, and what each waits for."""
@@ -371,6 +397,7 @@ class ScopeManager:
 
     def _settle(self) -> Iterator[Effect]:
         self._go_on()
+        self._look_at_roots()
         topics, self.topics = self.topics, {}
         for topic in topics:
             self._compose(topic)
@@ -378,10 +405,20 @@ class ScopeManager:
         yield from self.requests.want(self._scopes_to_ask())
         yield from self.requests.settle()
         yield from self.membership.settle()
-        yield from self.orders.settle(tuple(self.membership.above()), self.ring())
+        yield from self.orders.settle(tuple(self.membership.above()), self.ring(), self.known_roots)
         for topic in self.swaps.running:
             self.swaps.told(topic, self.orders.numbers_in(topic))
         yield from self.receiver.settle(topics, lambda topic: self._composition(topic).specification())
+
+    def _look_at_roots(self) -> None:
+        """Do topics have other root scopes, or other peers as rendezvous points? Members and owners hear of it."""
+        self.membership.offer(self.state.seats(RING_MAX))
+        roots = self.roots()
+        if roots != self.known_roots:
+            concerned = {root.scope for root in (*roots, *self.known_roots)}
+            self.known_roots = roots
+            self.orders.owe(self.state.members)
+            self._mark(topic for topic, kept in self.state.topics.items() if kept.root in concerned)
 
     def _go_on(self) -> None:
         """Changes of policies enter their next phase."""
@@ -406,9 +443,16 @@ class ScopeManager:
                 self.asking[topic] = None
             kept.of, kept.change = self.swaps.saved(topic)
             for member in self.members.at_other_root(topic, kept.root):
-                two = TwoRootScopes(topic, kept.root.hex()[:8], member.roles[topic].root.hex()[:8])
+                root, other = (self.scope_name(id_) for id_ in (kept.root, member.roles[topic].root))
+                two = TwoRootScopes(kept.name or topic.hex()[:8], root, other)
                 parts[member.label] = Part(Standing(topic, why=str(two)))
         self.changed = self.orders.update(topic, parts) or self.changed
+
+    def scope_name(self, id_: bytes) -> str:
+        """The name of a root scope; empty: the overlay."""
+        known = {OVERLAY: "", self.state.scope.id: self.state.scope.name}
+        known |= {root.scope: root.name for root in self.known_roots}
+        return known.get(id_, id_.hex()[:8])
 
     def _composition(self, topic: bytes) -> Composition:
         ordered = self.membership.channels()
@@ -419,6 +463,7 @@ class ScopeManager:
             tuple(outgoing),
             self.requests.spec,
             self.round_trips.get,
+            self.seats(topic),
         )
         policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)
         return Composition(self.state, self.config, topic, around, policy, swap)

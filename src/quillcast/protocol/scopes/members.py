@@ -60,6 +60,7 @@ class Members:
             return member, ()
         old, roles = member.roles, {role.topic: role for role in message.roles}
         member.party, member.relation, member.serial, member.roles = party, message.relation, message.serial, roles
+        member.seats = message.seats if party.managed else ()
         return member, tuple(topic for topic in old | roles if not known or old.get(topic) != roles.get(topic))
 
     def _new(self, message: Registration) -> Member:

@@ -24,6 +24,7 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Relation,
     Role,
+    RootScope,
     Standing,
     Succession,
 )
@@ -68,6 +69,7 @@ class Membership:
         self.silent: dict[bytes, None] = {}
         self.unregistered: dict[bytes, None] = {}  # owners that are to be told of the roles
         self.clients = 0  # of this party, as its host
+        self.seats: tuple[Contact, ...] = ()  # of this party, as a scope
 
     def begin(self, now: float) -> None:
         """Register with all owners."""
@@ -81,6 +83,14 @@ class Membership:
         else:
             self.roles[topic] = role
         self._assign(topic)
+
+    def offer(self, seats: tuple[Contact, ...]) -> None:
+        """These peers of this scope may be rendezvous points of topics that are rooted above it."""
+        if seats != self.seats:
+            self.seats = seats
+            for id_, owner in self.owners.items():
+                owner.serial += 1
+                self.unregistered[id_] = None
 
     def _assign(self, topic: bytes) -> None:
         role, chosen = self.roles.get(topic), self._owner(topic)
@@ -156,6 +166,11 @@ class Membership:
     def ring(self) -> tuple[Contact, ...]:
         """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
         return next((orders.ring for orders in self._obeyed() if orders.ring), ())
+
+    def roots(self) -> tuple[RootScope, ...]:
+        """The scopes that topics may be rooted at, the nearest first."""
+        known = {root.scope: root for orders in reversed([*self._obeyed()]) for root in reversed(orders.roots)}
+        return tuple(reversed(known.values()))
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""
@@ -252,7 +267,7 @@ class Membership:
         for id_ in told:
             owner = self.owners[id_]
             roles, token = tuple(owner.roles.values()), owner.token if owner.orders is None else ""
-            message = Registration(id_, self.me, owner.serial, roles, self.relation, token, self.proof)
+            message = Registration(id_, self.me, owner.serial, roles, self.relation, token, self.proof, self.seats)
             yield Send(owner.party, message)
 
     def passed(self, now: float) -> tuple[bytes, ...]:

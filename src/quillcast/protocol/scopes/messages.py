@@ -19,6 +19,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.channels import ChannelOrder, Party, Rate, Spec
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
@@ -61,6 +62,20 @@ class Succession(Message, frozen=True, tag=101):
         return self.epoch, self.contact.node_id
 
 
+class RootScope(Message, frozen=True):
+    """A scope that is the root scope of topics, and its seats: who may be the rendezvous points of these topics."""
+
+    scope: WireId
+    name: Annotated[str, Meta(max_length=64)]
+    rules: tuple[tuple[Annotated[str, Meta(max_length=255)], bool], ...]
+    """Patterns of names, and whether the scope is the topic's root scope; the first that fits a topic decides."""
+    seats: tuple[Contact, ...] = ()
+
+    def covers(self, topic: str) -> bool:
+        """Is it the root scope of this topic?"""
+        return next((is_root for pattern, is_root in self.rules if patterns.covers(pattern, topic)), False)
+
+
 class Registration(Message, frozen=True, tag=90):
     """Enter the party as a member or client, with these roles and no others; answer with `Orders`, or why not."""
 
@@ -73,6 +88,8 @@ class Registration(Message, frozen=True, tag=90):
     """The one-time token of a join line of the scope."""
     succession: Succession | None = None
     """That a scope's manager runs where it says."""
+    seats: tuple[Contact, ...] = ()
+    """Peers of a scope that may be rendezvous points of topics that are rooted at the owner, or above it."""
 
 
 class Alive(Message, frozen=True, tag=91):
@@ -115,6 +132,8 @@ class Standing(Message, frozen=True):
     """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
     recovery: Annotated[str, Meta(max_length=32)] = "tree"
     """The recovery protocol of the topic's domain in the scope."""
+    begins: bool = False
+    """Is it the rendezvous point of a topic that is rooted at a managed scope, so that all bundles begin there?"""
 
 
 class GroupKey(Message, frozen=True):
@@ -145,6 +164,8 @@ class Orders(Message, frozen=True, tag=93):
     """That the manager runs where it says."""
     others: tuple[Contact, ...] = ()
     """The members of its recovery domain that come after the member in their circle; not all of many."""
+    roots: tuple[RootScope, ...] = ()
+    """The scopes that topics of the member may be rooted at: the owner, and those above it."""
 
 
 class Heard(Message, frozen=True, tag=94):

@@ -9,7 +9,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import superimposed
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.effects import Send
-from quillcast.protocol.scopes.messages import GroupKey, Orders, Succession
+from quillcast.protocol.scopes.messages import GroupKey, Orders, RootScope, Succession
 from quillcast.protocol.scopes.state import ScopeState
 
 OTHERS_MAX = 16  # members of a recovery domain that a member is told of; a guess: that many may fail at a time
@@ -61,10 +61,12 @@ class OrderBook:
         """The members that have a part in a topic, with the number of what each was told last."""
         return {label: self.told[label].number for label, parts in self.parts.items() if topic in parts}
 
-    def settle(self, above: tuple[bytes, ...], ring: tuple[Contact, ...]) -> Iterator[Send]:
+    def settle(
+        self, above: tuple[bytes, ...], ring: tuple[Contact, ...], roots: tuple[RootScope, ...]
+    ) -> Iterator[Send]:
         """Tell the members that are to be told."""
         owed, self.owed = self.owed, {}
-        return (self._tell(label, above, ring) for label in owed)
+        return (self._tell(label, above, ring, roots) for label in owed)
 
     def _enter_circle(self, labels: Iterable[int]) -> None:
         """Repairs of these may have become others: see that members of the domain know who comes next."""
@@ -94,7 +96,9 @@ class OrderBook:
         if held != (told.epoch, told.number):
             yield Send(self.state.members[label].party, told)
 
-    def _tell(self, label: int, above: tuple[bytes, ...], ring: tuple[Contact, ...]) -> Send:
+    def _tell(
+        self, label: int, above: tuple[bytes, ...], ring: tuple[Contact, ...], roots: tuple[RootScope, ...]
+    ) -> Send:
         member, told, parts = self.state.members[label], self.told.get(label), self.parts[label].values()
         channels = superimposed(channel for part in parts for channel in part.channels)
         standings = tuple(part.standing for part in parts)
@@ -104,7 +108,7 @@ class OrderBook:
         scope, epoch = self.state.scope, self.state.epoch
         orders = Orders(
             scope, epoch, number, member.serial, label, above, standings, channels, ring, groups, self.succession,
-            self._others(label),
+            self._others(label), roots,
         )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))

@@ -19,6 +19,7 @@ from quillcast.protocol.scopes.requests import Asked
 
 SCOPE_LEASE_S = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
 RING_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
+SEATS_MAX = 8  # peers among which topics have their rendezvous points; a guess: a root and its five replicas, and two
 
 
 Refusal = Callable[[Party, str], str]
@@ -68,6 +69,8 @@ class ScopeConfig(NamedTuple):
     """Why a party cannot be a member."""
     members_max: int = 0
     """The most members; 0: no limit. Those that it has already stay, even if they are more."""
+    roots: tuple[tuple[str, bool], ...] | None = None
+    """Patterns of topics, and whether this is their root scope; the first that fits decides. None: members say it."""
 
 
 class Member(msgspec.Struct):
@@ -78,6 +81,8 @@ class Member(msgspec.Struct):
     relation: Relation
     serial: int
     roles: dict[bytes, Role]
+    seats: tuple[Contact, ...] = ()
+    """Of a scope: its peers that may be rendezvous points."""
 
 
 class Basis(msgspec.Struct, frozen=True):
@@ -183,6 +188,12 @@ class ScopeState(msgspec.Struct):
         chosen = (*kept, *(label for label in peers if label not in kept))[:RING_MAX]
         changed, self.ring = chosen != self.ring, chosen
         return changed
+
+    def seats(self, most: int = SEATS_MAX) -> tuple[Contact, ...]:
+        """The peers that may be rendezvous points: the members that came first, then those of scopes among them."""
+        members = [each for each in self.members.values() if each.relation == "member"]
+        peers = [each.party.contact for each in members if not each.party.managed]
+        return tuple(dict.fromkeys([*peers, *(seat for each in members for seat in each.seats)]))[:most]
 
     def begin_epoch(self) -> None:
         """Be the manager again: labels of members that are gone may be given out again."""

@@ -49,7 +49,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     cannot keep up: cut (it is told what it lost) or wait (publishers are paced while it holds a lease).
     `event_bytes_max` bounds one event's payload. `partition` is what a root does that cannot reach most replicas: go_on
     (its acknowledgements say `partitioned`) or wait (it acknowledges nothing). `admission` says who numbers the events:
-    the root, or each publishing peer its own (source).
+    the root, or each publishing peer its own (source). `root_scope` is the name of the scope that the topic is rooted
+    at; empty: the overlay.
     """
 
     delivery: Choice = "reliable"
@@ -58,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     event_bytes_max: int = 1 << 20
     partition: Choice = "go_on"
     admission: Choice = "root"
+    root_scope: Annotated[str, Meta(max_length=64)] = ""
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -65,7 +67,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
 
         The streams of sources go on through sessions, so that the guarantee of their events stays.
         """
-        return ("admission", "delivery", "order") if self.by_source else ("admission",)
+        kept = ("admission", "root_scope")
+        return (*kept, "delivery", "order") if self.by_source else kept
 
     @property
     def reliable(self) -> bool:
@@ -157,6 +160,10 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if self.owner_key != other.owner_key:
             return not other.owner_key
         return (self._age, other.digest) > (other._age, self.digest)
+
+    def elsewhere(self, other: "Descriptor") -> bool:
+        """Has the topic another root scope by this descriptor than by the other one?"""
+        return self.settings.root_scope != other.settings.root_scope
 
     @property
     def _age(self) -> tuple[int, bool, bool, int, bool]:

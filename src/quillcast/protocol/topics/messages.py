@@ -115,7 +115,8 @@ class Accepted(Message, frozen=True, tag=43):
 class Refused(Message, frozen=True, tag=44):
     """I cannot be your parent in this topic.
 
-    `why` is loop, orphan, leaving, full (ask one of `instead`), unknown, describe, denied (by `rule`, to anybody).
+    `why` is loop, orphan, leaving, full (ask one of `instead`), unknown, describe, denied (by `rule`, to anybody), or
+    root_scope: the topic has another one, as `rule` says.
     """
 
     topic: WireId
@@ -196,6 +197,8 @@ class NotRoot(Message, frozen=True, tag=51):
     root: Contact | None
     unknown: bool = False
     """Nobody created the topic, and this network creates none on first use."""
+    why: Words = ""
+    """Why the topic cannot be used as the sender of the request wants to, in a sentence."""
 
 
 class Receipts(Message, frozen=True, tag=52):

@@ -22,8 +22,10 @@ from collections import Counter
 from typing import Any, get_args
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.errors import LocalError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
+from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
@@ -45,7 +47,7 @@ from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.membership.reporting import Reporting
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
-from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
+from quillcast.protocol.topics.messages import Accepted, Create, Created, FindRoot, Join, RootIs
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.publishing import Publishing
@@ -192,10 +194,13 @@ class Scribe:
         self.forgetting = Forgetting(records.descriptors, config.idle_topics_max)
         self.replica_set = ReplicaSet(host, config, self.overlay, self.neighbours)
         self.comparing = Comparing(host, config, self.overlay, self.replica_set, records, self.forgetting, dispatch)
-        self.known = KnownTopics(host, records, trees, self.comparing, self.forgetting, dispatch)
+        self.known = KnownTopics(
+            host, records, trees, self.comparing, self.forgetting, self.overlay.seats, dispatch
+        )  # fmt: skip
         self.descriptors, self.rivals = records.descriptors, records.rivals
         self.forgetting.keep_for_others(self.comparing)
         self.forgetting.forget_too(records.rivals)
+        self.forgetting.keep_for_others(self.overlay.seats)
         self.schedule = Schedule(host, config)
         self.terms = Terms(host, config.past_terms_s, records.rivals, self.schedule, dispatch)
         self.flow_control = FlowControl(host, config, trees, self.table.budget, self.schedule, dispatch)
@@ -353,8 +358,8 @@ class Scribe:
                 self.candidacies.begin(tree, how, publishers)
             case AwaitRoot(topic, request):
                 self.candidacies.wait(topic, request)
-            case RefuseRequest(request):
-                self.rendezvous.refuse(request)
+            case RefuseRequest(request, why):
+                self.rendezvous.refuse(request, why)
             case RootHere(tree):
                 self.publishing.root_here(tree)
                 self.sessions.root_here(tree)
@@ -431,7 +436,7 @@ class Scribe:
 
     def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact] | None:
         """A Join on its way to the root ends here, for this peer takes the child in."""
-        if not self.terms.believes(message):
+        if not self.terms.believes(message) or self._is_misplaced(message):
             return None
         if not isinstance(message, Join) or message.child.node_id == self.host.me or self.leaving:
             return message, next_hop
@@ -451,10 +456,38 @@ class Scribe:
         """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
         if self.leaving or not self.terms.believes(message):
             return  # the sender asks again, and then it reaches the closest of the other peers
+        if self._is_misplaced(message):
+            return
         if not isinstance(message, _ANSWERS):
             self.dispatch.routed(message)
         elif key == self.host.me:  # else whom it was for is gone
             self.dispatch.message(source, message)
+
+    def _is_misplaced(self, message: Any) -> bool:
+        """Is it about a topic that has another root scope here? Then who asks is told."""
+        if not isinstance(message, Join | FindRoot | Create) or message.descriptor is None:
+            return False
+        why = self.known.misplaced(message.descriptor)
+        if not why:
+            return False
+        self.host.trace(Mark("other_root_scope"))
+        self.rendezvous.refuse(message, why)
+        return True
+
+    def root_scopes_changed(self) -> None:
+        """Managers name other scopes as root scopes of topics, or other peers as their rendezvous points.
+
+        The first time, nothing has left this peer yet: what its applications asked for goes by what they say.
+        """
+        if self.overlay.active:
+            self.leaf_set_changed()
+            return
+        for tree in list(self.trees.values()):
+            try:
+                self.known.root_anew(tree)
+            except LocalError as two:
+                self.membership.fail(tree, two)
+        self.publishing.root_anew()
 
     def leaf_set_changed(self) -> None:
         """The closest peer to a topic may have changed."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.errors import LocalError
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
@@ -128,6 +129,8 @@ class TreeRepair:
                 self.membership.fail(tree, unknown_topic(tree.descriptor.name))
             case "denied":
                 self.membership.fail(tree, AccessDenied(message.rule))
+            case "root_scope":
+                self.membership.fail(tree, LocalError(message.rule))
             case _:
                 self.membership.join(tree)
 

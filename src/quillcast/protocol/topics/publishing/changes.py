@@ -100,6 +100,16 @@ class SettingsChanges:
         self._done(topic, problem)
         return True
 
+    def asks(self, topic: bytes) -> bool:
+        """Is this peer about to change or create the topic?"""
+        return topic in self.asked or topic in self.creating.asked
+
+    def refused(self, topic: bytes, error: LocalError) -> None:
+        """The topic cannot be used like this: tell who is about to change or create it."""
+        self.creating.refused(topic, error)
+        if self._answered(topic) is not None:
+            self._done(topic, error)
+
     def _answered(self, topic: bytes) -> SettingsChange | None:
         """The change that asked for the root, if one did."""
         return self.asked[topic][0] if self.asked_at.pop(topic, None) is not None else None
@@ -142,6 +152,11 @@ class SettingsChanges:
     def _find(self, topic: bytes) -> None:
         self.asked_at[topic] = self.host.now()
         if self.ring.active:
+            try:
+                self.known.describe(self.asked[topic][0].name)  # the root is where the topic's root scope has it
+            except LocalError as two:
+                self.refused(topic, two)
+                return
             mine = next((each.descriptor for each in self.publishers.get(topic, {}).values()), None)
             self.ring.route(FindRoot(topic, self.host.contact, mine, NO_TERM), topic)
 

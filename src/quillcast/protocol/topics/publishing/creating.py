@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.errors import QuillcastError, TopicExists
+from quillcast.core.errors import LocalError, QuillcastError, TopicExists
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.security.access import principal
@@ -69,6 +69,12 @@ class Creating:
             self._route(waiting[0][0])
         self.known.done_with(descriptor.topic)
 
+    def refused(self, topic: bytes, error: LocalError) -> None:
+        """The topic cannot be created: tell all who asked for it."""
+        self.offered_at.pop(topic, None)
+        for _, done in self.asked.pop(topic, ()):
+            done(error)
+
     def _answer(self, wanted: Descriptor, descriptor: Descriptor, done: CreateDone) -> None:
         """Tell the application what stands."""
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
@@ -77,9 +83,8 @@ class Creating:
         elif descriptor.settings == wanted.settings:
             done(descriptor)
         else:
-            stands = ", ".join(
-                f"{f} = {getattr(descriptor.settings, f)}" for f in descriptor.settings.__struct_fields__
-            )
+            settings = msgspec.structs.asdict(descriptor.settings)
+            stands = ", ".join(f"{name} = {value}" for name, value in settings.items() if value)
             done(
                 TopicExists(
                     f"topic {descriptor.name!r} exists with other settings ({stands}); use those, or change them "

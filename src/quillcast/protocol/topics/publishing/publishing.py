@@ -5,7 +5,7 @@ from typing import Any
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
-from quillcast.core.errors import QuillcastError
+from quillcast.core.errors import LocalError, QuillcastError
 from quillcast.core.host import Host, Timer, reserved
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
@@ -385,6 +385,10 @@ class Publishing:
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
+        if message.why:
+            if topic in self.asked_at or self.changes.asks(topic):
+                self._wrong(topic, LocalError(message.why))
+            return
         if message.unknown and self.changes.unknown(topic):
             return
         if message.unknown and topic not in self.asked_at:
@@ -397,6 +401,21 @@ class Publishing:
         if known is not None and known.node_id != sender.node_id:
             return  # old news
         self._look_again(topic)
+
+    def _wrong(self, topic: bytes, error: LocalError) -> None:
+        """The topic cannot be used like this: tell those here who publish in it, or are about to create it."""
+        self.changes.refused(topic, error)
+        for publisher in list(self.publishers.get(topic, {}).values()):
+            self._fail(publisher, error)
+
+    def root_anew(self) -> None:
+        """The first word of the scopes came, and nothing was published yet: go by it."""
+        for topic, publishers in list(self.publishers.items()):
+            for publisher in list(publishers.values()):
+                try:
+                    publisher.adapt(self.known.rooted(publisher.descriptor))
+                except LocalError as two:
+                    self._wrong(topic, two)
 
     def _told_denied(self, sender: Contact, message: Denied) -> None:
         topic = message.descriptor.topic

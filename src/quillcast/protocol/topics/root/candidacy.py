@@ -15,6 +15,7 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.scopes.hierarchy import TwoRootScopes
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -112,6 +113,8 @@ class Candidacies:
         """The replicas have answered. The state of the latest term takes precedence."""
         if self._is_over(candidacy) or candidacy.noting:
             return
+        if self._is_rooted_elsewhere(candidacy, round_):
+            return
         entries = sorted(round_.answers.values(), key=lambda entry: entry.term, reverse=True)
         for entry in entries:
             if entry.descriptor is not None:
@@ -144,6 +147,8 @@ class Candidacies:
         """The term is noted, unless somebody knew better or something changed meanwhile."""
         assert round_.note is not None
         if self._is_over(candidacy) or round_.note[1] != candidacy.term:
+            return
+        if self._is_rooted_elsewhere(candidacy, round_):
             return
         for entry in round_.answers.values():
             if entry.descriptor is not None:
@@ -225,16 +230,28 @@ class Candidacies:
             if closest.node_id != self.host.me:
                 self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))
 
-    def _refuse(self, candidacy: Candidacy) -> None:
-        """Nobody created the topic, and this network creates none on first use."""
+    def _is_rooted_elsewhere(self, candidacy: Candidacy, round_: Round) -> bool:
+        """Do others say that the topic has another root scope? Then nobody who asked here can use it."""
+        tree = self.trees.by_topic.get(candidacy.topic)
+        asked = [tree.descriptor] if tree is not None else [each.descriptor for each in candidacy.requests.values()]
+        mine = next((descriptor for descriptor in asked if descriptor is not None), None)
+        told = (entry.descriptor for entry in round_.answers.values())
+        other = next((each for each in told if each is not None and mine is not None and each.elsewhere(mine)), None)
+        if mine is None or other is None:
+            return False
+        self._refuse(candidacy, TwoRootScopes(mine.name, other.settings.root_scope, mine.settings.root_scope))
+        return True
+
+    def _refuse(self, candidacy: Candidacy, two: TwoRootScopes | None = None) -> None:
+        """Nobody created the topic, and this network creates none on first use; or it has two root scopes."""
         del self.by_topic[candidacy.topic]
         self.known.done_with(candidacy.topic)
         for request in candidacy.requests.values():
-            self.dispatch.order(RefuseRequest(request))
+            self.dispatch.order(RefuseRequest(request, str(two or "")))
         tree = self.trees.by_topic.get(candidacy.topic)
         if tree is not None:
             tree.joining = False
-            self.membership.fail(tree, unknown_topic(tree.descriptor.name))
+            self.membership.fail(tree, two or unknown_topic(tree.descriptor.name))
 
     def check(self) -> None:
         """Raise AssertionError if a bound is broken, or a root is about to become one."""

@@ -101,7 +101,9 @@ class LeadershipTransfer:
             return
         if self.overlay.is_closest(tree.topic):
             self._reopen(tree, root)
-        elif self.overlay.is_joining(self.overlay.closest(tree.topic, 1)[0]):
+        elif not (closest := self.overlay.closest(tree.topic, 1)):
+            return  # a scope named its seats, and names none now
+        elif self.overlay.is_joining(closest[0]):
             self.host.set_timer(LookAgain(tree.topic, root.term), self.config.ask_s)  # else nobody would be root
         elif root.stable == root.index or not root.descriptor.settings.reliable:
             self.resign(tree)
@@ -212,7 +214,7 @@ class LeadershipTransfer:
 
     def _tell_next(self, transfer: PendingTransfer) -> None:
         topic = transfer.message.descriptor.topic
-        closest = self.overlay.closest(topic, 1 + len(self.overlay.leaf_set))
+        closest = self.overlay.closest(topic, 1 + self.overlay.beside(topic))
         told = {self.host.me, *transfer.told}
         to = next((contact for contact in closest if contact.node_id not in told), None)
         if to is None:
@@ -256,9 +258,9 @@ class LeadershipTransfer:
     # ---- the root that comes
 
     def _transferred(self, sender: Contact, message: TransferLeadership) -> None:
-        if self.overlay.outside:
+        if self.overlay.outside and not message.descriptor.settings.root_scope:
             return  # it was meant for a member of the ring, and the sender hears that this peer is none
-        if self.trees.leaving:
+        if self.trees.leaving or self.known.misplaced(message.descriptor):
             return  # the sender will tell somebody else
         self.received(sender, message)
         self.host.send(sender, Transferred(message.descriptor.topic, message.term))
@@ -297,10 +299,10 @@ class LeadershipTransfer:
     def pass_on(self) -> None:
         """Pass on topics that were transferred to this peer, if another one is closer by now."""
         for topic, offer in list(self.offers.items()):
-            if not self.overlay.is_closest(topic):
+            if not self.overlay.is_closest(topic) and (closest := self.overlay.closest(topic, 1)):
                 del self.offers[topic]
                 self.known.done_with(topic)
-                self.host.send(self.overlay.closest(topic, 1)[0], self._as_of_now(offer))
+                self.host.send(closest[0], self._as_of_now(offer))
 
     def _as_of_now(self, offer: Offer) -> TransferLeadership:
         """What the root before said to this peer, for another one: that waits for this peer, and all below it, too."""

@@ -89,9 +89,14 @@ class Rendezvous:
             self.host.trace(Mark("rival_spoke"))
             root.hold(at + self.config.lease_s)
 
-    def refuse(self, request: Join | FindRoot | Create) -> None:
-        """Nobody created the topic, and this network creates none on first use."""
+    def refuse(self, request: Join | FindRoot | Create, why: str = "") -> None:
+        """Nobody created the topic, and this network creates none on first use; or it has another root scope: `why`."""
         match request:
+            case Join() if why:
+                self.host.send(request.child, Refused(request.topic, "root_scope", rule=why))
+            case FindRoot(publisher=asker) | Create(creator=asker) if why:
+                topic = request.topic if isinstance(request, FindRoot) else request.descriptor.topic
+                self.answers.tell(asker, NotRoot(topic, None, why=why), again=False)
             case Join(descriptor=descriptor):
                 why = "unknown" if descriptor is not None else "describe"
                 self.host.send(request.child, Refused(request.topic, why))

@@ -205,6 +205,9 @@ class Replication:
         better: list[TopicEntry] = []
         for descriptor, term in message.entries:
             topic = interned(descriptor.topic)
+            if self.known.misplaced(descriptor):
+                better.append(self.known.placed(descriptor))
+                continue
             self.known.learn(descriptor)
             self._heard_of(sender, topic, term)
             mine = self.known.entry(topic)
@@ -295,6 +298,8 @@ class Replication:
 
 
 def _better(entry: TopicEntry, descriptor: Descriptor, term: Term) -> bool:
-    """Does this entry know of a later term, or of a later word on the topic?"""
+    """Does this entry know of a later term, of a later word on the topic, or of another root scope?"""
     known = entry.descriptor
-    return entry.term > term or (known is not None and known != descriptor and known.supersedes(descriptor))
+    if known is None or known == descriptor:
+        return entry.term > term
+    return entry.term > term or known.supersedes(descriptor) or known.elsewhere(descriptor)

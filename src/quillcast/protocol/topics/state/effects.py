@@ -154,9 +154,13 @@ class AwaitRoot(msgspec.Struct, frozen=True):
 
 
 class RefuseRequest(msgspec.Struct, frozen=True):
-    """Nobody created the topic that somebody asked for, and this network creates none on first use."""
+    """Nobody created the topic that somebody asked for, and this network creates none on first use.
+
+    `why`: it cannot be used as they want to, in a sentence.
+    """
 
     request: Join | FindRoot | Create
+    why: str = ""
 
 
 class RootHere(msgspec.Struct, frozen=True):

@@ -6,11 +6,15 @@ It has learned some because it uses them; of others it keeps the state for their
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+import msgspec
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.trace import Mark, Named
+from quillcast.protocol.overlay.seats import Seats
+from quillcast.protocol.scopes.hierarchy import NoRootScope, TwoRootScopes
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.messages import TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
@@ -25,16 +29,55 @@ class KnownTopics:
 
     def __init__(
         self, host: Host, records: TopicRecords, trees: Mapping[bytes, Tree], comparing: Comparing,
-        forgetting: Forgetting, dispatch: Dispatch,
+        forgetting: Forgetting, seats: Seats, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.trees, self.comparing, self.forgetting = host, trees, comparing, forgetting
-        self.dispatch = dispatch
+        self.seats, self.dispatch = seats, dispatch
         self.descriptors, self.rivals, self.terms = records.descriptors, records.rivals, records.terms
 
     def describe(self, name: str) -> Descriptor:
         """The descriptor of a topic by name: the known one, or what first use would create. Raises `LocalError`."""
-        descriptor = described(name)
-        return self.descriptors.get(descriptor.topic, descriptor)
+        first = self.rooted(described(name))
+        known = self.descriptors.get(first.topic)
+        if known is None or (known.version == 0 and first.topic not in self.trees):
+            return first
+        if first.settings.root_scope not in ("", known.settings.root_scope):
+            raise TwoRootScopes(known.name, known.settings.root_scope, first.settings.root_scope)
+        return known
+
+    def rooted(self, descriptor: Descriptor) -> Descriptor:
+        """The same with the root scope that the files of scopes give the topic. Raises `LocalError` if it has another.
+
+        A topic with a creator has its rendezvous point near that peer, in the overlay.
+        """
+        named = descriptor.settings.root_scope
+        expected = "" if descriptor.creator else self.seats.root_scope(descriptor.name)
+        if named and named != expected:
+            raise TwoRootScopes(descriptor.name, expected, named) if expected else NoRootScope(descriptor.name, named)
+        if not expected:
+            return descriptor
+        self.seats.note(descriptor.topic, expected)
+        settings = interned(msgspec.structs.replace(descriptor.settings, root_scope=expected))
+        return msgspec.structs.replace(descriptor, settings=settings)
+
+    def misplaced(self, descriptor: Descriptor) -> str:
+        """Why others cannot use a topic with this descriptor here, in a sentence; empty if they can.
+
+        A peer that no scope claims the topic of may just not know yet.
+        """
+        return "" if descriptor.creator else self.seats.refusal(descriptor.name, descriptor.settings.root_scope)
+
+    def placed(self, descriptor: Descriptor) -> TopicEntry:
+        """A word to others whose descriptor of a topic is misplaced: the root scope that it has here."""
+        root_scope = self.seats.claiming(descriptor.name)[0]
+        settings = msgspec.structs.replace(descriptor.settings, root_scope=root_scope)
+        return TopicEntry(descriptor.topic, Descriptor(descriptor.name, settings), NO_TERM)
+
+    def root_anew(self, tree: Tree) -> None:
+        """The first word of the scopes came: a topic of which nothing is known goes by it. Raises `TwoRootScopes`."""
+        if tree.descriptor.version == 0:
+            descriptor = self.descriptors[tree.topic] = self.rooted(tree.descriptor)
+            tree.adapt(descriptor)
 
     def learn(self, descriptor: Descriptor) -> None:
         """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name."""
@@ -45,11 +88,15 @@ class KnownTopics:
         if not descriptor.genuine:
             self.host.trace(Mark("descriptor_forged"))
             descriptor = Descriptor(descriptor.name, creator=descriptor.creator)
-        if not descriptor.supersedes(known):
+        if known is not None and known.elsewhere(descriptor) and (known.version or topic in self.trees):
+            self.host.trace(Mark("other_root_scope"))
+            return
+        if not descriptor.supersedes(known) and not (known is not None and known.elsewhere(descriptor)):
             if known is not None and descriptor.rivals(known):
                 self.rivals[descriptor.topic] = descriptor
                 self.comparing.changed(topic)
             return
+        self.seats.note(topic, descriptor.settings.root_scope)
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))

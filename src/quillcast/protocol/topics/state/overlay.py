@@ -5,6 +5,7 @@ from typing import Protocol
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
+from quillcast.protocol.topics.messages import Accepted, Created, NotRoot, RootIs
 
 
 class Overlay(Protocol):
@@ -32,9 +33,21 @@ class Overlay(Protocol):
         """The peers that are closest to the key, the closest first; this peer may be one."""
         ...
 
+    def has_seats(self, topic: bytes) -> bool:
+        """Has the topic its rendezvous point in a managed scope? Then nothing of it goes over the overlay."""
+        ...
+
     def heir(self, lost: bytes) -> Contact | None:
         """Who takes over from a lost entry point of this peer's scope, if it was one; that may be this peer."""
         ...
+
+
+Answer = Accepted | Created | NotRoot | RootIs
+"""What may come over the overlay where it did not come straight."""
+
+
+def _topic(message: Answer) -> bytes:
+    return message.topic if isinstance(message, Accepted | NotRoot) else message.descriptor.topic
 
 
 class Answers:
@@ -43,7 +56,7 @@ class Answers:
     def __init__(self, host: Host, ring: Overlay, dispatch: Dispatch) -> None:
         self.host, self.ring, self.dispatch = host, ring, dispatch
 
-    def tell(self, to: Contact, message: Message, *, again: bool) -> None:
+    def tell(self, to: Contact, message: Answer, *, again: bool) -> None:
         """Answer a peer; also over the overlay if it asks `again`, because a direct answer may not have reached it.
 
         That is the only way to a peer that this one cannot reach, and no way to one without a place in the ring.
@@ -51,6 +64,6 @@ class Answers:
         if to.node_id == self.host.me:
             self.dispatch.message(to, message)
             return
-        if again and self.ring.active:
+        if again and self.ring.active and not self.ring.has_seats(_topic(message)):
             self.ring.route(message, to.node_id)
         self.host.send(to, message)

@@ -50,7 +50,7 @@ class ReplicaSet:
 
     def candidates(self, topic: bytes) -> list[Contact]:
         """All whom this peer knows near the topic, itself among them, the closest first."""
-        return self.overlay.closest(topic, 1 + len(self.overlay.leaf_set))
+        return self.overlay.closest(topic, 1 + self.overlay.beside(topic))
 
     def reachable(self, closest: Iterable[Contact], joining: Container[bytes]) -> list[Contact]:
         """The first of these up to the k-th that is not joining, without this peer and those that are suspected."""
@@ -67,8 +67,8 @@ class ReplicaSet:
         lost: a leaf set that has lost members may reach around the ring, and the full one did not.
         """
         since = self.host.now() - self.config.lease_s
-        beside = len(self.overlay.leaf_set)
-        count = self._count_among(beside + sum(1 for _ in self.overlay.lost_peers.since(since)))
+        beside = self.overlay.beside(topic)
+        count = self._count_among(beside + self.overlay.lost_lately(topic, since))
         if count == 1 and asker == self.host.me:
             return self.began_at + self.config.lease_s
         closest = self.overlay.closest_lately(topic, 1 + beside + count, since)
@@ -85,7 +85,7 @@ class ReplicaSet:
         A peer that it only heard of, and that never answered, may have left long ago.
         """
         since = self.host.now() - self.config.lease_s
-        if self.overlay.lost_peers.latest <= since and not self.neighbours.doubting:
+        if not (self.neighbours.doubting or self.overlay.lost_lately(topic, since)):
             return False
         lately = self.overlay.closest_lately(topic, self.count, since, met=True)
         reached = [c for c, lost_at in lately if lost_at is None and not self.neighbours.suspected(c.node_id)]

@@ -1,0 +1,181 @@
+"""Topics that are rooted at a scope: their rendezvous points are members, and nothing of them leaves the scope."""
+
+from typing import Any
+
+import pytest
+
+from quillcast.core.messages import by_distance
+from quillcast.protocol.scopes.hierarchy import NoRootScope, TwoRootScopes
+from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.ring import Ring
+from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.protocol.scopes.state import SEATS_MAX, ScopeConfig
+from quillcast.protocol.topics.descriptor import Settings, described
+from tests.protocol.test_nested_scoping import TOPIC, Campus
+from tests.protocol.test_scoping import Site, distance
+from tests.protocol.topics.village import Reader, Writer
+
+ROOTS = (("news/#", True), ("#", False))
+
+
+class Rooted(Site):
+    """A site that is the root scope of the topics below news."""
+
+    @property
+    def config(self) -> ScopeConfig:
+        return super().config._replace(roots=ROOTS)
+
+    def publish_inside(self, number: int, *payloads: bytes) -> None:
+        publisher = self.village.publisher(number, self.name)
+        self.village.publish(number, publisher, *payloads)
+        self.village.run(5)
+
+    def closest(self) -> int:
+        """The member of those with a seat whose id is closest to the topic's."""
+        machines = [self.village.world.machines[number] for number in self.members[:SEATS_MAX]]
+        contacts = {machine.contact: machine.number for machine in machines if machine.host is not None}
+        return contacts[by_distance(contacts, described(self.name).topic)[0]]
+
+
+@pytest.mark.parametrize("policy", [Chain(), Ring()])
+def test_a_member_is_the_rendezvous_point_and_nothing_leaves_the_scope(policy: ScopePolicy) -> None:
+    site = Rooted(6, policy)
+    readers = site.subscribe(site.members)
+    site.publish_inside(site.members[5], b"a", b"b")
+    assert all(reader.payloads == [b"a", b"b"] for reader in readers.values())
+    assert site.village.root(site.name) == site.closest()
+    assert all(site.village.unaware(number, site.name) for number in (0, 1)), "peers outside hear of it"
+
+
+def test_what_does_not_fit_the_rule_is_rooted_at_the_overlay() -> None:
+    site = Rooted(4, Star())
+    site.name = "sport"
+    site.subscribe(site.members)
+    site.publish(b"a")
+    assert site.village.peers[site.members[0]].scribe.describe("sport").settings.root_scope == ""
+
+
+@pytest.mark.parametrize("silently", [False, True])
+def test_another_member_is_the_rendezvous_point_when_one_dies_and_nothing_is_lost(*, silently: bool) -> None:
+    site = Rooted(6, Star())
+    readers, dead = site.subscribe(site.members), site.closest()
+    writing = next(number for number in site.members if number != dead)
+    site.publish_inside(writing, b"before")
+    site.village.kill(dead, silently=silently)
+    site.publish_inside(writing, b"meanwhile")
+    site.village.run(15)
+    site.publish_inside(writing, b"after")
+    del readers[dead]
+    assert site.village.root(site.name) == site.closest() != dead
+    assert all(reader.payloads == [b"before", b"meanwhile", b"after"] for reader in readers.values())
+    assert not any(reader.losses for reader in readers.values())
+
+
+def test_a_rendezvous_point_that_leaves_hands_the_topic_over_and_delays_nobody() -> None:
+    site = Rooted(4, Star())
+    site.subscribe(site.members)
+    first = site.closest()
+    writing = next(number for number in site.members if number != first)
+    publisher = site.village.publisher(writing, site.name)
+    site.village.act(first, lambda peer: peer.leave())
+    site.village.run(0.1)
+    site.village.publish(writing, publisher, b"a")
+    site.village.run(3.5)
+    assert not publisher.retained, "the next one waits for leases"
+
+
+def test_another_member_takes_over_while_the_manager_is_down() -> None:
+    site = Rooted(5, Star())
+    readers, dead = site.subscribe(site.members), site.closest()
+    writing = next(number for number in site.members if number != dead)
+    site.village.kill(1)
+    site.village.kill(dead)
+    site.village.run(10)
+    site.publish_inside(writing, b"after")
+    del readers[dead]
+    assert all(reader.payloads == [b"after"] for reader in readers.values())
+
+
+def test_a_newcomer_that_is_closer_is_handed_the_topic() -> None:
+    site = Rooted(2, Star())
+    readers, first = site.subscribe(site.members), site.closest()
+    site.publish_inside(first, b"before")
+    while site.closest() == first and len(site.members) < SEATS_MAX:
+        site.members.append(site.add())
+    assert site.closest() != first
+    site.village.run(10)
+    site.publish_inside(first, b"after")
+    assert site.village.root(site.name) == site.closest()
+    assert all(reader.payloads == [b"before", b"after"] for reader in readers.values())
+
+
+def test_who_uses_the_topic_outside_is_told_which_root_scope_it_has_wherever_its_root_would_be() -> None:
+    site = Rooted(4, Star())
+    site.subscribe(site.members)
+    ring = [site.village.world.machines[number].node_id for number in (0, 1, *site.members[:3])]
+    closest: dict[bytes, list[str]] = {}
+    for name in [site.name, *(f"news/{number}" for number in range(40))]:
+        closest.setdefault(min(ring, key=lambda node: distance(node, name)), []).append(name)
+    assert len(closest) == len(ring)
+    for name, other in [names[:2] for names in closest.values()]:
+        site.village.subscribe(0, name, reader := Reader())
+        publisher = site.village.publisher(0, other)
+        site.village.publish(0, publisher, b"a")
+        site.village.run(5)
+        why = "has the root scope site, and the overlay is named as another"
+        assert f"topic {name} {why}" in str(reader.error)
+        assert isinstance(listener := publisher.listener, Writer)
+        assert f"topic {other} {why}" in str(listener.error)
+
+
+def test_a_topic_with_another_root_scope_than_the_files_say_is_refused_with_both_names() -> None:
+    site = Rooted(3, Star())
+
+    def create(number: int, root_scope: str) -> Any:
+        settings = Settings(root_scope=root_scope)
+        return site.village.act(number, lambda peer: peer.create(site.name, settings, answers.append))
+
+    answers: list[Any] = []
+    with pytest.raises(TwoRootScopes, match="has the root scope site, and attic is named as another"):
+        create(site.members[0], "attic")
+    with pytest.raises(NoRootScope, match="cannot be rooted at scope site: this peer lies below no scope"):
+        create(0, "site")
+    create(site.members[0], "site")
+    create(site.members[1], "")
+    site.village.run(5)
+    assert [answer.settings.root_scope for answer in answers] == ["site", "site"]
+
+
+def test_sources_number_the_events_of_a_topic_that_is_rooted_at_a_scope() -> None:
+    site, answers = Rooted(4, Star()), list[Any]()
+    settings = Settings(admission="source")
+    site.village.act(site.members[0], lambda peer: peer.create(site.name, settings, answers.append))
+    site.village.run(5)
+    readers = site.subscribe(site.members)
+    for number in site.members[:2]:
+        site.publish_inside(number, b"%d" % number)
+    assert all(
+        sorted(reader.payloads) == [b"%d" % number for number in site.members[:2]] for reader in readers.values()
+    )
+    assert all(site.village.unaware(number, site.name) for number in (0, 1))
+
+
+@pytest.mark.parametrize("sites", [Star(), Ring()])
+def test_a_topic_that_is_rooted_at_a_superscope_goes_through_all_scopes_below_it(sites: ScopePolicy) -> None:
+    nested = Campus(Star(), sites)
+    nested.configs["campus"] = nested.configs["campus"]._replace(roots=(("#", True),))
+    nested.village.act(1, lambda peer: peer.scoping.managers.clear())
+    for name in nested.configs:
+        nested.manage(name)
+    nested.village.run(10)
+    readers = nested.subscribe(nested.everybody())
+    writing = nested.members["south"][3]
+    publisher = nested.village.publisher(writing, TOPIC)
+    for number in range(20):
+        nested.village.publish(writing, publisher, b"%d" % number)
+        nested.village.run(0.1)
+    nested.village.run(2)
+    assert all(reader.payloads == [b"%d" % number for number in range(20)] for reader in readers.values())
+    assert nested.village.root(TOPIC) in nested.everybody()
+    assert all(nested.village.unaware(number, TOPIC) for number in (0, 1))
