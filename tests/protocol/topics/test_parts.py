@@ -26,6 +26,7 @@ from quillcast.protocol.topics.messages import (
     Receipts,
     Recorded,
     RecordState,
+    Refused,
     Rejoin,
     RootIs,
     StateAnswer,
@@ -68,6 +69,7 @@ from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.sources import NO_SOURCES
+from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -1129,3 +1131,13 @@ def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers
     world.transfer.received(CAROL, message)
     assert notes.lost_ == [(STREAM.counter, 3, 5, "unavailable")]
     assert tree.flow.forgotten == {STREAM: 5}
+
+
+def test_a_child_that_is_named_as_the_next_root_does_not_ask_itself_when_its_parent_is_below_it() -> None:
+    world = Parts(BOB, ALICE, CAROL)
+    tree = world.tree()
+    tree.begin_later(Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, None)))
+    tree.fallbacks, tree.joining = (CAROL, ALICE), True
+    world.repair._refused(CAROL, Refused(tree.topic, "loop"))
+    assert world.host.sent == []
+    assert [type(message) for message, _ in world.ring.routed] == [Join]

@@ -121,7 +121,7 @@ class TreeRepair:
                 self.membership.join_directly([tree], self._nearest(message.instead), lost=b"")
             case "loop" if tree.fallbacks and tree.fallbacks[0].node_id == sender.node_id:
                 other = self._fallback(tree, sender.node_id)
-                if other is not None:
+                if other is not None and other.node_id != self.host.me:
                     self.membership.join_directly([tree], other, lost=b"")
                 else:
                     self.membership.join(tree)
