@@ -215,9 +215,9 @@ MUTANTS = (
     Mutant(
         "referred-to-who-is-silent",
         "A full peer takes in who can reach none of its children.",
-        "protocol/topics/membership/joins.py",
-        "if each.node_id not in join.silent]",
-        "if each.node_id]",
+        "protocol/topics/state/scribe_tree.py",
+        "if contact.node_id not in silent]",
+        "if contact.node_id]",
         "protocol/topics/test_trees.py::test_a_full_root_takes_in_a_peer_that_cannot_reach_its_child",
     ),
     Mutant(

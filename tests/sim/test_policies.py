@@ -1,5 +1,7 @@
 """Another forwarding policy than Scribe's tree: the promises are the same, for no policy can take them away."""
 
+from collections.abc import Container
+
 import pytest
 
 from quillcast.core.envelope import NO_TERM
@@ -27,7 +29,7 @@ class Chain:
         """Newcomers go to the root, at the head of the line, and from there to its end."""
         return False
 
-    def refer(self, place: Place, newcomer: Contact) -> tuple[Contact, ...]:
+    def refer(self, place: Place, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
         known = any(contact.node_id == newcomer.node_id for contact in place.below)
         return () if known else place.below
 

@@ -5,6 +5,7 @@ overlay, `protocol.topics`) asks it, compares the channels that it wants with th
 difference. Membership, leases, recovery and the data path are the same under every policy.
 """
 
+from collections.abc import Container
 from typing import NamedTuple, Protocol
 
 from quillcast.core.messages import Contact
@@ -35,8 +36,11 @@ class ForwardingPolicy(Protocol):
         """Does a newcomer's request on its way to the root end at this peer? None: it has no place in the topic yet."""
         ...
 
-    def refer(self, place: Place, newcomer: Contact) -> tuple[Contact, ...]:
-        """The members that a newcomer asks instead of this peer; empty if this peer takes it in."""
+    def refer(self, place: Place, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
+        """The members that a newcomer asks instead of this peer; empty if this peer takes it in.
+
+        `silent` are those that it asked already and that do not answer it.
+        """
         ...
 
     def stand_ins(self, place: Place) -> tuple[Contact, ...]:

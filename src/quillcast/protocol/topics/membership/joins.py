@@ -48,8 +48,7 @@ class Joins:
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))
             return
-        referred = self.placement.refer(tree, join.child)
-        if others := tuple([each for each in referred if each.node_id not in join.silent]):
+        if others := self.placement.refer(tree, join.child, join.silent):
             self.host.trace(Mark("shed"))
             self.host.send(join.child, Refused(join.topic, "full", others))
             return

@@ -1,6 +1,6 @@
 """What the forwarding policy makes of this peer's place in each topic."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
@@ -23,9 +23,9 @@ class Placement:
         """Does a Join on its way to the root end at this peer?"""
         return self.policy.intercepts(None if tree is None else self._place(tree, _members(tree)))
 
-    def refer(self, tree: Tree, newcomer: Contact) -> tuple[Contact, ...]:
+    def refer(self, tree: Tree, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
         """The peer that a newcomer is to join instead of this one, if any."""
-        return self.policy.refer(self._place(tree, _members(tree)), newcomer)
+        return self.policy.refer(self._place(tree, _members(tree)), newcomer, silent)
 
     def has_room(self, tree: Tree, newcomer: Contact) -> bool:
         """Is there room for a newcomer that need not come, next to all those that this peer is to take in?"""

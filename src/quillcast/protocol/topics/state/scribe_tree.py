@@ -1,5 +1,7 @@
 """Scribe's tree as a forwarding policy: the union of the routes to the topic's root (Scribe, section 3.1)."""
 
+from collections.abc import Container
+
 from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.policy import ChannelSpec, Place
@@ -14,10 +16,12 @@ class ScribeTree:
     def intercepts(self, place: Place | None) -> bool:
         return True
 
-    def refer(self, place: Place, newcomer: Contact) -> tuple[Contact, ...]:
-        """The bottleneck remover: a full peer sheds newcomers to its children."""
+    def refer(self, place: Place, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
+        """The bottleneck remover: full peers shed newcomers to their children, and take in who reaches none."""
         known = any(contact.node_id == newcomer.node_id for contact in place.below)
-        return () if known or len(place.below) < self.children_max else place.below
+        if known or len(place.below) < self.children_max:
+            return ()
+        return tuple([contact for contact in place.below if contact.node_id not in silent])
 
     def stand_ins(self, place: Place) -> tuple[Contact, ...]:
         """The grandparent, then siblings, those nearest to the topic first: so many topics name the same ones."""
