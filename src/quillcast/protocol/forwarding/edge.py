@@ -168,9 +168,7 @@ class Edge(Sink):
 
     def frontier(self, term: Term) -> int:
         """One past the last index of a term up to which everything was delivered: nothing is missing or held."""
-        term_cursor = self.latest
-        if term_cursor is None or term_cursor.term != term:
-            term_cursor = self.older.get(term)
+        term_cursor = self.term_cursor(term)
         if term_cursor is None:
             return 0
         if not self.holes:

@@ -73,8 +73,7 @@ class Flow:
         return self._frontier(self.current)
 
     def _frontier(self, stream: Stream) -> int:
-        seen = stream.seen
-        return seen.contiguous_from(stream.start) if self.keeps else max(stream.start, seen.end)
+        return stream.frontier if self.keeps else max(stream.start, stream.seen.end)
 
     @property
     def earliest(self) -> int:

@@ -278,7 +278,7 @@ class Pastry:
         """A message of some layer arrived: if its sender counted as lost, it is alive."""
         if sender.node_id in self.lost_peers.peers:  # this runs for every bundle
             self.recovered(sender)
-        if self.seats.heard(sender.node_id) and self.active:
+        if self.seats.scopes and self.seats.heard(sender.node_id) and self.active:
             self.application.leaf_set_changed()
 
     def receive(self, sender: Contact, message: Any) -> None:

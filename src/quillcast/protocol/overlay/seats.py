@@ -32,9 +32,9 @@ class _Seats:
         return (seat for seat in self.scope.seats if seat.node_id not in self.lost)
 
     def is_back(self, node: bytes, now: float) -> bool:
-        """Is it one that is lost or has left, and that the manager names, if it speaks now?"""
+        """Is one that is lost or has left a seat that the manager names, if it speaks now?"""
         named = any(seat.node_id == node for seat in self.scope.seats)
-        return named and node in self.lost and now - self.left.get(node, NEVER) > LEAVING_S
+        return named and now - self.left.get(node, NEVER) > LEAVING_S
 
     def follow(self, scope: RootScope, now: float) -> None:
         """The manager names these now. One that it names no more may be lost."""
@@ -59,7 +59,8 @@ class Seats:
     def __init__(self, host: Host, neighbours: Neighbours, keep_alive_s: float) -> None:
         self.host, self.neighbours, self.keep_alive_s = host, neighbours, keep_alive_s
         self.topics: dict[bytes, str] = {}  # their root scopes, by name
-        self._scopes: dict[str, _Seats] = {}
+        self.scopes: dict[str, _Seats] = {}
+        """By name. Read-only for others."""
         self._watched: dict[bytes, Contact] = {}
 
     # ---- which topics
@@ -73,7 +74,7 @@ class Seats:
 
     def claiming(self, topic: str) -> list[str]:
         """The scopes that are the root scope of a topic of this name, as their files say."""
-        return [name for name, each in self._scopes.items() if each.scope.covers(topic)]
+        return [name for name, each in self.scopes.items() if each.scope.covers(topic)]
 
     def refusal(self, topic: str, root: str) -> str:
         """Why a topic that others root at this scope is to have another one, in a sentence; empty if it is not."""
@@ -94,7 +95,7 @@ class Seats:
 
     def takes(self, key: bytes, scope: str) -> bool:
         """Can a message to a topic that is rooted at this scope be routed here? Who has a seat there must be known."""
-        known = scope in self._scopes and bool(self._scopes[scope].scope.seats)
+        known = scope in self.scopes and bool(self.scopes[scope].scope.seats)
         return known and self.topics.get(key, scope) == scope and len(self.topics) < TOPICS_MAX
 
     def may_forget(self, topic: bytes) -> bool:
@@ -112,11 +113,11 @@ class Seats:
         scope = self.topics.get(key)
         if scope is None:
             return None
-        return by_distance(self._scopes[scope].there(), key) if scope in self._scopes else []
+        return by_distance(self.scopes[scope].there(), key) if scope in self.scopes else []
 
     def lately(self, key: bytes, since: float) -> list[tuple[Contact, float | None]] | None:
         """The same with those that were lost from `since` on, each with the time of its loss."""
-        scope = self._scopes.get(self.topics.get(key, ""))
+        scope = self.scopes.get(self.topics.get(key, ""))
         if scope is None:
             return None if key not in self.topics else []
         found = {contact: at for contact, at in scope.lost.values() if at >= since}
@@ -134,17 +135,17 @@ class Seats:
     def follow(self, roots: Iterable[RootScope]) -> bool:
         """Managers name these scopes and seats: does that change anything?"""
         named = {root.name: root for root in roots}
-        if {name: each.scope for name, each in self._scopes.items()} == named:
+        if {name: each.scope for name, each in self.scopes.items()} == named:
             return False
         for name, root in named.items():
-            self._scopes.setdefault(name, _Seats(root)).follow(root, self.host.now())
-        self._scopes = {name: self._scopes[name] for name in named}
+            self.scopes.setdefault(name, _Seats(root)).follow(root, self.host.now())
+        self.scopes = {name: self.scopes[name] for name in named}
         self._watch()
         return True
 
     def lost(self, node: bytes) -> bool:
         """A neighbour is lost: had it a seat?"""
-        having = [each for each in self._scopes.values() if node not in each.lost]
+        having = [each for each in self.scopes.values() if node not in each.lost]
         found = [(each, seat) for each in having for seat in each.scope.seats if seat.node_id == node]
         for each, seat in found:
             each.lost[node] = seat, self.host.now()
@@ -154,7 +155,7 @@ class Seats:
     def left(self, node: bytes) -> bool:
         """A peer leaves: had it a seat? What it still says does not mean that it is back, and it is not lost either."""
         having = self.lost(node)
-        for each in self._scopes.values() if having else ():
+        for each in self.scopes.values() if having else ():
             if node in each.lost:
                 each.lost[node] = each.lost[node][0], NEVER
                 each.left[node] = self.host.now()
@@ -166,7 +167,7 @@ class Seats:
 
     def heard(self, node: bytes) -> bool:
         """A peer spoke: was it lost, and has a seat?"""
-        back = [each for each in self._scopes.values() if each.is_back(node, self.host.now())]
+        back = [each for each in self.scopes.values() if node in each.lost and each.is_back(node, self.host.now())]
         for each in back:
             del each.lost[node]
             each.left.pop(node, None)
@@ -178,7 +179,7 @@ class Seats:
 
     def _watch(self) -> None:
         """Those who have a seat beside this peer are to be watched, and no others."""
-        having = (each.scope.seats for each in self._scopes.values())
+        having = (each.scope.seats for each in self.scopes.values())
         beside = (seats for seats in having if any(seat.node_id == self.host.me for seat in seats))
         wanted = {seat.node_id: seat for seats in beside for seat in seats if seat.node_id != self.host.me}
         for node in [node for node in self._watched if node not in wanted]:
