@@ -14,8 +14,8 @@ settings.load_profile("quillcast")
 
 SMALL_TABLES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Spark interprets its plans: for a few thousand rows, compiling them takes a third of a test's time."""
-TOGETHER = ("tests/evaluation/", "tests/pipeline/")
-"""Folders whose tests one worker runs: it starts Java once, and compiles each kernel once."""
+TOGETHER = ("tests/demo/", "tests/evaluation/", "tests/pipeline/")
+"""Folders whose tests one worker runs: it starts Java once, and compiles each kernel once; one demo runs at a time."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,7 +11,7 @@ from tests.cli.commands import Command, Commands, commands
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.spark]
 
 
-AUDIT_S = 600.0  # at most, for Spark on a busy machine
+AUDIT_S = 240.0  # at most, for Spark on a busy machine
 
 
 @pytest.fixture
