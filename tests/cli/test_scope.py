@@ -194,14 +194,6 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
     assert "to members in the scope's file" in err
 
 
-def test_what_a_manager_does_not_keep_yet_is_refused_with_its_line(quillcast: Commands) -> None:
-    rule = '[[topics]]\npattern = "#"\npublishers_max = 1\n'
-    Path("wide.toml").write_text('name = "wide"\n[admission]\njoin_line = true\n' + rule)
-    code, _, err = quillcast.run("scope", "serve", "wide.toml", "--data", "manager")
-    assert code == 2
-    assert "wide.toml:6: the rule for # limits publishers: managers do not keep that yet; remove it" in err
-
-
 def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> None:
     rule = '[[topics]]\npattern = "#"\nrecovery = "srm"\nbundles_per_s = 9\n'
     Path("campus.toml").write_text('name = "campus"\n[admission]\nmembers = ["site"]\n' + rule)

@@ -25,6 +25,7 @@ from quillcast.core.envelope import UP, Envelope
 from quillcast.core.messages import Message
 from quillcast.live.clients.client import Client
 from quillcast.live.clients.messages import (
+    VERSION,
     Ask,
     ClosePublisher,
     Codec,
@@ -481,7 +482,7 @@ def test_a_certain_peer_is_named_by_its_socket_or_folder(runtime: Path) -> None:
 class Raw:
     """A client that says what it likes."""
 
-    def __init__(self, node: Node, version: Any = 1) -> None:
+    def __init__(self, node: Node, version: Any = VERSION) -> None:
         path = Rendezvous("default").control_path(node.contact)
         self.own = socket.socket(socket.AF_UNIX)
         self.own.settimeout(10)

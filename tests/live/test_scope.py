@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import quillcast
-from quillcast.core.errors import DiskFailed, LocalError, NotJoined, Unreachable
+from quillcast.core.errors import DiskFailed, LocalError, NotAdmitted, NotJoined, Unreachable
 from quillcast.core.ids import ring_distance
 from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
@@ -242,13 +242,9 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
             "site.toml:2: this peer does not run the manager of superscope campus: write campus@",
         ),
         ('superscopes = ["campus@127.0.0.1:1"]', "site.toml:2: nobody answers for superscope campus"),
-        (
-            '[[topics]]\npattern = "a"\npublishers_max = 1',
-            "the rule for a limits publishers: managers do not keep that",
-        ),
     ],
 )
-def test_what_managers_do_not_keep_yet_is_refused(tmp_path: Path, line: str, why: str) -> None:
+def test_a_superscope_whose_manager_is_not_there_is_named_with_its_line(tmp_path: Path, line: str, why: str) -> None:
     async def main() -> None:
         file = scope_file(tmp_path, [Identity.new()])
         text = file.read_text().strip()
@@ -447,5 +443,30 @@ def test_a_topic_that_is_rooted_at_a_scope_stays_there_and_outlives_its_rendezvo
             await others[0][0].publish("news/today", b"after", wait="stable")
             for _, subscription in others:
                 assert [(await anext(subscription)).payload for _ in range(2)] == [b"before", b"after"]
+
+    asyncio.run(main())
+
+
+def test_a_publisher_that_is_one_too_many_is_told_so_and_so_is_the_operator(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run = [Identity.new() for _ in range(2)], tmp_path / "run"
+        file = scope_file(tmp_path, identities)
+        file.write_text(file.read_text() + "publishers_max = 1\n")
+        async with Node(runtime_dir=run, data=tmp_path / "data") as manager:
+            await manager.manage_scope(file)
+            one, two = (Node(runtime_dir=run, identity=each, scope=f"site@{manager.address}") for each in identities)
+            async with one, two:
+                first = one.publisher("news/today")
+                await first.publish(b"a", wait="root")
+                why = "topic news/today has 1 of at most 1 publishers in scope site"
+                with pytest.raises(NotAdmitted, match=f"nothing was published within 0.3 s: {why}"):
+                    await two.publish("news/today", b"b", timeout_s=0.3)
+                second = two.publisher("news/today")
+                await manager._pump.until(lambda: manager.scopes()[0].topics[0].publishers == 2)
+                (topic,) = manager.scopes()[0].topics
+                assert topic.waits_for.startswith(why)
+                assert two.status().problems[0].startswith(f"publishers here wait: {why}")
+                first.close()
+                await second.publish(b"c", wait="root")
 
     asyncio.run(main())

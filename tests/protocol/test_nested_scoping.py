@@ -14,7 +14,7 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import Alive, Control, Registration
+from quillcast.protocol.scopes.messages import Alive, Control, Registration, TopicBounds
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
@@ -35,16 +35,17 @@ class Campus:
     """Machine 1 runs the managers of all scopes: the campus, its sites, and a laboratory in the first site."""
 
     def __init__(
-        self, campus: ScopePolicy, sites: ScopePolicy, laboratory: ScopePolicy | None = None, peers: int = 0,
+        self, top: ScopePolicy, sites: ScopePolicy, laboratory: ScopePolicy | None = None, peers: int = 0,
         **config: Any,
     ) -> None:  # fmt: skip
-        """`config` is that of all scopes; `north` that of one more."""
+        """`config` is that of all scopes; `north` and `campus` are those of one more."""
         self.village, self.saved = Network(1, None), dict[str, bytes]()
         self.manager = self.village.world.machines[1]
-        policies = {"campus": campus, "north": sites, "south": sites, "laboratory": laboratory}
-        apart = config.pop("north", {})
+        policies = {"campus": top, "north": sites, "south": sites, "laboratory": laboratory}
+        apart = {name: config.pop(name, {}) for name in ("north", "campus")}
         self.configs = {name: _config(policy, config) for name, policy in policies.items() if policy is not None}
-        self.configs["north"] = self.configs["north"]._replace(**apart)
+        for name, more in apart.items():
+            self.configs[name] = self.configs[name]._replace(**more)
         self.owners = {"campus": (), "north": ("campus",), "south": ("campus",), "laboratory": ("north",)}
         for name in self.configs:
             self.manage(name)
@@ -270,9 +271,12 @@ def test_who_sends_into_a_scope_keeps_to_its_rate(peers: int, *, in_all: bool) -
 
 
 def test_no_more_subscribe_in_a_scope_than_its_file_says() -> None:
-    nested = Campus(Star(), Chain(), None, 3, north={"entering": lambda topic: Entering(subscribers_max=2)})
+    bounds = {"entering": lambda topic: Entering(subscribers_max=2), "bounds": (TopicBounds("#", subscribes=True),)}
+    nested = Campus(Star(), Chain(), None, 3, north=bounds)
     first, second, third, _ = nested.members["north"]
-    nested.subscribe([first, second, third])
+    readers = nested.subscribe([first, second, third])
+    nested.publish(2)
+    assert [len(reader.payloads) for reader in readers.values()] == [2, 2, 0]
     manager, _ = nested.village.peers[1].scoping.managers[nested.party("north").id]
     (kept,) = manager.state.topics.values()
     assert len(kept.entries) == 2

@@ -68,9 +68,9 @@ class Peer:
         )  # fmt: skip
         self.recovery = self.scribe.recovery
         self.scoping = Scoping(
-            host, self.overlay, self.scribe.subscribing, self.scribe.trees, self.scribe.placement,
-            self.scribe.climbing.begin, self.scribe.room, self.table, self.recovery.agents, customs or {},
-            self.dispatch, self.scribe.root_scopes_changed,
+            host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.trees,
+            self.scribe.placement, self.scribe.climbing.begin, self.scribe.room, self.table, self.recovery.agents,
+            customs or {}, self.dispatch, self.scribe.root_scopes_changed,
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
         self.scribe.tracing.explain = self.scoping.installing.explain
@@ -142,7 +142,11 @@ class Peer:
         warrant: Warrant | None = None,
     ) -> Subscription:  # fmt: skip
         """Subscribe to a topic (`Subscribing.subscribe`). Raises `LocalError` for an invalid name."""
-        return self.scribe.subscribing.subscribe(name, subscriber, start=start, delivery=delivery, warrant=warrant)
+        subscription = self.scribe.subscribing.subscribe(
+            name, subscriber, start=start, delivery=delivery, warrant=warrant
+        )  # fmt: skip
+        self.scoping.used(subscription.topic)
+        return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription."""
@@ -164,7 +168,9 @@ class Peer:
         self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b""
     ) -> Publisher:
         """A new publisher of a topic, with this PublisherId or a new one. Raises `LocalError` for an invalid name."""
-        return self.scribe.publishing.open(name, listener, warrant, id_)
+        publisher = self.scribe.publishing.open(name, listener, warrant, id_)
+        self.scoping.used(publisher.topic)
+        return publisher
 
     def new_publisher_id(self) -> bytes:
         """A PublisherId that no other publisher of this peer has or had."""
@@ -174,9 +180,9 @@ class Peer:
         """Is there a publisher here with this PublisherId?"""
         return any(id_ in publishers for publishers in self.scribe.publishing.publishers.values())
 
-    def is_crowded(self, topic: bytes) -> bool:
-        """Do publishers here wait because their topic has as many sources as it may have?"""
-        return topic in self.scribe.publishing.crowded
+    def bound(self, topic: bytes) -> str:
+        """Why publishers here wait because their topic has as many as it may have; empty if they need not."""
+        return self.scribe.publishing.bound(topic)
 
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. Its events are kept until they are stable."""

@@ -32,11 +32,13 @@ from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Bounds,
     ChannelAnswer,
     ChannelRequest,
     Control,
     ControlMessage,
     Deregistration,
+    Doing,
     Heard,
     Measured,
     MeasureRoundTrips,
@@ -48,8 +50,10 @@ from quillcast.protocol.scopes.messages import (
     Succession,
 )
 from quillcast.protocol.scopes.pacing import Paced
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.state.placement import Placement, may_have_others
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -96,21 +100,47 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "agents", "beat_s", "beats", "clients", "climb", "climbed", "controller", "domains", "groups", "had_place",
-        "host", "installing", "invited", "known_ends", "managers", "overlay", "placement", "resume", "rooted",
-        "subscribing", "superseded", "table", "trees",
+        "agents",
+        "beat_s",
+        "beats",
+        "bounds",
+        "clients",
+        "climb",
+        "climbed",
+        "controller",
+        "domains",
+        "groups",
+        "had_place",
+        "host",
+        "installing",
+        "invited",
+        "known_ends",
+        "managers",
+        "overlay",
+        "permissions",
+        "placement",
+        "publishing",
+        "resume",
+        "rooted",
+        "subscribing",
+        "superseded",
+        "table",
+        "trees",
     )  # fmt: skip
 
     def __init__(
-        self, host: Host, overlay: Pastry, subscribing: Subscribing, trees: Mapping[bytes, Tree], placement: Placement,
-        climb: Climb, resume: Resume, table: ForwardingTable, agents: Agents, customs: Customs, dispatch: Dispatch,
-        rooted: Callable[[], None],
+        self, host: Host, overlay: Pastry, subscribing: Subscribing, publishing: Publishing,
+        trees: Mapping[bytes, Tree], placement: Placement, climb: Climb, resume: Resume, table: ForwardingTable,
+        agents: Agents, customs: Customs, dispatch: Dispatch, rooted: Callable[[], None],
     ) -> None:  # fmt: skip
         """`climb` has this peer look for a better parent; `customs` are filters of others.
 
         `resume` has channels to a peer go on that waited for room. `rooted` has topics go by other root scopes.
         """
-        self.host, self.overlay, self.subscribing, self.trees = host, overlay, subscribing, trees
+        self.host, self.overlay, self.trees = host, overlay, trees
+        self.subscribing, self.publishing, self.permissions = subscribing, publishing, subscribing.known.permissions
+        self.permissions.refusal = self._refusal
+        self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing = placement, Installing(host, customs)
         self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
@@ -258,32 +288,67 @@ class Scoping:
         self.beat_s = min(beat_s, self.beat_s or beat_s)
 
     def _tell_roles(self, controller: LocalController) -> None:
-        """Register for the topics that this peer subscribes to, and for no others."""
-        topics = dict.fromkeys(subscription.topic for subscription in self.subscribing.all())
+        """Register for the topics that this peer subscribes to, and those of whose publishers there is a bound."""
+        subscribed, published = self.subscribing.topics(), self._bounded()
+        self.permissions.forget(subscribed, published)
         known = controller.membership.roles
         roots = {"": OVERLAY} | {root.name: root.scope for root in controller.membership.roots()}
-        for topic in [topic for topic in known if topic not in topics]:
+        for topic in [topic for topic in known if topic not in subscribed and topic not in published]:
             self._carry_out(self.host.me, controller.take_part(Role(topic)))
-        for tree in [self.trees[topic] for topic in topics]:
-            if (root := roots.get(tree.descriptor.settings.root_scope)) is None:
+        for topic, descriptor in (published | subscribed).items():
+            if (root := roots.get(descriptor.settings.root_scope)) is None:
                 continue  # this peer lies below another scope than when the topic was used first
-            tree_only, reliable = not may_have_others(tree), tree.descriptor.settings.reliable
-            name = tree.descriptor.name
-            role = Role(tree.topic, root, subscribes=True, name=name, tree_only=tree_only, reliable=reliable)
-            if known.get(tree.topic) != role:
+            tree_only, reliable = not may_have_others(descriptor), descriptor.settings.reliable
+            role = Role(
+                topic, root, subscribes=topic in subscribed, name=descriptor.name, tree_only=tree_only,
+                reliable=reliable, has_publishers=topic in published,
+            )  # fmt: skip
+            if known.get(topic) != role:
                 self._carry_out(self.host.me, controller.take_part(role))
+
+    def _bounded(self) -> dict[bytes, Descriptor]:
+        """The topics with publishers here that a scope counts."""
+        published = self.publishing.topics() if self.bounds else {}
+        return {topic: each for topic, each in published.items() if self._is_bounded(each)}
+
+    def _is_bounded(self, descriptor: Descriptor) -> bool:
+        named = not descriptor.creator
+        return named and any(each.apply(descriptor.name, "publishes") for each in self.bounds)
+
+    def _refusal(self, name: str, topic: bytes, doing: Doing) -> str | None:
+        """Why applications here may not begin to do this in a topic (`Permissions`)."""
+        return self.controller.membership.why_not(name, topic, doing) if self.controller is not None else None
+
+    def used(self, topic: bytes) -> None:
+        """An application begins to use a topic: register at once if it has to wait for that."""
+        if self.controller is not None and (self.subscribing.unpermitted or self.publishing.bound(topic)):
+            self._tell_roles(self.controller)
 
     # ---- what managers order
 
     def _follow(self, controller: LocalController) -> None:
-        ring = controller.membership.ring()
+        ring, changed = controller.membership.ring(), self._follow_bounds(controller)
         if self.overlay.seats.follow(controller.membership.roots()):
             self.rooted()
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
         self._install(controller)
+        if changed or self.bounds:
+            self.subscribing.permitted()
+            self.publishing.permitted()
         if not self.overlay.lifecycle.left:
             self._invite(controller)
+
+    def _follow_bounds(self, controller: LocalController) -> bool:
+        """Go by what scopes bound now: is that something else than before?"""
+        bounds, former = controller.membership.bounds(), self.bounds
+        if bounds == former:
+            return False
+        self.bounds = bounds
+        self.publishing.bounds_changed()
+        self.subscribing.bounds_changed()
+        self._tell_roles(controller)
+        return True
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""

@@ -18,7 +18,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
 QUESTION = "connect"
-VERSION = 1
+VERSION = 2
 ASKED_MAX = 256  # questions of a client that wait for their answers; a guess
 
 _DELIVERY = struct.Struct("<IIII")
@@ -196,8 +196,8 @@ class Progress(Message, frozen=True, tag=23):
     partitioned: bool
     rooted: bool
     """The topic's root was found."""
-    crowded: bool
-    """The topic has as many sources as it may have, and this one waits."""
+    bound: str
+    """Why this one waits because the topic has as many publishers as it may have, in a sentence; empty: it does not."""
     descriptor: Descriptor | None
     """The topic's, if it changed."""
 

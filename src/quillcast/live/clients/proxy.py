@@ -107,7 +107,7 @@ class Sending:
     def __init__(self, number: int, window_bytes: int) -> None:
         self.number, self._window_bytes = number, window_bytes
         self.taken = 0  # the peer has its events before this
-        self.is_crowded = False
+        self.bound = ""  # why it waits because the topic has as many publishers as it may have
         self.close_told = False
         self._in_transit: deque[tuple[int, int]] = deque()  # one past the last event, and bytes, of bundles
         self._in_transit_bytes = 0
@@ -124,7 +124,7 @@ class Sending:
 
     def progressed(self, message: Progress) -> None:
         """The peer says how far it is."""
-        self.taken, self.is_crowded = message.taken, message.crowded
+        self.taken, self.bound = message.taken, message.bound
         while self._in_transit and self._in_transit[0][0] <= message.admitted:
             self._in_transit_bytes -= self._in_transit.popleft()[1]
 
@@ -304,9 +304,9 @@ class Proxy:
                 self._link.send(ClosePublisher(sending.number, publisher.next))
                 self._forget_if_done(sending)
 
-    def is_crowded(self, topic: bytes) -> bool:
-        """Do publishers wait because their topic has as many sources as it may have?"""
-        return any(each.is_crowded for each in self._sending.values() if each.publisher.topic == topic)
+    def bound(self, topic: bytes) -> str:
+        """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
+        return next((each.bound for each in self._sending.values() if each.publisher.topic == topic and each.bound), "")
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """Shows a topic's root on whose behalf the peer acts. Raises `LocalError` for a bad name."""

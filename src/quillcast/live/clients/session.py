@@ -84,7 +84,7 @@ class RemotePublisher:
             inner.publish(block)
             self._changed(self)
 
-    def news(self, *, is_crowded: bool) -> list[Message]:
+    def news(self, bound: str) -> list[Message]:
         """What the client does not know yet."""
         inner = self.inner
         assert inner is not None
@@ -96,7 +96,7 @@ class RemotePublisher:
         self.discarded = 0
         rooted = inner.root is not None
         return [*said, Progress(self.number, inner.next, inner.admitted, inner.stable, inner.partitioned, rooted,
-                                is_crowded, descriptor)]  # fmt: skip
+                                bound, descriptor)]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Session:
         inner = publisher.inner
         if inner is None or self._publishers.get(publisher.number) is not publisher:
             return
-        for message in publisher.news(is_crowded=self._peer.is_crowded(inner.topic)):
+        for message in publisher.news(self._peer.bound(inner.topic)):
             self.send(message)
         if publisher.failure is not None or (inner.closed and not inner.retained):
             del self._publishers[publisher.number], self._by_id[inner.id]

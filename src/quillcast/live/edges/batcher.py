@@ -198,9 +198,9 @@ class Batcher:
             self.failed(NotJoined(f"the node has left; what it published to {self.topic!r} was not acknowledged"))
 
     @property
-    def is_crowded(self) -> bool:
-        """Does its topic have as many sources as it may have, so that it has to wait for one to end?"""
-        return self.peer.is_crowded(self.inner.topic)
+    def bound(self) -> str:
+        """Why it waits because its topic has as many publishers as it may have, in a sentence; empty: it does not."""
+        return self.peer.bound(self.inner.topic)
 
     # --- moving to another peer of the node
 

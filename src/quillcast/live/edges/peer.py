@@ -45,8 +45,8 @@ class EdgePeer(Protocol):
         """Close a publisher. Its events are kept until they are stable."""
         ...
 
-    def is_crowded(self, topic: bytes) -> bool:
-        """Do publishers wait because their topic has as many sources as it may have?"""
+    def bound(self, topic: bytes) -> str:
+        """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
         ...
 
 

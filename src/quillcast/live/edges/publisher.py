@@ -285,8 +285,8 @@ class Publisher:
                 raise
             if self._batcher.limit > 0:
                 raise await self._no_room(timeout_s) from problem
-            if self._batcher.is_crowded:
-                raise NotAdmitted(f"nothing was published within {timeout_s:g} s: {self._crowded()}") from problem
+            if bound := self._batcher.bound:
+                raise NotAdmitted(f"nothing was published within {timeout_s:g} s: {bound}") from problem
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
             ) from problem
@@ -326,8 +326,8 @@ class Publisher:
 
     def _unacknowledged(self, batcher: Batcher, last: int, timeout_s: float, causes: Causes) -> QuillcastError:
         inner = batcher.inner
-        if inner.admitted < last and batcher.is_crowded:
-            return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {self._crowded()}")
+        if inner.admitted < last and (bound := batcher.bound):
+            return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {bound}")
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event: "
                              f"{causes.paced()}; it is still being tried")  # fmt: skip
@@ -340,9 +340,6 @@ class Publisher:
             f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "
             f"{timeout_s:g} s: {causes.lagging()}", peers=causes.peers
         )  # fmt: skip
-
-    def _crowded(self) -> str:
-        return f"{self.topic!r} has as many sources as it may have (streams_max), and waits for one to end"
 
     def _never_stable(self) -> NotStable:
         config = self._batcher.inner.config

@@ -136,11 +136,11 @@ class Inspector:
         return f"two owners claim topic {known.name!r}, {owners}: its root's word holds; the other needs another one"
 
     def _waiting(self) -> Iterator[str]:
-        """A line for each topic in which this peer may not be a source yet."""
-        for topic, descriptor in self._peer.scribe.descriptors.items():
-            if self._peer.is_crowded(topic):
-                name = topicstatus.full_name(descriptor)
-                yield f"topic {name!r} has as many sources as it may have: publishers here wait for one to end"
+        """A line for each topic that has as many publishers or subscribers as it may have."""
+        scribe = self._peer.scribe
+        publishers = {topic: bound for topic in scribe.publishing.topics() if (bound := scribe.publishing.bound(topic))}
+        yield from (f"publishers here wait: {bound}" for bound in publishers.values())
+        yield from (f"subscribers here wait: {bound}" for bound in scribe.subscribing.bounds().values())
 
     def _take_rates(self) -> None:
         """Events per second since the last call, but over at least `RATE_S_MIN`."""

@@ -97,7 +97,7 @@ def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
         name=_name(manager, topic),
         topic_id=topic.hex(),
         rule=None if rule is None else shown_rule(rules, rule),
-        publishers=sum(role.publishes for role in roles),
+        publishers=sum(role.publishes or role.has_publishers for role in roles),
         subscribers=sum(role.subscribes for role in roles),
         entries=tuple(_id(manager, label) for label in kept.entries),
         channels=tuple(

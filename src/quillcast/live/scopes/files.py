@@ -82,7 +82,7 @@ def _check_one(file: Path) -> Checked:
         if described.sound(place := ("topics", at, "filter")):
             faults += [described.fault(place, text) for text in _unknown_filters(rule.filter)]
     faults.sort(key=lambda fault: fault.line)
-    return Checked(str(file), described, faults, [] if faults else [*explained(described, known), *_refused(described)])
+    return Checked(str(file), described, faults, [] if faults else [*explained(described, known)])
 
 
 def _known(described: Described, at: int, rule: TopicRule, faults: list[Fault]) -> Known | None:
@@ -117,19 +117,6 @@ def _unknown_filters(table: FilterTable | None) -> Iterator[str]:
         yield f"there is no filter {table.custom.name!r}{hint}; installed packages offer: {known}"
     for each in (*(table.every or ()), *(table.either or ()), table.except_):
         yield from _unknown_filters(each)
-
-
-def not_kept(described: Described) -> list[Fault]:
-    """What the file says and managers do not keep yet, so that none is started."""
-    return [described.fault(*each) for each in _not_yet(described.scope)]
-
-
-def _not_yet(scope: config.ScopeFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What a file may say and managers do not keep yet."""
-    later = "managers do not keep that yet; remove it"
-    for at, rule in enumerate(scope.topics):
-        if rule.publishers_max is not None:
-            yield ("topics", at, "publishers_max"), f"the rule for {rule.pattern} limits publishers: {later}"
 
 
 # In sentences
@@ -172,11 +159,6 @@ def _border(channels: config.Channels) -> Iterator[str]:
         yield "Where another scope has several entry points, a different member leads to each of them."
 
 
-def _refused(described: Described) -> Iterator[str]:
-    for fault in not_kept(described):
-        yield f"quillcast scope serve refuses the file because of line {fault.line}: {fault.text}."
-
-
 def _ways_in(admission: Admission) -> Iterator[str]:
     if admission.members:
         yield f"is {_listed(admission.members, 'or')}"
@@ -217,7 +199,7 @@ def let_in(rule: TopicRule) -> Iterator[str]:
         if most is not None
     ]
     if people:
-        yield f"A topic has at most {_listed(people, 'and')} here."
+        yield f"A topic has at most {_listed(people, 'and')} here; further ones wait until one ends."
 
 
 def _topics_of(pattern: str) -> str:

@@ -63,7 +63,8 @@ class Rules:
             return Entering()
         rule = found.rule
         filter_ = rule.filter.filter() if rule.filter is not None else None
-        return Entering(filter_, rule.bytes_per_s or 0, rule.bundles_per_s or 0, rule.subscribers_max or 0)
+        return Entering(filter_, rule.bytes_per_s or 0, rule.bundles_per_s or 0, rule.subscribers_max or 0,
+                        rule.publishers_max or 0)  # fmt: skip
 
     def recovery(self, topic: str) -> RecoveryName:
         """How members repair a topic, as the file says."""

@@ -1,12 +1,13 @@
-"""What a scope file says to the manager that a node runs. What managers cannot keep yet is refused, not ignored."""
+"""What a scope file says to the manager that a node runs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from quillcast.live.scopes.files import not_kept, read
+from quillcast.live.scopes.files import read
 from quillcast.live.scopes.rules import Rules
-from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, check_together
+from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, TopicRule, check_together
+from quillcast.protocol.scopes.messages import TopicBounds
 from quillcast.protocol.scopes.state import Entering, ScopeConfig
 
 
@@ -40,8 +41,6 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
     Raises `ScopeFileWrong`, `LocalError` if the file cannot be read, and as `plugins.opened`.
     """
     described = read(file)
-    if faults := not_kept(described):
-        raise ScopeFileWrong(faults)
     scope, rules = described.scope, Rules(described, tell)
     most = scope.limits.members_max or 0
     channels = scope.channels
@@ -49,9 +48,14 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
         rules.policy, members_max=most, entry_points=channels.entry_points, replicas=channels.replicas,
         split=channels.split, recovery=rules.recovery, entering=rules.entering,
         roots=tuple((rule.pattern, rule.root) for rule in scope.topics),
+        bounds=tuple(_bounds(rule) for rule in scope.topics),
         in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0),
     )  # fmt: skip
     return Served(scope, described.file, config, rules, tuple(_superscopes(described)))
+
+
+def _bounds(rule: TopicRule) -> TopicBounds:
+    return TopicBounds(rule.pattern, rule.publishers_max is not None, rule.subscribers_max is not None)
 
 
 def _superscopes(described: Described) -> Iterator[Superscope]:

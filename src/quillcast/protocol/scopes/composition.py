@@ -32,7 +32,7 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.messages import Standing
+from quillcast.protocol.scopes.messages import Doing, Standing
 from quillcast.protocol.scopes.policies.links import Pair, grown
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
@@ -67,6 +67,8 @@ class ScopeContext(NamedTuple):
     """From a member to a party, in seconds."""
     seats: tuple[int, ...] | None = None
     """Of a topic with a rendezvous point in a managed scope: the members that have it and are next, if they have it."""
+    why_not: Callable[[Doing], str] = lambda doing: ""
+    """Why the scope's members may not publish or subscribe, as scopes above bound that; empty if they may."""
 
 
 class Composition:
@@ -83,9 +85,10 @@ class Composition:
         self.asks_round_trips = False  # does the policy go by those between members?
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         self.entering = config.entering(self.kept.name)
-        taking = [each for each in state.members.values() if self._takes_part(each)]
-        self.beyond = self._beyond(taking)
-        taking = [each for each in taking if each.label not in self.beyond]
+        using = [each for each in state.members.values() if self._uses(each)]
+        self.using = {each.label: each for each in using}
+        self.publishing, self.subscribing = self._admit()
+        taking = [each for each in using if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
         self.members = {each.label: each for each in taking if each.relation == "member"}
         if around.is_top:  # its entry point is one that the overlay reaches, even if nobody subscribes there
@@ -94,17 +97,31 @@ class Composition:
             if not state.members[label].party.managed:
                 self.members[label] = state.members[label]
 
-    def _takes_part(self, member: Member) -> bool:
+    def _admit(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Those that may publish and those that may subscribe. Who they are is kept where that is bounded."""
+        using, kept, entering = self.using.values(), self.kept, self.entering
+        publishing = _admitted(kept.publishing, self._doing(using, "has_publishers"), entering.publishers_max)
+        subscribing = _admitted(kept.subscribing, self._doing(using, "subscribes"), entering.subscribers_max)
+        kept.publishing = publishing if entering.publishers_max else ()
+        kept.subscribing = subscribing if entering.subscribers_max else ()
+        return publishing, subscribing
+
+    def _uses(self, member: Member) -> bool:
         role = member.roles.get(self.topic)
         return role is not None and role.root == self.kept.root
 
-    def _beyond(self, taking: list[Member]) -> dict[int, None]:
-        """The members that came when there were enough subscribers."""
-        most = self.entering.subscribers_max
-        return dict.fromkeys([each.label for each in taking if self._does(each, "subscribes")][most:] if most else ())
+    def _doing(self, members: Iterable[Member], doing: str) -> list[int]:
+        return [each.label for each in members if self._does(each, doing)]
+
+    def _takes_part(self, member: Member) -> bool:
+        """Is it to send or receive over channels? Those that only have publishers send to the topic's root."""
+        if self._does(member, "subscribes"):
+            return member.label in self.subscribing and not self.around.why_not("subscribes")
+        return self._does(member, "publishes")
 
     def _labels(self, doing: str) -> list[int]:
-        return [label for label, each in self.members.items() if self._does(each, doing)]
+        labels = self._doing(self.members.values(), doing)
+        return [label for label in labels if label in self.subscribing] if doing == "subscribes" else labels
 
     def _does(self, member: Member, doing: str) -> bool:
         role = member.roles.get(self.topic)
@@ -112,7 +129,7 @@ class Composition:
 
     def composed(self) -> dict[int, Part]:
         """Choose anew who does what, and order it."""
-        if self._obstacle() is None:
+        if self._obstacle() is None and self.members:
             self._choose()
         else:
             self.kept.entries = self.kept.delegates = self.kept.channels = self.kept.links = ()
@@ -189,8 +206,8 @@ class Composition:
         """By label: what each member and client is ordered to do."""
         why = self._obstacle()
         if why is not None:
-            waiting = [*self.members, *self._client_labels()]
-            return {label: Part(Standing(self.topic, why=why)) for label in waiting} | self._parts_beyond()
+            waiting = dict.fromkeys([*self.members, *self.using])
+            return {label: Part(Standing(self.topic, why=why)) for label in waiting}
         depth = (self.around.standing.depth or 0) + 1
         channels = dict[int, list[ChannelOrder]]()
         for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
@@ -206,19 +223,39 @@ class Composition:
         }
         for label in self._client_labels():
             parts[label] = Part(Standing(self.topic, depth), tuple(channels.get(label, ())))
-        return parts | self._parts_beyond()
+        for label, member in self.using.items():
+            permitted = self._permitted(parts[label].standing if label in parts else Standing(self.topic), member)
+            if permitted.depth is None and (permitted.publishes or permitted.subscribes):
+                permitted = msgspec.structs.replace(permitted, depth=depth)
+            parts[label] = parts.get(label, Part(permitted))._replace(standing=permitted)
+        return parts
 
-    def _parts_beyond(self) -> dict[int, Part]:
-        most = self.entering.subscribers_max
-        why = f"topic {self.kept.name} has {most} of at most {most} subscribers in scope {self.state.scope.name}"
-        return {label: Part(Standing(self.topic, why=why)) for label in self.beyond}
+    def _permitted(self, standing: Standing, member: Member) -> Standing:
+        """With what the member may begin, or what it waits for."""
+        publishes = self._why_not(member, "publishes") if self._does(member, "has_publishers") else None
+        subscribes = self._why_not(member, "subscribes") if self._does(member, "subscribes") else None
+        return msgspec.structs.replace(
+            standing, publishes=publishes == "", subscribes=subscribes == "", why=publishes or subscribes or ""
+        )
+
+    def _why_not(self, member: Member, doing: Doing) -> str:
+        is_publisher = doing == "publishes"
+        admitted = self.publishing if is_publisher else self.subscribing
+        if member.label in admitted:
+            return self.around.why_not(doing)
+        what = "publishers" if is_publisher else "subscribers"
+        most = self.entering.publishers_max if is_publisher else self.entering.subscribers_max
+        return (
+            f"topic {self.kept.name} has {len(admitted)} of at most {most} {what} in scope {self.state.scope.name}: "
+            f"wait until one ends, or raise {what}_max in the scope's file"
+        )
 
     def _obstacle(self) -> str | None:
         """Why the scope cannot carry the topic; empty if even its superscope does not know."""
         standing, name = self.around.standing, self.state.scope.name
         if self.policy is None:
             return f"scope {name} does not carry topic {self.kept.name}; its manager's file has no rule for it"
-        if not self.members:
+        if not self.members and self.clients:
             return f"no member of scope {name} takes part, who could serve its clients"
         if why := self._unkeepable():
             return why
@@ -253,8 +290,11 @@ class Composition:
 
     def _rates(self) -> list[Rate]:
         """What senders have to keep to, all together."""
-        scope, (_, *one, _), (_, *all_, _) = self.state.scope.id, self.entering, self.config.in_all
-        rates = Rate(scope, self.topic, *one), Rate(scope, None, *all_)
+        scope, one, all_ = self.state.scope.id, self.entering, self.config.in_all
+        rates = (
+            Rate(scope, self.topic, one.bytes_per_s, one.bundles_per_s),
+            Rate(scope, None, all_.bytes_per_s, all_.bundles_per_s),
+        )
         return [rate for rate in rates if rate.bytes_per_s or rate.bundles_per_s]
 
     def _client_labels(self) -> list[int]:
@@ -432,6 +472,13 @@ class Composition:
                 for k, label in enumerate(entries)
             )
         )
+
+
+def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple[int, ...]:
+    """Who does something of which there may be so many (0: any number): those that did, then those that came next."""
+    kept = [label for label in admitted if label in wanting]
+    room = max(0, most - len(kept)) if most else len(wanting)
+    return (*kept, *[label for label in wanting if label not in kept][:room])
 
 
 def _left_to_links(mechanism: str) -> Filter:

@@ -64,7 +64,8 @@ class LocalController:
 
     def take_part(self, role: Role) -> list[Effect]:
         """Publish or subscribe; with neither, take no part in the topic any more."""
-        self.membership.set_role(role.topic, role if role.publishes or role.subscribes else None)
+        takes_part = role.publishes or role.subscribes or role.has_publishers
+        self.membership.set_role(role.topic, role if takes_part else None)
         return self._settle()
 
     def received(self, message: ControlMessage, now: float) -> list[Effect]:

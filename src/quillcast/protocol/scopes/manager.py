@@ -25,6 +25,7 @@ from quillcast.protocol.scopes.members import Members
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Bounds,
     ChannelAnswer,
     ChannelRequest,
     ControlMessage,
@@ -40,7 +41,7 @@ from quillcast.protocol.scopes.messages import (
     Standing,
     Succession,
 )
-from quillcast.protocol.scopes.orders import OrderBook
+from quillcast.protocol.scopes.orders import Common, OrderBook
 from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import Requests
@@ -178,6 +179,11 @@ class ScopeManager:
         labels = [at.get(seat) for seat in by_distance(root.seats, topic)]
         return tuple(dict.fromkeys(label for label in labels if label is not None)) if labels[:1] != [None] else ()
 
+    def bounds(self) -> tuple[Bounds, ...]:
+        """What this scope bounds, and those above it."""
+        own = Bounds(self.config.bounds)
+        return (*([own] if any(rule.wait for rule in own.rules) else ()), *self.membership.bounds())
+
     def waiting(self) -> dict[bytes, str]:
         """The topics that the scope cannot carry yet, and what each waits for."""
         standings = map(self.standing, self.state.topics)
@@ -228,12 +234,12 @@ class ScopeManager:
     # ---- with owners
 
     def _heed(self, message: Orders | RegistrationRefused, now: float) -> None:
-        above = self.membership.above(), self.membership.ring()
+        above = self.membership.above(), self.membership.ring(), self.membership.bounds()
         if isinstance(message, Orders):
             self._mark(self.membership.ordered(message, now))
         else:
             self._mark(self.membership.refused(message, now))
-        if (self.membership.above(), self.membership.ring()) != above:
+        if (self.membership.above(), self.membership.ring(), self.membership.bounds()) != above:
             self.orders.owe(self.state.members)
             self.changed = True
 
@@ -246,7 +252,10 @@ class ScopeManager:
         roles = [role for role in self.members.roles(topic) if role.root == kept.root]
         publishes, subscribes = any(role.publishes for role in roles), any(role.subscribes for role in roles)
         tree_only, reliable = any(role.tree_only for role in roles), any(role.reliable for role in roles)
-        self.membership.set_role(topic, Role(topic, kept.root, publishes, subscribes, kept.name, tree_only, reliable))
+        counted = any(each.apply(kept.name, "publishes") for each in self.membership.bounds())
+        has_publishers = counted and any(role.has_publishers for role in roles)
+        role = Role(topic, kept.root, publishes, subscribes, kept.name, tree_only, reliable, has_publishers)
+        self.membership.set_role(topic, role)
 
     # ---- with members and clients
 
@@ -405,7 +414,8 @@ class ScopeManager:
         yield from self.requests.want(self._scopes_to_ask())
         yield from self.requests.settle()
         yield from self.membership.settle()
-        yield from self.orders.settle(tuple(self.membership.above()), self.ring(), self.known_roots)
+        common = Common(tuple(self.membership.above()), self.ring(), self.known_roots, self.bounds())
+        yield from self.orders.settle(common)
         for topic in self.swaps.running:
             self.swaps.told(topic, self.orders.numbers_in(topic))
         yield from self.receiver.settle(topics, lambda topic: self._composition(topic).specification())
@@ -464,6 +474,7 @@ class ScopeManager:
             self.requests.spec,
             self.round_trips.get,
             self.seats(topic),
+            lambda doing: self.membership.why_not(self.state.topics[topic].name, topic, doing) or "",
         )
         policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)
         return Composition(self.state, self.config, topic, around, policy, swap)

@@ -17,7 +17,9 @@ from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.hierarchy import OVERLAY, NoWayToRoot, ScopeCycle
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Bounds,
     Deregistration,
+    Doing,
     Heard,
     Orders,
     Registration,
@@ -160,8 +162,10 @@ class Membership:
         if any(owner.orders is not None and not owner.refused for owner in self.owners.values()):
             return ""
         refused = [owner.refused for owner in self.owners.values() if owner.refused]
-        names = ", ".join(owner.party.name for owner in self.owners.values())
-        return refused[0] if refused else f"the registration waits for an answer from scope {names}"
+        return refused[0] if refused else f"the registration waits for an answer from scope {self._owners_named()}"
+
+    def _owners_named(self) -> str:
+        return ", ".join(owner.party.name for owner in self.owners.values())
 
     def ring(self) -> tuple[Contact, ...]:
         """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
@@ -171,6 +175,22 @@ class Membership:
         """The scopes that topics may be rooted at, the nearest first."""
         known = {root.scope: root for orders in reversed([*self._obeyed()]) for root in reversed(orders.roots)}
         return tuple(reversed(known.values()))
+
+    def bounds(self) -> tuple[Bounds, ...]:
+        """What scopes above bound."""
+        return tuple(dict.fromkeys(each for orders in self._obeyed() for each in orders.bounds))
+
+    def why_not(self, name: str, topic: bytes, doing: Doing) -> str | None:
+        """Why this party may not begin to do this in a topic, in a sentence. Empty: it may. None: nobody bounds it."""
+        if not any(each.apply(name, doing) for each in self.bounds()):
+            return None
+        standing, owner = self.standing(topic), self._owner(topic)
+        answered = owner is not None and owner.orders is not None and owner.orders.serial == owner.serial
+        if answered and getattr(standing, doing):
+            return ""
+        waits = f"topic {name} waits for an answer from scope {self._owners_named()}"
+        silent = owner is not None and owner.party.id in self.silent
+        return (standing.why if answered else silent and self._why(topic, owner)) or waits
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""

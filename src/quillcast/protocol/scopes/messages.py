@@ -28,6 +28,8 @@ from quillcast.protocol.security.access import Key, Signature
 
 Relation = Literal["member", "client"]
 RecoveryName = Literal["tree", "gossip", "ring", "srm"]
+Doing = Literal["publishes", "subscribes"]
+"""What a member does in a topic: how many do is bounded."""
 KEY_BYTES = 32  # of a multicast group
 
 
@@ -44,6 +46,8 @@ class Role(Message, frozen=True):
     """Must its bundles keep to the topic's tree?"""
     reliable: bool = False
     """Is each subscriber owed every event?"""
+    has_publishers: bool = False
+    """Does it count among the publishers, where a scope bounds them? Bundles of a topic with a root begin there."""
 
 
 class Succession(Message, frozen=True, tag=101):
@@ -74,6 +78,32 @@ class RootScope(Message, frozen=True):
     def covers(self, topic: str) -> bool:
         """Is it the root scope of this topic?"""
         return next((is_root for pattern, is_root in self.rules if patterns.covers(pattern, topic)), False)
+
+
+class TopicBounds(Message, frozen=True):
+    """Who has to wait for the manager's word in the topics of a pattern, because there may be only so many."""
+
+    pattern: Annotated[str, Meta(max_length=255)]
+    publishes: bool = False
+    """Members that are about to publish."""
+    subscribes: bool = False
+    """Members that are about to subscribe."""
+
+    @property
+    def wait(self) -> bool:
+        """Has anybody to wait?"""
+        return self.publishes or self.subscribes
+
+
+class Bounds(Message, frozen=True):
+    """Where members of a scope wait for its manager's word; the first rule that fits a topic decides."""
+
+    rules: tuple[TopicBounds, ...]
+
+    def apply(self, topic: str, doing: Doing) -> bool:
+        """Have those to wait that are about to do this in a topic?"""
+        found = next((rule for rule in self.rules if patterns.covers(rule.pattern, topic)), None)
+        return found is not None and (found.publishes if doing == "publishes" else found.subscribes)
 
 
 class Registration(Message, frozen=True, tag=90):
@@ -134,6 +164,10 @@ class Standing(Message, frozen=True):
     """The recovery protocol of the topic's domain in the scope."""
     begins: bool = False
     """Is it the rendezvous point of a topic that is rooted at a managed scope, so that all bundles begin there?"""
+    publishes: bool = False
+    """May it begin to publish where that is bounded, as it registered? If not, `why` says for what it waits."""
+    subscribes: bool = False
+    """The same for subscribing."""
 
 
 class GroupKey(Message, frozen=True):
@@ -166,6 +200,8 @@ class Orders(Message, frozen=True, tag=93):
     """The members of its recovery domain that come after the member in their circle; not all of many."""
     roots: tuple[RootScope, ...] = ()
     """The scopes that topics of the member may be rooted at: the owner, and those above it."""
+    bounds: tuple[Bounds, ...] = ()
+    """What the owner bounds, and what the scopes above it do."""
 
 
 class Heard(Message, frozen=True, tag=94):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,10 +10,19 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import superimposed
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.effects import Send
-from quillcast.protocol.scopes.messages import GroupKey, Orders, RootScope, Succession
+from quillcast.protocol.scopes.messages import Bounds, GroupKey, Orders, RootScope, Succession
 from quillcast.protocol.scopes.state import ScopeState
 
 OTHERS_MAX = 16  # members of a recovery domain that a member is told of; a guess: that many may fail at a time
+
+
+class Common(NamedTuple):
+    """What all members are told alike (`Orders`)."""
+
+    above: tuple[bytes, ...]
+    ring: tuple[Contact, ...]
+    roots: tuple[RootScope, ...]
+    bounds: tuple[Bounds, ...]
 
 
 class OrderBook:
@@ -61,12 +71,10 @@ class OrderBook:
         """The members that have a part in a topic, with the number of what each was told last."""
         return {label: self.told[label].number for label, parts in self.parts.items() if topic in parts}
 
-    def settle(
-        self, above: tuple[bytes, ...], ring: tuple[Contact, ...], roots: tuple[RootScope, ...]
-    ) -> Iterator[Send]:
+    def settle(self, common: Common) -> Iterator[Send]:
         """Tell the members that are to be told."""
         owed, self.owed = self.owed, {}
-        return (self._tell(label, above, ring, roots) for label in owed)
+        return (self._tell(label, common) for label in owed)
 
     def _enter_circle(self, labels: Iterable[int]) -> None:
         """Repairs of these may have become others: see that members of the domain know who comes next."""
@@ -96,9 +104,7 @@ class OrderBook:
         if held != (told.epoch, told.number):
             yield Send(self.state.members[label].party, told)
 
-    def _tell(
-        self, label: int, above: tuple[bytes, ...], ring: tuple[Contact, ...], roots: tuple[RootScope, ...]
-    ) -> Send:
+    def _tell(self, label: int, common: Common) -> Send:
         member, told, parts = self.state.members[label], self.told.get(label), self.parts[label].values()
         channels = superimposed(channel for part in parts for channel in part.channels)
         standings = tuple(part.standing for part in parts)
@@ -107,8 +113,8 @@ class OrderBook:
         groups = tuple(GroupKey(mechanism, self.state.key(mechanism)) for mechanism in mechanisms)
         scope, epoch = self.state.scope, self.state.epoch
         orders = Orders(
-            scope, epoch, number, member.serial, label, above, standings, channels, ring, groups, self.succession,
-            self._others(label), roots,
+            scope, epoch, number, member.serial, label, common.above, standings, channels, common.ring, groups,
+            self.succession, self._others(label), common.roots, common.bounds,
         )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))

@@ -13,7 +13,7 @@ from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
-from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName, Relation, Role, Succession
+from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName, Relation, Role, Succession, TopicBounds
 from quillcast.protocol.scopes.policy import Delivery, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
@@ -40,6 +40,8 @@ class Entering(NamedTuple):
     bundles_per_s: int = 0
     subscribers_max: int = 0
     """Members that may subscribe; 0: no limit."""
+    publishers_max: int = 0
+    """Members that may publish; 0: no limit."""
 
 
 class ScopeConfig(NamedTuple):
@@ -71,6 +73,8 @@ class ScopeConfig(NamedTuple):
     """The most members; 0: no limit. Those that it has already stay, even if they are more."""
     roots: tuple[tuple[str, bool], ...] | None = None
     """Patterns of topics, and whether this is their root scope; the first that fits decides. None: members say it."""
+    bounds: tuple[TopicBounds, ...] = ()
+    """Where members wait for the manager's word."""
 
 
 class Member(msgspec.Struct):
@@ -122,6 +126,10 @@ class Topic(msgspec.Struct):
     of: Basis | None = None
     """The policy that is in force."""
     change: Change | None = None
+    publishing: tuple[int, ...] = ()
+    """The members that publish where that is bounded, in the order in which they began."""
+    subscribing: tuple[int, ...] = ()
+    """The same for those that subscribe."""
 
 
 class Sender(msgspec.Struct):

@@ -33,6 +33,7 @@ class Subscribing:
         self.host, self.known, self.trees, self.schedule, self.progress = host, known, trees, schedule, progress
         self.source_streams, self.dispatch = source_streams, dispatch
         self.numbers = 0
+        self.unpermitted: dict[int, tuple[Descriptor, Subscription]] = {}  # they wait until a scope lets them begin
         dispatch.on_timer(TellLosses, self.tell_losses)
 
     def all(self) -> Iterator[Subscription]:
@@ -40,6 +41,7 @@ class Subscribing:
         for tree in self.trees.by_topic.values():
             yield from tree.subscriptions
             yield from tree.unstarted.values()
+        yield from (subscription for _, subscription in self.unpermitted.values())
 
     def subscribe(
         self,
@@ -58,19 +60,46 @@ class Subscribing:
         A subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.
         """
         descriptor = self.known.describe(name)
-        tree = self.trees.open(descriptor)
         self.numbers += 1
-        wish = Wish(start, delivery, warrant)
-        subscription = Subscription(self.host, tree.topic, subscriber, self.numbers, wish)
+        subscription = Subscription(
+            self.host, descriptor.topic, subscriber, self.numbers, Wish(start, delivery, warrant)
+        )  # fmt: skip
+        if self.known.permissions.why_not(descriptor, "subscribes"):
+            self.unpermitted[subscription.number] = descriptor, subscription
+        else:
+            self._enter(descriptor, subscription)
+        return subscription
+
+    def bounds_changed(self) -> None:
+        """Scopes bound other topics than before: what has begun goes on, and the rest waits until they let it."""
+        permissions = self.known.permissions
+        for tree in list(self.trees.by_topic.values()):
+            if tree.subscriptions:
+                permissions.begin(tree.topic, "subscribes")
+            for number in list(tree.unstarted):
+                if permissions.why_not(tree.descriptor, "subscribes"):
+                    self.unpermitted[number] = tree.descriptor, tree.unstarted.pop(number)
+                    tree.unstarted = tree.unstarted or EMPTY
+                    self.dispatch.order(LeaveIfIdle(tree))
+
+    def permitted(self) -> None:
+        """A scope may let subscriptions begin that wait for it."""
+        for number, (descriptor, subscription) in list(self.unpermitted.items()):
+            if not self.known.permissions.why_not(descriptor, "subscribes"):
+                del self.unpermitted[number]
+                self._enter(self.known.descriptors.get(subscription.topic, descriptor), subscription)
+
+    def _enter(self, descriptor: Descriptor, subscription: Subscription) -> None:
+        tree = self.trees.open(descriptor)
         if tree.attached and tree.served:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
             self.dispatch.order(FindParent(tree))
-        return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription. A peer that has no more use for the topic leaves the tree once its parent is known."""
+        self.unpermitted.pop(subscription.number, None)
         tree = self.trees.by_topic.get(subscription.topic)
         if tree is None:
             return
@@ -85,7 +114,19 @@ class Subscribing:
     def count(self, topic: bytes) -> int:
         """How many subscriptions to a topic there are here, begun or not."""
         tree = self.trees.by_topic.get(topic)
-        return 0 if tree is None else len(tree.subscriptions) + len(tree.unstarted)
+        waiting = sum(subscription.topic == topic for _, subscription in self.unpermitted.values())
+        return waiting + (0 if tree is None else len(tree.subscriptions) + len(tree.unstarted))
+
+    def bounds(self) -> dict[bytes, str]:
+        """By topic: the bound for which subscriptions wait here, in a sentence."""
+        waiting = {subscription.topic: descriptor for descriptor, subscription in self.unpermitted.values()}
+        return {topic: self.known.permissions.why_not(each, "subscribes") for topic, each in waiting.items()}
+
+    def topics(self) -> dict[bytes, Descriptor]:
+        """The topics of all subscriptions."""
+        waiting = {subscription.topic: descriptor for descriptor, subscription in self.unpermitted.values()}
+        trees = self.trees.by_topic.values()
+        return waiting | {tree.topic: tree.descriptor for tree in trees if tree.subscriptions or tree.unstarted}
 
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""

@@ -93,11 +93,47 @@ class Publishing:
         if tree is not None and tree.root is not None:
             self._watch(topic, self.host.contact)
             self._tell(publisher, self.host.contact, tree.root.term, held_back=False)
-        elif topic in self.roots and not descriptor.access and warrant is None:
+        elif topic in self.roots and not descriptor.access and warrant is None and not self._waits(publisher):
             publisher.root_is(self.roots[topic], NO_TERM)
         else:
             self._find(topic)
         return publisher
+
+    def _waits(self, publisher: Publisher) -> bool:
+        """Has it to wait until a scope lets it publish?"""
+        return bool(self.known.permissions.why_not(publisher.descriptor, "publishes"))
+
+    def bound(self, topic: bytes) -> str:
+        """The bound for which publishers of a topic wait here, in a sentence; empty if they do not."""
+        publisher = next(iter(self.publishers.get(topic, {}).values()), None)
+        if publisher is None:
+            return ""
+        if topic in self.crowded:
+            name = publisher.descriptor.name
+            return f"topic {name} has as many sources as it may have (streams_max): wait until one ends"
+        return self.known.permissions.why_not(publisher.descriptor, "publishes")
+
+    def topics(self) -> dict[bytes, Descriptor]:
+        """The topics with publishers that are open, or have events to send."""
+        return {
+            topic: each.descriptor
+            for topic, publishers in self.publishers.items()
+            for each in publishers.values()
+            if not each.closed or each.admitted < each.next
+        }
+
+    def bounds_changed(self) -> None:
+        """Scopes bound other topics than before: publishers that have begun go on."""
+        for topic in self.roots:
+            self.known.permissions.begin(topic, "publishes")
+
+    def permitted(self) -> None:
+        """A scope may let publishers begin that wait for it, or say why it does not."""
+        for topic in [topic for topic in self.due if topic not in self.roots and topic not in self.asked_at]:
+            if topic in self.publishers:
+                self._find(topic)
+            for publisher in self.publishers.get(topic, {}).values():
+                publisher.listener.progressed()
 
     def new_id(self) -> bytes:
         """A PublisherId that no other publisher of this peer has or had."""
@@ -197,6 +233,8 @@ class Publishing:
         return self.host.room(root) - (0 if held_back else reserved(self.host.window(root)))
 
     def _find(self, topic: bytes) -> None:
+        if any(self._waits(publisher) for publisher in self.publishers.get(topic, {}).values()):
+            return
         again = topic in self.asked_at  # for what was answered is asked no more
         self.asked_at[topic] = self.host.now()
         if not self.ring.active:
@@ -254,13 +292,13 @@ class Publishing:
     def _tell(self, publisher: Publisher, root: Contact, term: Any, *, held_back: bool) -> None:
         """A publisher may send to this root, unless the topic's list is against it."""
         rule = self._denied(publisher)
-        if rule is None:
+        if rule is None and not self._waits(publisher):
             if publisher.descriptor.settings.by_source:
                 self._number_here(publisher)
             else:
                 publisher.root_is(root, term, held_back=held_back)
             publisher.listener.progressed()
-        else:
+        elif rule is not None:
             self._fail(publisher, AccessDenied(rule))
 
     def _number_here(self, publisher: Publisher) -> None:

@@ -20,6 +20,7 @@ from quillcast.protocol.topics.messages import TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.effects import SettingsLearned
 from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.permissions import Permissions
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -34,6 +35,7 @@ class KnownTopics:
         self.host, self.trees, self.comparing, self.forgetting = host, trees, comparing, forgetting
         self.seats, self.dispatch = seats, dispatch
         self.descriptors, self.rivals, self.terms = records.descriptors, records.rivals, records.terms
+        self.permissions = Permissions()
 
     def describe(self, name: str) -> Descriptor:
         """The descriptor of a topic by name: the known one, or what first use would create. Raises `LocalError`."""

@@ -6,6 +6,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
 from quillcast.protocol.security.access import is_restricted
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -42,7 +43,7 @@ class Placement:
 
     def install(self, tree: Tree) -> None:
         """Open and close channels, so that those that the policy wants stand. Others are left as they are."""
-        ordered = self.ordered.get(tree.topic, NOTHING_ORDERED) if may_have_others(tree) else NOTHING_ORDERED
+        ordered = self.ordered.get(tree.topic, NOTHING_ORDERED) if may_have_others(tree.descriptor) else NOTHING_ORDERED
         tree.install(self.policy.channels(self._place(tree, _receivers(tree))), ordered)
 
     def leading_to(self, node: bytes) -> list[bytes]:
@@ -58,13 +59,13 @@ class Placement:
         return next((each for each in self.ring.closest(tree.topic, 2) if each.node_id != self.me), None)
 
 
-def may_have_others(tree: Tree) -> bool:
+def may_have_others(descriptor: Descriptor) -> bool:
     """May channels lead past the tree?
 
     Only those that asked for the events of a restricted topic have shown that they may have them. And what neighbours
     say of sources' streams goes by the way on which each stream comes.
     """
-    return not (tree.descriptor.settings.by_source or is_restricted(tree.descriptor.access, "subscribe"))
+    return not (descriptor.settings.by_source or is_restricted(descriptor.access, "subscribe"))
 
 
 def _children(tree: Tree) -> tuple[Contact, ...]:
