@@ -2,6 +2,7 @@
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,13 @@ def test_a_stopped_peer_of_this_machine_does_not_block_publishing(quillcast: Com
         assert hears.end()[:2] == (0, "heard\n")
     finally:
         stopped.signal(signal.SIGCONT)
+
+
+def test_empty_input_is_told_and_is_no_error(quillcast: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.touch()
+    for arguments, name in ([], "the input"), (["--file", str(file)], str(file)):
+        assert quillcast.run("pub", "t", *arguments) == (0, "", f"quillcast: nothing was published: {name} is empty\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--whole"]], ids=["lines", "whole"])

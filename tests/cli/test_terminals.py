@@ -221,6 +221,9 @@ def test_settings_of_a_topic_in_use_change_after_their_costs_are_shown(quillcast
     assert quillcast.run("pub", "chat/room", "eleven bytes")[0] == 0
     assert subscriber.end() == (0, "eleven bytes\n", "")
     code, out, err = quillcast.run("topic", "set", "chat/room", "--delivery", "best_effort")
+    assert (code, out) == (2, "")
+    assert "slow = 'wait' goes with delivery = 'reliable'" in err
+    code, out, err = quillcast.run("topic", "set", "chat/room", "--delivery", "best_effort", "--slow", "cut")
     assert code == 0
     assert out.startswith("chat/room: delivery = best_effort, ")
     assert out.endswith("session = 1\n")

@@ -1,6 +1,7 @@
 """Whatever a neighbour says: it is the neighbour's fault or it is dealt with, and the peer goes on."""
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,11 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.core.envelope import NO_TERM, OF_SOURCES, Term
 from quillcast.core.errors import RemoteError
 from quillcast.core.messages import NUMBER_MAX, Contact, Message
 from quillcast.protocol import wire
-from quillcast.protocol.topics.descriptor import Settings
+from quillcast.protocol.config import Config
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import (
+    Create,
+    Created,
+    FindRoot,
+    Join,
+    RecordState,
+    Rejoin,
+    RootIs,
+    StateAnswer,
+    TopicEntry,
+    TransferLeadership,
+)
 from quillcast.protocol.topics.state.link_reports import (
     ChildReport,
     ParentReport,
@@ -124,6 +139,36 @@ def test_any_reports_are_dealt_with_or_refused(said: list[tuple[Report, int, int
             )
     VILLAGE.run(1)
     for peer in VILLAGE.peers.values():
+        peer.check()
+
+
+def about(topic: Descriptor, contact: Contact) -> list[Message]:
+    """What has a peer take note of a topic."""
+    term = Term(1, contact.node_id)
+    join = Join(topic.topic, contact, descriptor=topic)
+    return [
+        join, Rejoin(contact, b"", [join]), FindRoot(topic.topic, contact, topic, NO_TERM), Create(topic, contact),
+        RecordState([(topic, term)]), TransferLeadership(topic, term, 0, 0), RootIs(term, topic), Created(topic),
+        StateAnswer([TopicEntry(topic.topic, topic, term)]),
+    ]  # fmt: skip
+
+
+@FUZZ
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 8), st.booleans()), min_size=20, max_size=60))
+def test_whatever_a_neighbour_names_a_peer_takes_note_of_no_more_topics_than_its_bounds_say(
+    said: list[tuple[int, int, bool]],
+) -> None:
+    bounds = TopicConfig(topics_max=8, idle_topics_max=4)
+    made = Village(2, config=Config(topics=bounds))
+    peer, sender = made.peers[0], made.world.machines[1].contact
+    for number, kind, is_routed in said:
+        topic = described(f"topic/{number}", Settings())
+        message = about(topic, sender)[kind]
+        routed, direct = partial(peer.scribe.deliver, message, topic.topic), partial(peer.message, message=message)
+        with suppress(RemoteError):
+            made.act(0, lambda _, take=routed if is_routed else direct: take(sender))
+        assert len(peer.scribe.descriptors) <= 8 + 4 + peer.scribe.forgetting.slack
+        assert len(peer.scribe.trees) <= 8
         peer.check()
 
 

@@ -11,7 +11,9 @@ import pytest
 import quillcast
 from quillcast import Config, LiveConfig, Node, NotAdmitted, NotStable, Publisher, Subscription
 from quillcast.core.ids import ring_distance, short, topic_id
+from quillcast.core.messages import Contact
 from quillcast.live.edges.holdups import HoldUps
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import run, take
 
@@ -132,6 +134,24 @@ def test_a_root_that_is_lost_is_said_to_be() -> None:
                 quillcast.NotJoined, match=r"was found within 0.6 s .*: the topic's root is lost or not found"
             ):
                 await publisher.publish(b"second", wait="stable", timeout_s=0.6)
+
+    run(scenario())
+
+
+def test_who_does_not_let_a_peer_take_part_in_a_topic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    bob = Contact(b"b" * 16, "127.0.0.1:1")
+    monkeypatch.setattr(Peer, "awaited", lambda self, topic: [bob])
+    monkeypatch.setattr(Peer, "subscribe", lambda *_, **choices: None)
+    monkeypatch.setattr(Peer, "subscriptions", lambda *_: 0)
+
+    async def scenario() -> None:
+        async with Node(live=LiveConfig(join_timeout_s=0.01)) as alice:
+            asking = alice._presence.settled(lambda *_: None, "t", {}, 0.01, None)
+            for waiting in (asking, alice.subscribe("t").started()):
+                with pytest.raises(quillcast.NotJoined) as error:
+                    await waiting
+                assert error.value.peers == (bob.node_id.hex(),)
+                assert f"{short(bob.node_id)} (127.0.0.1:1) was asked and did not answer" in str(error.value)
 
     run(scenario())
 

@@ -19,7 +19,7 @@ from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.tables import counted
 from quillcast.cli.templates import Template
-from quillcast.core.errors import EventTooLarge, NotAdmitted, NotJoined, NotStable
+from quillcast.core.errors import EventTooLarge, NotAdmitted, NotDone, NotJoined, NotStable
 from quillcast.live.config import LiveConfig
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quillcast.live.edges.publisher import Publisher
     from quillcast.live.node.node import Node
 
+REASONS = {NotAdmitted: "not admitted", NotJoined: "not joined"}
 _LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of --timeout
 _START_S_MIN = 1.0  # joining the network gets this long, however short --timeout is; a guess
 _WAIT_S_MIN = 0.5  # ... and so does the acknowledgement, if joining took most of it: enough to learn who holds it up
@@ -103,9 +104,10 @@ def command(
       {{random}}   16 hexadecimal digits
 
     Ends when the events are acknowledged as --wait says. After --timeout it names who holds them up, with exit code 5
-    (not admitted, or not stable). With --json it prints an object with topic, published, wait, seconds,
-    alone (whether no other peer was heard) and looked_in (where peers of this machine were looked for); with exit code
-    5 also error, reason and peers (the ids of those who hold it up).
+    (not admitted, or not stable). Empty input publishes nothing, which is no error; a line on standard error says so.
+    With --json it prints an object with topic, published, wait, seconds, alone (whether no other peer was heard) and
+    looked_in (where peers of this machine were looked for); if others did not answer in time, also error, reason and
+    peers (the ids of those that were waited for).
     """  # noqa: D301 - click's mark for preformatted text
     if contradiction := _contradiction(messages, files, whole=whole):
         raise click.UsageError(contradiction, click.get_current_context())
@@ -144,7 +146,7 @@ def command(
                 if told["published"] and awaited:
                     await _acknowledged(node, publisher, awaited, left_s)
                 told["alone"] = alone(node)
-                _tell_reach(node, publisher, told)
+                _tell_reach(node, publisher, told, source)
 
     def tell(**more: Any) -> None:
         if as_json:
@@ -153,8 +155,8 @@ def command(
 
     try:
         run(publish())
-    except (NotAdmitted, NotStable) as problem:
-        reason = problem.reason if isinstance(problem, NotStable) else "not admitted"
+    except NotDone as problem:
+        reason = problem.reason if isinstance(problem, NotStable) else REASONS[type(problem)]
         tell(error=str(problem), reason=reason, peers=problem.peers)
         raise
     tell()
@@ -182,8 +184,10 @@ def _left(timeout_s: float, began: float) -> float:
     return round(max(timeout_s - (time.monotonic() - began), min(timeout_s, _WAIT_S_MIN)), 1)  # errors print it
 
 
-def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any]) -> None:
-    """Print on standard error whom the events cannot have reached."""
+def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any], source: "Source") -> None:
+    """Print on standard error whom the events cannot have reached, or that there were none."""
+    if not told["published"]:
+        print(f"quillcast: nothing was published: {source.name} is empty", file=sys.stderr)
     if publisher.partitioned:
         print("quillcast: the network is partitioned: this holds on this side only", file=sys.stderr)
     if told["published"] and told["alone"]:
@@ -197,7 +201,7 @@ async def _acknowledged(
     """Wait for the acknowledgement. If it does not arrive in time, leave without waiting any longer."""
     try:
         await publisher.acknowledged(wait, timeout_s)
-    except (NotAdmitted, NotJoined, NotStable):
+    except NotDone:
         await node.leave(timeout_s=_LEAVE_S)
         raise
 
@@ -230,6 +234,11 @@ class Source:
             return f"MESSAGE {self.number}"
         return self._where if self._whole else f"line {self.number} of {self._where}"
 
+    @property
+    def name(self) -> str:
+        """Where all events come from, for messages."""
+        return ", ".join(map(str, self._files)) or "the input"
+
     def refused(self, problem: EventTooLarge, publisher: "Publisher", published: int) -> EventTooLarge:
         """The error for the next event. An error about an earlier event is returned unchanged."""
         if publisher.failure is not None:
@@ -253,7 +262,7 @@ class Source:
         else:
             if sys.stdin.isatty():
                 print("Ctrl-D ends" if self._whole else "each line is an event; Ctrl-D ends", file=sys.stderr)
-            async for portion in self._read(0, "the input"):
+            async for portion in self._read(0, self.name):
                 yield portion
 
     async def _read(self, fd: int, where: str) -> AsyncIterator[list[bytes]]:

@@ -15,7 +15,7 @@ from quillcast.cli.summary import parts_by_name, summary
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, UnknownTopic
 from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
-from quillcast.live.edges.choices import check_slow, ownership, topic_settings
+from quillcast.live.edges.choices import ownership, topic_settings
 from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.config import TopicConfig
@@ -148,8 +148,7 @@ def set_(
         raise click.UsageError("nothing to set; name a setting, such as --slow wait", click.get_current_context())
     before = _known(topic, peering.network).settings
     after = msgspec.structs.replace(before, **wanted)
-    if "slow" in wanted:
-        check_slow(after.delivery, after.slow)
+    Settings(*(getattr(after, name) for name in Settings.__struct_fields__)).validate()
     costs = list(_costs(before, after))
     for cost in costs:
         click.echo(cost, err=True)
@@ -167,8 +166,6 @@ def _costs(before: TopicSettings, after: TopicSettings) -> Iterator[str]:
     """What will cost more, one line each."""
     if (before.delivery, after.delivery) == ("reliable", "best_effort"):
         yield "delivery = best_effort: what is lost on the way is not sent again, and publishers keep nothing"
-        if after.slow == "wait":
-            yield "slow = wait has no effect from then on: nobody waits for the subscribers of a best-effort topic"
     if (before.delivery, before.order, before.partition) != (after.delivery, after.order, after.partition):
         yield "a new session begins: publishers wait until subscribers have acknowledged what was published before"
     if (before.slow, after.slow) == ("cut", "wait"):

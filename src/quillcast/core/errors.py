@@ -51,8 +51,17 @@ class TopicExists(LocalError):
     """The topic exists with other settings."""
 
 
-class NotJoined(QuillcastError):
-    """The peer did not become part of the overlay in time."""
+class NotDone(QuillcastError):
+    """Other peers did not do in time what this one waited for; the text and `peers` name them."""
+
+    def __init__(self, text: str, peers: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.peers = tuple(peers)
+        """NodeIds of the peers that were waited for, in hexadecimal, as far as they are known."""
+
+
+class NotJoined(NotDone):
+    """The network, or a topic's root, did not let the peer take part in time; the text names who did not answer."""
 
     exit_code = 4
 
@@ -67,18 +76,13 @@ class Leaving(Unreachable):
     """The peer is leaving its network, and answers no queries any more."""
 
 
-class NotAdmitted(QuillcastError):
+class NotAdmitted(NotDone):
     """The topic's root did not admit the event in time; the text says what holds it up."""
 
     exit_code = 5
 
-    def __init__(self, text: str, peers: Sequence[str] = ()) -> None:
-        super().__init__(text)
-        self.peers = tuple(peers)
-        """NodeIds of the peers that hold it up, in hexadecimal, as far as they are known."""
 
-
-class NotStable(QuillcastError):
+class NotStable(NotDone):
     """Not every live subscriber is known to have the event; `reason` says why.
 
     `late`: the time to wait passed. The text names the subscribers that do not have it yet; it may become stable later.
@@ -89,10 +93,8 @@ class NotStable(QuillcastError):
     exit_code = 5
 
     def __init__(self, text: str, reason: Literal["late", "dropped"] = "late", peers: Sequence[str] = ()) -> None:
-        super().__init__(text)
+        super().__init__(text, peers)
         self.reason = reason
-        self.peers = tuple(peers)
-        """NodeIds of the peers that hold it up, in hexadecimal, as far as they are known."""
 
 
 FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}

@@ -74,7 +74,7 @@ class Peer:
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
         self.scribe.tracing.explain = self.scoping.installing.explain
-        self.streams.listener = self.scribe
+        self.streams.listener, self.streams.is_neighbour = self.scribe, self.neighbours.watches
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
         self.left = False
@@ -175,6 +175,10 @@ class Peer:
     def new_publisher_id(self) -> bytes:
         """A PublisherId that no other publisher of this peer has or had."""
         return self.scribe.publishing.new_id()
+
+    def awaited(self, name: str) -> list[Contact]:
+        """Who was asked to let this peer take part in a topic, and has not answered yet."""
+        return self.scribe.awaited(described(name).topic)
 
     def has_publisher(self, id_: bytes) -> bool:
         """Is there a publisher here with this PublisherId?"""

@@ -196,11 +196,12 @@ def _open_sessions(random: Random, draft: Draft) -> None:
 def session_changes(random: Random, peers: int, until_s: float) -> list[Changing]:
     """One of the first topic's promises changes, up to four times."""
     kind, changes = random.choice(["partition", "delivery", "delivery"]), list[Changing]()
-    values = {"partition": ["wait", "go_on"], "delivery": ["best_effort", "reliable"]}[kind]
+    waiting, best_effort = {"partition": "wait"}, {"delivery": "best_effort", "slow": "cut"}
+    values = {"partition": [waiting, {"partition": "go_on"}], "delivery": [best_effort, {"delivery": "reliable"}]}[kind]
     at_s = random.uniform(4.0, until_s)
     for number in range(random.randint(1, 4)):
         for _ in range(random.choice([1, 1, 2])):
-            changes.append(Changing(peer=random.randrange(peers), at_s=at_s, **{kind: values[number % 2]}))
+            changes.append(Changing(peer=random.randrange(peers), at_s=at_s, **values[number % 2]))
         at_s += random.choice([0.3, 1.0, 3.0])
     return changes
 

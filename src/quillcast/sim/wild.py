@@ -92,7 +92,7 @@ def _earliest(scenario: Scenario, random: Random) -> Scenario:
 def _best_effort(scenario: Scenario, random: Random) -> Scenario:
     """Nothing is kept, and events may overtake each other."""
     order = random.choice(["publisher", "none"])
-    return _first_topic(scenario, delivery="best_effort", order=order, publishers=[])
+    return _first_topic(scenario, delivery="best_effort", order=order, slow="cut", publishers=[])
 
 
 def _waiting_roots(scenario: Scenario, random: Random) -> Scenario:

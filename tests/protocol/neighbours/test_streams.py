@@ -136,6 +136,55 @@ def test_a_neighbour_that_exceeds_the_bound_violates_the_protocol() -> None:
     link.b.streams.check()
 
 
+class Crowd:
+    """One peer's streams, and neighbours that say what they like."""
+
+    def __init__(self, **config: int) -> None:
+        self.streams = Link(**config).b.streams
+        self.streams.listener = None
+        self.here: set[bytes] = set()
+        self.streams.is_neighbour = self.here.__contains__
+
+    def say(self, who: int, size: int, key: bytes = SUN) -> None:
+        """A peer becomes a neighbour, if it is none, and sends an entry of so many bytes."""
+        contact = Contact(bytes([who]) * 16, f"peer{who}")
+        self.here.add(contact.node_id)
+        before = len(self.streams.told(contact.node_id))
+        entries = ((key, bytes(size - len(key))),)
+        self.streams.receive(contact, Changes(contact.node_id[:12], before, before + 1, entries))
+
+    def bytes_of(self, who: int) -> int:
+        return sum(len(key) + len(value) for key, value in self.streams.told(bytes([who]) * 16).items())
+
+
+def test_beyond_the_bound_of_all_copies_the_largest_is_given_up_and_its_neighbour_refused_when_it_sends_more() -> None:
+    crowd = Crowd(copies_bytes_max=400)
+    crowd.say(1, 350)
+    crowd.say(2, 90)
+    assert (crowd.bytes_of(1), crowd.bytes_of(2)) == (0, 90)
+    crowd.say(1, 300)
+    with pytest.raises(RemoteError, match="peer1 sent 350 bytes of entries on its stream, more than any other"):
+        crowd.say(1, 50, RAIN)
+    crowd.streams.check()
+
+
+def test_former_neighbours_take_no_share() -> None:
+    crowd = Crowd(copies_bytes_max=400)
+    for who in (1, 2, 3):
+        crowd.say(who, 130)
+        crowd.here.clear()
+    crowd.say(4, 300)
+    assert [crowd.bytes_of(who) for who in (1, 2, 3, 4)] == [0, 0, 0, 300]
+
+
+def test_maps_of_former_neighbours_are_forgotten_when_there_are_many() -> None:
+    crowd = Crowd()
+    for who in range(256):
+        crowd.say(who, 20)
+        crowd.here.clear()
+    assert sum(crowd.bytes_of(who) > 0 for who in range(256)) <= 64
+
+
 # What heartbeats detect
 
 

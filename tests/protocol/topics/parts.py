@@ -106,7 +106,7 @@ class Parts:
         self.budget, self.records = self.table.budget, TopicRecords()
         self.tracing = Tracing(self.host, self.table, self.trees, self.dispatch)
         self.schedule = Schedule(self.host, CONFIG)
-        self.forgetting = Forgetting(self.records.descriptors, CONFIG.idle_topics_max)
+        self.forgetting = Forgetting(self.records.descriptors, CONFIG.idle_topics_max, CONFIG.topics_max)
         self.streams = Streams(self.host, StreamConfig())
         self.neighbours = Neighbours(self.host, NeighbourConfig(), self.streams)
         self.overlay = Pastry(self.host, OverlayConfig(), self.neighbours, CODEC)

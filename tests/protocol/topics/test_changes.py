@@ -87,6 +87,22 @@ def test_a_topic_that_nobody_created_cannot_be_changed() -> None:
     assert "quillcast topic create market/prices" in str(answer)
 
 
+def test_no_change_makes_a_topic_promise_to_wait_for_best_effort_subscribers() -> None:
+    village, answers = Village(4), list[object]()
+    for name, settings, wanted in (
+        ("loose", Settings(delivery="best_effort"), {"slow": "wait"}),
+        ("patient", Settings(slow="wait"), {"delivery": "best_effort"}),
+    ):
+        village.act(0, lambda peer, name=name, settings=settings: peer.create(name, settings, lambda answer: None))
+        village.run(2)
+        village.act(1, lambda peer, name=name, wanted=wanted: peer.change(name, wanted, answers.append))
+        village.run(2)
+    for answer in answers:
+        assert isinstance(answer, LocalError)
+        assert str(answer).startswith("slow = 'wait' goes with delivery = 'reliable'")
+    assert len(answers) == 2
+
+
 def test_what_one_peer_asks_for_at_once_is_done_one_after_another_and_each_is_answered() -> None:
     village = Village(6)
     created: list[object] = []

@@ -2,12 +2,13 @@
 
 import pytest
 
+from quillcast.core.errors import LocalError
 from quillcast.core.ids import ring_distance
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
-from tests.protocol.topics.village import Reader, Village
+from tests.protocol.topics.village import Reader, Village, Writer
 
 BOUND = 4
 CONFIG = Config(topics=TopicConfig(replicas=2, idle_topics_max=BOUND))
@@ -111,3 +112,32 @@ def test_a_topic_that_is_known_and_not_kept_track_of_is_found() -> None:
         scribe.descriptors[described(name).topic] = described(name)
     with pytest.raises(AssertionError, match="40 topics are known that nobody here needs"):
         scribe.forgetting.check()
+
+
+def test_a_topic_too_many_is_refused_with_the_bound_and_nobody_takes_more_than_half() -> None:
+    village = Village(3, config=Config(topics=TopicConfig(replicas=2, topics_max=10)))
+    village.run(2)
+    names = iter([name for name in map("topic/{}".format, range(200)) if replicas(village, name)[0] == 0])
+
+    def subscribe(peer: int) -> str:
+        reader = Reader()
+        village.subscribe(peer, next(names), reader)
+        village.run(3)
+        assert reader.error is None or reader.start is None
+        return str(reader.error or "")
+
+    assert [subscribe(1) for _ in range(5)] == [""] * 5
+    assert subscribe(1) == "one peer is another's child in at most 5 topics (half of topics.topics_max)"
+    assert [subscribe(2) for _ in range(5)] == [""] * 5
+    root, answers, writer = village.peers[0], list[object](), Writer()
+    village.act(2, lambda peer: peer.create(next(names), Settings(), answers.append))
+    village.act(2, lambda peer: peer.publisher(next(names), writer))
+    village.run(3)
+    for refused in (*answers, writer.error):
+        assert isinstance(refused, LocalError)
+        assert "knows 10 topics, as many as it may at the word of others (topics.topics_max)" in str(refused)
+    assert len(known(root)) == 10
+    village.subscribe(0, next(names), Reader())
+    village.run(3)
+    assert len(known(root)) == 11, "its own applications are never refused"
+    root.check()

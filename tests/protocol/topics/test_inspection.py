@@ -5,6 +5,7 @@ from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.messages import Branch
 from quillcast.protocol.topics.state import lag
+from tests.protocol.topics.test_terms import by_distance
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -202,3 +203,20 @@ def test_a_root_that_is_remembered_and_gone_passes_the_question_on() -> None:
     topic = village.peers[0].scribe.describe(NAME).topic
     village.peers[0].scribe.publishing.roots[topic] = village.world.machines[elsewhere].contact
     assert any(branch.root for branch in survey(village, 0).values())
+
+
+def test_whose_answer_a_peer_waits_for_until_it_takes_part_in_a_topic_is_known() -> None:
+    village = Village(3)
+    contacts = [machine.contact for machine in village.world.machines]
+    root, other, dead = by_distance(village)
+    assert village.peers[other].awaited(NAME) == [contacts[root]], "the next one on the way to the root"
+    village.kill(dead, silently=True)
+    village.subscribe(root, NAME, Reader())
+    village.run(0.5)
+    assert village.peers[root].awaited(NAME) == [contacts[dead]], "who keeps the topic's state beside it"
+    village.kill(other, silently=True)
+    newcomer = village.world.add()
+    village.world.start(newcomer)
+    peer = village.peers[newcomer.number]
+    village.act(newcomer.number, lambda peer: peer.join([contacts[dead]]))
+    assert peer.awaited(NAME) == [contacts[dead]], "through whom it joins"

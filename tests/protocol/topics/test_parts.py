@@ -961,7 +961,7 @@ class Keeping:
 def test_idle_topics_are_forgotten_beyond_a_bound_but_for_those_in_use_or_kept() -> None:
     known = {bytes([number]): described(f"topic/{number}") for number in range(10)}
     beside = dict.fromkeys(known, 0)
-    forgetting = Forgetting(known, idle_topics_max=2)
+    forgetting = Forgetting(known, idle_topics_max=2, topics_max=100)
     forgetting.spare({b"\0": 0})
     forgetting.keep_for_others(Keeping(b"\1"))
     forgetting.forget_too(beside)

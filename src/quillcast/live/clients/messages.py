@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from quillcast.core.envelope import Position
-from quillcast.core.errors import LocalError, QuillcastError, RemoteError
+from quillcast.core.errors import LocalError, NotDone, QuillcastError, RemoteError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message, Number, WireId, decoded
 from quillcast.protocol.security.access import Warrant
@@ -39,20 +39,24 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, array_like=True):
-    """An error: the name of its class, and its text."""
+    """An error: the name of its class, its text, and the peers that were waited for."""
 
     kind: str
     text: str
+    peers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, error: QuillcastError) -> "Problem":
         """The problem that is this error."""
-        return cls(type(error).__name__, str(error))
+        return cls(type(error).__name__, str(error), error.peers if isinstance(error, NotDone) else ())
 
     @property
     def error(self) -> QuillcastError:
         """The error again."""
-        return _kinds(QuillcastError).get(self.kind, LocalError)(self.text)
+        error = _kinds(QuillcastError).get(self.kind, LocalError)(self.text)
+        if isinstance(error, NotDone):
+            error.peers = self.peers
+        return error
 
 
 def _kinds(kind: type[QuillcastError]) -> dict[str, type[QuillcastError]]:

@@ -308,6 +308,10 @@ class Proxy:
         """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
         return next((each.bound for each in self._sending.values() if each.publisher.topic == topic and each.bound), "")
 
+    def awaited(self, name: str) -> list[Contact]:
+        """The peer that serves this process: it was asked to take part in the topic."""
+        return [self.welcome.contact]
+
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """Shows a topic's root on whose behalf the peer acts. Raises `LocalError` for a bad name."""
         return choices.warrant(credentials, self.welcome.contact.node_id, topic)

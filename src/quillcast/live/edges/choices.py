@@ -56,16 +56,6 @@ def topic_settings(chosen: dict[str, Any]) -> Settings:
         if name not in Settings.__struct_fields__:
             raise LocalError(f"{name} is not a setting of topics; use: {', '.join(Settings.__struct_fields__)}")
     try:
-        settings = msgspec.convert(msgspec.to_builtins(Settings(**chosen)), Settings)
+        return msgspec.convert(msgspec.to_builtins(Settings(**chosen)), Settings)
     except (msgspec.ValidationError, TypeError, ValueError) as problem:
         raise LocalError(f"the settings {chosen} do not fit: {problem}") from problem
-    check_slow(settings.delivery, settings.slow)
-    return settings
-
-
-def check_slow(delivery: str, slow: str) -> None:
-    """Raise `LocalError` for a topic that would promise to wait for subscribers, and does not."""
-    if delivery == "best_effort" and slow == "wait":
-        raise LocalError(
-            "slow = 'wait' goes with delivery = 'reliable': nobody waits for the subscribers of a best_effort topic"
-        )

@@ -2,12 +2,11 @@
 
 from quillcast.core.ids import short
 from quillcast.core.messages import Contact
+from quillcast.live.edges.peer import NAMED_MAX, node_ids, silent
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.publishing.publisher import Publisher
-
-NAMED_MAX = 10  # peers that are named in one text; a guess
 
 
 class HoldUps:
@@ -33,8 +32,7 @@ class HoldUps:
         """NodeIds of those that hold it up, in hexadecimal."""
         walk = self._of_root()
         if walk is None:
-            who = self._publisher.root or self._next_hop()
-            return [] if who is None else [who.node_id.hex()]
+            return node_ids(self._awaited() if self._publisher.root is None else [self._publisher.root])
         nodes = [*(contact.node_id for contact in (*walk.behind, *walk.unresponsive)), *walk.orphaned_leases]
         if walk.hold_s > 0:
             nodes.append(walk.root.node_id)
@@ -81,13 +79,12 @@ class HoldUps:
 
     def _root_trouble(self) -> str | None:
         """The problem of the root itself."""
-        walk, root, hop = self._of_root(), self._publisher.root, self._next_hop()
+        walk, root = self._of_root(), self._publisher.root
         if walk is not None:
             return None if walk.root.node_id in walk.answered else f"its root {self._named(walk.root)} does not answer"
         if root is not None:
             return f"{self._named(root)} became the topic's root just now, and has still to learn who has the event"
-        by = "this peer asks others what they know of it" if hop is None else f"{self._named(hop)} was asked for it"
-        return f"the topic's root is lost or not found yet; {by}"
+        return f"the topic's root is lost or not found yet: {silent(self._awaited())}"
 
     def _of_root(self) -> Walk | None:
         """The walk, unless the topic has another root now, and the one that was asked has not answered."""
@@ -96,9 +93,9 @@ class HoldUps:
             return None
         return walk
 
-    def _next_hop(self) -> Contact | None:
-        """Through whom the topic's root is looked for; None: it is this peer, if anybody."""
-        return self._peer.overlay.next_hop(self._publisher.topic)
+    def _awaited(self) -> list[Contact]:
+        """Who was asked for the topic's root."""
+        return self._peer.scribe.awaited(self._publisher.topic)
 
     def _names(self) -> list[str]:
         """What each of these peers does."""

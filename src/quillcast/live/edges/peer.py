@@ -3,12 +3,17 @@
 These are protocols for type checkers, so that an application without a peer of its own imports none.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from quillcast.core.ids import short
+from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
+
+NAMED_MAX = 10  # peers that are named in one text; a guess
 
 
 class EdgePeer(Protocol):
@@ -48,6 +53,24 @@ class EdgePeer(Protocol):
     def bound(self, topic: bytes) -> str:
         """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
         ...
+
+    def awaited(self, name: str) -> Sequence[Contact]:
+        """Who was asked to let this peer take part in a topic, and has not answered yet."""
+        ...
+
+
+def silent(contacts: Sequence[Contact]) -> str:
+    """Who was asked and has not answered, in a sentence."""
+    if not contacts:
+        return "no peer is known yet that could be asked"
+    named = [f"{short(each.node_id)} ({each.address})" for each in contacts[:NAMED_MAX]]
+    named += [f"{len(contacts) - NAMED_MAX} others"] if len(contacts) > NAMED_MAX else []
+    return f"{', '.join(named)} {'was' if len(contacts) == 1 else 'were'} asked and did not answer"
+
+
+def node_ids(contacts: Sequence[Contact]) -> list[str]:
+    """The nodeIds of peers in hexadecimal."""
+    return [each.node_id.hex() for each in contacts]
 
 
 class Causes(Protocol):

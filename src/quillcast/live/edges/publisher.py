@@ -15,7 +15,7 @@ from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable,
 from quillcast.core.ranges import RangeSet
 from quillcast.live import arguments
 from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
-from quillcast.live.edges.peer import Causes
+from quillcast.live.edges.peer import Causes, node_ids, silent
 from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX
 
 TIMEOUT_S = 45.0  # longer than a lease: a subscriber that died holds nobody up beyond it
@@ -287,8 +287,10 @@ class Publisher:
                 raise await self._no_room(timeout_s) from problem
             if bound := self._batcher.bound:
                 raise NotAdmitted(f"nothing was published within {timeout_s:g} s: {bound}") from problem
+            awaited = self._batcher.peer.awaited(self.topic)
             raise NotJoined(
-                f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
+                f"no root of {self.topic!r} answered within {timeout_s:g} s: {silent(awaited)}; nothing was published",
+                node_ids(awaited),
             ) from problem
         return place
 
@@ -330,7 +332,7 @@ class Publisher:
             return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {bound}")
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event: "
-                             f"{causes.paced()}; it is still being tried")  # fmt: skip
+                             f"{causes.paced()}; it is still being tried", causes.peers)  # fmt: skip
         if inner.admitted < last:
             return NotAdmitted(
                 f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {causes.paced()}; it is "

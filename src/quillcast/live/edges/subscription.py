@@ -17,7 +17,7 @@ from quillcast.core.envelope import Position
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.live.edges.attributes import unpack
-from quillcast.live.edges.peer import EdgePeer
+from quillcast.live.edges.peer import EdgePeer, node_ids, silent
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.security.access import Warrant
@@ -293,10 +293,11 @@ class Subscription(Generic[Item]):
                 while self._inbox.position is None and self._inbox.failure is None:
                     await self._inbox.changed()
         except TimeoutError as problem:
+            awaited = self._decode_cache.peer.awaited(self.topic)
             raise NotJoined(
-                f"no peer accepted the subscription to {self.topic!r} within {self._decode_cache.join_timeout_s:g} s; "
-                "it is still being tried"
-            ) from problem
+                f"no peer accepted the subscription to {self.topic!r} within {self._decode_cache.join_timeout_s:g} s: "
+                f"{silent(awaited)}; it is still being tried", node_ids(awaited)
+            ) from problem  # fmt: skip
         if self._inbox.position is None:
             assert self._inbox.failure is not None
             raise self._inbox.failure

@@ -30,6 +30,7 @@ from quillcast.live.discovery.finding import find_contacts
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.edges import choices
 from quillcast.live.edges.holdups import HoldUps
+from quillcast.live.edges.peer import node_ids, silent
 from quillcast.live.edges.subscription import DecodeCache
 from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
@@ -156,10 +157,11 @@ class Presence:
                     f"{obstacle} (this node waited {timeout_s:g} s); `quillcast scope show NAME`, where the scope's "
                     "manager should run, says whether it does"
                 ) from problem
+            awaited = self.peer.overlay.joining.awaited
             raise NotJoined(
-                f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s; "
-                "`quillcast status` at a peer of it shows what it sees"
-            ) from problem
+                f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s: "
+                f"{silent(awaited)}; `quillcast status` at a peer of it shows what it sees", node_ids(awaited)
+            ) from problem  # fmt: skip
         if not self.peer.active:
             raise NotJoined(self.peer.scoping.obstacle())
 
@@ -220,8 +222,9 @@ class Presence:
         try:
             answer = await asyncio.wait_for(done, timeout_s)
         except TimeoutError as problem:
-            text = f"no root of {name!r} answered within {timeout_s:g} s; it may be created later"
-            raise NotJoined(text) from problem
+            awaited = self.peer.awaited(name)
+            text = f"no root of {name!r} answered within {timeout_s:g} s: {silent(awaited)}; it may be created later"
+            raise NotJoined(text, node_ids(awaited)) from problem
         if isinstance(answer, QuillcastError):
             raise answer
         return answer

@@ -69,9 +69,13 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Size of changes or entries in one message, so that it stays below 64 KiB with its head. Larger entries are
     rejected."""
 
-    map_bytes_max: int = 64 << 20
-    """Size of keys and values of one map: ten times the size for 100,000 topics. A neighbour that sends more violates
-    the protocol."""
+    map_bytes_max: int = 16 << 20
+    """Size of keys and values of one map: more than twice the size for 100,000 topics. A neighbour that sends more
+    violates the protocol."""
+
+    copies_bytes_max: int = 64 << 20
+    """Size of the maps of all neighbours together: ten times the size for 100,000 topics. Beyond that the largest one
+    is given up, and its neighbour violates the protocol if it sends more than any other."""
 
     ask_again_s: float = 1.0
     """A request without an answer is repeated after this time, then after twice this time, and so on. A guess."""

@@ -146,6 +146,10 @@ class Neighbours:
         if node_id not in self._links:
             self.host.disconnect(NodeId(node_id))
 
+    def watches(self, node_id: bytes) -> bool:
+        """Is the peer watched, or about to answer?"""
+        return node_id in self._links
+
     def probe(self, contact: Contact, told_s: float | None = None) -> None:
         """Send the peer a heartbeat now, watched or not. If it does not answer, the listeners are told that it is lost.
 

@@ -12,7 +12,7 @@ anew, after a restart or to a forgotten neighbour, are never mistaken for the ol
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -34,6 +34,7 @@ _LIFE_BYTES = 8  # host.incarnation
 _EPOCH_BYTES = _LIFE_BYTES + 4
 _SIGN_BYTES = 4
 _MARK_BYTES = _SIGN_BYTES + _DIGEST_BYTES
+_SWEEP_MIN = 64  # maps that are kept before it is asked whose they are; a guess
 _ENTRY_BYTES = 12  # the most that MessagePack adds to a key and a value
 _NEVER = float("-inf")
 UNTOLD = 0, bytes(_MARK_BYTES)
@@ -196,9 +197,13 @@ class Streams:
     def __init__(self, host: Host, config: StreamConfig, listener: StreamListener | None = None) -> None:
         """`listener` may be set later. Until then changes are not reported."""
         self.host, self.config, self.listener = host, config, listener
+        self.is_neighbour: Callable[[bytes], bool] = lambda node_id: True
+        """Tells who still is one. What others were sent, or sent, is forgotten when there are many of them."""
         self._outgoing: dict[bytes, _Outgoing] = {}
         self._incoming: dict[bytes, _Incoming] = {}
+        self._copied_bytes = 0  # of all copies
         self._forgotten = 0
+        self._sweep_at = _SWEEP_MIN
 
     # Calls of users of the streams
 
@@ -218,6 +223,7 @@ class Streams:
                 "use shorter values"
             )
         if outgoing is None:
+            self._make_room()
             outgoing = self._outgoing[to.node_id] = _Outgoing(to, self._epoch())
         if outgoing.size_bytes + len(key) + len(value) > self.config.map_bytes_max:
             raise LocalError(
@@ -248,7 +254,9 @@ class Streams:
         """What that peer said under a key could not be taken: it is asked for it again with its next mark."""
         incoming = self._incoming.get(node_id)
         if incoming is not None:
+            self._copied_bytes -= incoming.size_bytes
             incoming.set(key, None)
+            self._copied_bytes += incoming.size_bytes
 
     def telling(self, node_id: bytes) -> Mapping[bytes, bytes]:
         """The map that this peer sends to that one; a live view."""
@@ -257,7 +265,8 @@ class Streams:
 
     def forget(self, node_id: bytes) -> None:
         """Forget a peer that is gone for good. Nothing is sent, and the listener is not told: the caller knows."""
-        self._incoming.pop(node_id, None)
+        if node_id in self._incoming:
+            self._give_up(node_id)
         if self._outgoing.pop(node_id, None) is not None:
             self._forgotten += 1
 
@@ -391,8 +400,21 @@ class Streams:
     def _copy(self, sender: Contact) -> _Incoming:
         incoming = self._incoming.get(sender.node_id)
         if incoming is None:
+            self._make_room()
             incoming = self._incoming[sender.node_id] = _Incoming()
         return incoming
+
+    def _make_room(self) -> None:
+        """One more map begins: those of former neighbours go when as many again have come as were left last time."""
+        if len(self._incoming) + len(self._outgoing) >= self._sweep_at:
+            self._sweep()
+
+    def _sweep(self, spare: bytes = b"") -> None:
+        """Forget all who are no neighbours any more, except for one."""
+        for node in {**self._incoming, **self._outgoing}:
+            if node != spare and not self.is_neighbour(node):
+                self.forget(node)
+        self._sweep_at = max(_SWEEP_MIN, 2 * (len(self._incoming) + len(self._outgoing)))
 
     def _follow(self, sender: Contact, message: Changes) -> None:
         """Apply the next changes, or ask if earlier ones are missing."""
@@ -432,7 +454,7 @@ class Streams:
         for key, value in changes:
             if self._incoming.get(sender.node_id) is not incoming:
                 return False
-            before = incoming.entries.get(key)
+            before, size_bytes = incoming.entries.get(key), incoming.size_bytes
             if self.listener is None:
                 incoming.set(key, value)
             elif incoming.set(self.listener.kept(key), value):
@@ -440,11 +462,34 @@ class Streams:
                     self.listener.changed(sender, key, value)
                 except Implausible:
                     incoming.set(key, before)  # so the digests differ, and it is asked for again
-            if incoming.size_bytes > self.config.map_bytes_max:
-                raise RemoteError(
-                    f"{sender.address} sent more than {self.config.map_bytes_max} bytes of entries on its stream"
-                )
+            if self._incoming.get(sender.node_id) is incoming:
+                self._count(sender, incoming, incoming.size_bytes - size_bytes)
         return True
+
+    def _count(self, sender: Contact, incoming: _Incoming, added_bytes: int) -> None:
+        """A copy has grown. One that is too large, by itself or as the largest of too many, is given up.
+
+        Raises `RemoteError` if that is this one. Any other neighbour is asked for its entries again later.
+        """
+        config = self.config
+        self._copied_bytes += added_bytes
+        if incoming.size_bytes > config.map_bytes_max:
+            self._give_up(sender.node_id)
+            raise RemoteError(f"{sender.address} sent more than {config.map_bytes_max} bytes of entries on its stream "
+                              "(streams.map_bytes_max)")  # fmt: skip
+        if self._copied_bytes > config.copies_bytes_max:
+            self._sweep(spare=sender.node_id)
+        while self._copied_bytes > config.copies_bytes_max:
+            largest = max(self._incoming, key=lambda node: self._incoming[node].size_bytes)
+            self._give_up(largest)
+            if largest == sender.node_id:
+                raise RemoteError(
+                    f"{sender.address} sent {incoming.size_bytes} bytes of entries on its stream, more than any other "
+                    f"neighbour, and all of them are over {config.copies_bytes_max} (streams.copies_bytes_max)"
+                )
+
+    def _give_up(self, node_id: bytes) -> None:
+        self._copied_bytes -= self._incoming.pop(node_id).size_bytes
 
     def _ask(self, sender: Contact, incoming: _Incoming) -> None:
         """Ask for the changes that the copy misses, unless a request is open that may still be answered.
@@ -487,6 +532,7 @@ class Streams:
             assert outgoing.flush_set or not outgoing.pending, f"{len(outgoing.pending)} changes wait without a timer"
         for incoming in self._incoming.values():
             incoming.check()
+        assert self._copied_bytes == sum(incoming.size_bytes for incoming in self._incoming.values())
 
 
 def _sign(epoch: bytes) -> bytes:

@@ -231,6 +231,11 @@ class OverlayJoin:
             self._set_timer()
             yield FirstState(reply.leaf_set, (*reply.rows, *self._met.values()))
 
+    @property
+    def awaited(self) -> list[Contact]:
+        """Whom this peer asked to let it in: the nearest so far, or else all contacts."""
+        return [self._near] if self._near is not None else list(self._contacts.values())
+
     def __iter__(self) -> Iterator[Contact]:
         """The contacts that this peer was given."""
         return iter(self._contacts.values())

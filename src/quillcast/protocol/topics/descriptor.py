@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
         return self.admission == "source"
 
     def validate(self) -> None:
-        """Raise `LocalError` for a choice that does not exist, naming those that do."""
+        """Raise `LocalError` for a choice that does not exist, naming those that do, or that promises nothing."""
         for field, choices in CHOICES.items():
             value = getattr(self, field)
             if value not in choices:
@@ -89,6 +89,11 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
         if self.reliable and self.order == "none":
             raise LocalError(
                 "order = 'none' goes with delivery = 'best_effort': reliable topics keep a publisher's order"
+            )
+        if self.slow == "wait" and not self.reliable:
+            raise LocalError(
+                "slow = 'wait' goes with delivery = 'reliable': nobody waits for the subscribers of a best_effort "
+                "topic; use slow = 'cut'"
             )
         if not 0 < self.event_bytes_max <= 1 << 24:
             raise LocalError(f"event_bytes_max = {self.event_bytes_max} must lie between 1 and {1 << 24}")

@@ -116,7 +116,7 @@ class Refused(Message, frozen=True, tag=44):
     """I cannot be your parent in this topic.
 
     `why` is loop, orphan, leaving, full (ask one of `instead`), unknown, describe, denied (by `rule`, to anybody), or
-    root_scope: the topic has another one, as `rule` says.
+    unusable: it has another root scope, or I am in too many topics, as `rule` says.
     """
 
     topic: WireId

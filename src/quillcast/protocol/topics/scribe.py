@@ -191,7 +191,7 @@ class Scribe:
     def _make_state(self) -> None:
         host, config, dispatch, trees = self.host, self.config, self.dispatch, self.trees
         records = TopicRecords()
-        self.forgetting = Forgetting(records.descriptors, config.idle_topics_max)
+        self.forgetting = Forgetting(records.descriptors, config.idle_topics_max, config.topics_max)
         self.replica_set = ReplicaSet(host, config, self.overlay, self.neighbours)
         self.comparing = Comparing(host, config, self.overlay, self.replica_set, records, self.forgetting, dispatch)
         self.known = KnownTopics(
@@ -397,6 +397,19 @@ class Scribe:
         """Adopt a descriptor if it supersedes what is known (`KnownTopics.learn`)."""
         self.known.learn(descriptor)
 
+    def awaited(self, topic: bytes) -> list[Contact]:
+        """Whose answer this peer waits for until it takes part in a topic.
+
+        Replicas if it is to be root, else the peer that it asked itself for a parent, or the next one on the way to
+        the root. Until it is part of the network, whom it joins that through.
+        """
+        if not self.overlay.active:
+            return self.overlay.joining.awaited
+        tree = self.trees.get(topic)
+        direct = tree.next_parent if tree is not None else None
+        way = [direct or self.overlay.next_hop(topic)]
+        return self.replication.awaited(topic) or [contact for contact in way if contact is not None]
+
     def handle(self, topic: bytes, handlers: Handlers) -> None:
         """Set the paper's upcalls for a topic at this peer."""
         self.open_trees.handle(topic, handlers)
@@ -443,7 +456,7 @@ class Scribe:
         tree = self.trees.get(message.topic)
         if tree is not None and (message.child.node_id in tree.path or tree.parent == message.child):
             return message, next_hop  # a descendant of the child cannot be its parent
-        if not self.placement.intercepts(tree):
+        if not self.placement.intercepts(tree) or not self.forgetting.has_room(message.topic):
             return message, next_hop
         if message.sends_only and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # it needs a peer of the tree, and nobody need become one for it
@@ -456,7 +469,7 @@ class Scribe:
         """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
         if self.leaving or not self.terms.believes(message):
             return  # the sender asks again, and then it reaches the closest of the other peers
-        if self._is_misplaced(message):
+        if self._is_misplaced(message) or self._is_crowded(message):
             return
         if not isinstance(message, _ANSWERS):
             self.dispatch.routed(message)
@@ -473,6 +486,21 @@ class Scribe:
         self.host.trace(Mark("other_root_scope"))
         self.rendezvous.refuse(message, why)
         return True
+
+    def _is_crowded(self, message: Any) -> bool:
+        """Would it have this peer begin with one topic too many? Then who asks is told."""
+        match message:
+            case Join(topic, child):
+                why = self.children.crowded(topic, child.node_id)
+            case FindRoot(topic):
+                why = self.known.crowded(topic)
+            case Create(descriptor):
+                why = self.known.crowded(descriptor.topic)
+            case _:
+                return False
+        if why:
+            self.rendezvous.refuse(message, why)
+        return bool(why)
 
     def root_scopes_changed(self) -> None:
         """Managers name other scopes as root scopes of topics, or other peers as their rendezvous points.

@@ -101,6 +101,14 @@ class ChildrenTables:
             if ended or child.named_until:
                 self.schedule.touch(tree)
 
+    def crowded(self, topic: bytes, child: bytes) -> str:
+        """Why there is no room for a child in one more topic, in a sentence: at this peer, or in half of it."""
+        share, tree = self.trees.known.forgetting.topics_max // 2, self.trees.by_topic.get(topic)
+        if self.links.counts.get(child, 0) < share or (tree is not None and child in tree.children):
+            return self.trees.known.crowded(topic)
+        self.host.trace(Mark("topics_full"))
+        return f"one peer is another's child in at most {share} topics (half of topics.topics_max)"
+
     def refers(self, tree: Tree, newcomer: Contact) -> bool:
         """Is a newcomer to join somebody else, rather than this peer?"""
         return bool(self.placement.refer(tree, newcomer))

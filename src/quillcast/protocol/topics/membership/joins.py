@@ -43,8 +43,11 @@ class Joins:
             return
         if not self._may_join(self.trees.known.descriptors.get(join.topic, descriptor), join):
             return
-        tree = self.trees.open(descriptor)
         child = join.child.node_id
+        if why := self.children.crowded(join.topic, child):
+            self.host.send(join.child, Refused(join.topic, "unusable", rule=why))
+            return
+        tree = self.trees.open(descriptor)
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))
             return

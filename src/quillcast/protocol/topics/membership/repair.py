@@ -129,7 +129,7 @@ class TreeRepair:
                 self.membership.fail(tree, unknown_topic(tree.descriptor.name))
             case "denied":
                 self.membership.fail(tree, AccessDenied(message.rule))
-            case "root_scope":
+            case "unusable":
                 self.membership.fail(tree, LocalError(message.rule))
             case _:
                 self.membership.join(tree)

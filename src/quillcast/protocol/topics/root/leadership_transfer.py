@@ -262,6 +262,8 @@ class LeadershipTransfer:
             return  # it was meant for a member of the ring, and the sender hears that this peer is none
         if self.trees.leaving or self.known.misplaced(message.descriptor):
             return  # the sender will tell somebody else
+        if self.known.crowded(message.descriptor.topic):
+            return
         self.received(sender, message)
         self.host.send(sender, Transferred(message.descriptor.topic, message.term))
 

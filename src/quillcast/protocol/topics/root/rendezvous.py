@@ -90,10 +90,10 @@ class Rendezvous:
             root.hold(at + self.config.lease_s)
 
     def refuse(self, request: Join | FindRoot | Create, why: str = "") -> None:
-        """Nobody created the topic, and this network creates none on first use; or it has another root scope: `why`."""
+        """Nobody created the topic, and this network creates none on first use; or it cannot be used: `why`."""
         match request:
             case Join() if why:
-                self.host.send(request.child, Refused(request.topic, "root_scope", rule=why))
+                self.host.send(request.child, Refused(request.topic, "unusable", rule=why))
             case FindRoot(publisher=asker) | Create(creator=asker) if why:
                 topic = request.topic if isinstance(request, FindRoot) else request.descriptor.topic
                 self.answers.tell(asker, NotRoot(topic, None, why=why), again=False)

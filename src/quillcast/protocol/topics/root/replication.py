@@ -99,6 +99,12 @@ class Replication:
         self.known.enter(descriptor.topic, term)
         self._begin(descriptor.topic, (descriptor, term), then)
 
+    def awaited(self, topic: bytes) -> list[Contact]:
+        """Those that were asked about a topic, or to record something of it, and have not answered."""
+        rounds = [round_ for about, round_ in self._rounds.items() if about[0] == topic]
+        asked = {contact: round_ for round_ in rounds for contact in self._others(round_)}
+        return [contact for contact, round_ in asked.items() if contact.node_id not in round_.answers]
+
     def _begin(self, topic: bytes, note: tuple[Descriptor, Term] | None, then: Callable[[Round], None]) -> None:
         key = (topic, note is not None)
         round_ = self._rounds.get(key)
@@ -207,6 +213,8 @@ class Replication:
             topic = interned(descriptor.topic)
             if self.known.misplaced(descriptor):
                 better.append(self.known.placed(descriptor))
+                continue
+            if self.known.crowded(topic):
                 continue
             self.known.learn(descriptor)
             self._heard_of(sender, topic, term)

@@ -26,8 +26,8 @@ class TopicState(Protocol):
 class Forgetting:
     """Looks over the topics that a peer knows, but only when as many became idle as make that worth its while."""
 
-    def __init__(self, descriptors: dict[bytes, Descriptor], idle_topics_max: int) -> None:
-        self.descriptors, self.idle_topics_max = descriptors, idle_topics_max
+    def __init__(self, descriptors: dict[bytes, Descriptor], idle_topics_max: int, topics_max: int) -> None:
+        self.descriptors, self.idle_topics_max, self.topics_max = descriptors, idle_topics_max, topics_max
         self.used: list[Mapping[bytes, Any]] = []
         self.beside: list[MutableMapping[bytes, Any]] = []
         self.kept: list[TopicState] = []
@@ -56,6 +56,10 @@ class Forgetting:
             idle = self.idle()
             for forgotten in idle[: max(0, len(idle) - self.idle_topics_max)]:
                 self._forget(forgotten)
+
+    def has_room(self, topic: bytes) -> bool:
+        """May this peer take note of a topic at another's word? What its own applications use is never refused."""
+        return topic in self.descriptors or len(self.descriptors) < self.topics_max
 
     @property
     def slack(self) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
+from quillcast.core.ids import short
 from quillcast.core.interning import interned
 from quillcast.core.trace import Mark, Named
 from quillcast.protocol.overlay.seats import Seats
@@ -68,6 +69,16 @@ class KnownTopics:
         A peer that no scope claims the topic of may just not know yet.
         """
         return "" if descriptor.creator else self.seats.refusal(descriptor.name, descriptor.settings.root_scope)
+
+    def crowded(self, topic: bytes) -> str:
+        """Why this peer does nothing for others in a topic that is new to it, in a sentence; empty if it does."""
+        if self.forgetting.has_room(topic):
+            return ""
+        self.host.trace(Mark("topics_full"))
+        return (
+            f"peer {short(self.host.me)} at {self.host.contact.address} knows {self.forgetting.topics_max} topics, as "
+            "many as it may at the word of others (topics.topics_max)"
+        )
 
     def placed(self, descriptor: Descriptor) -> TopicEntry:
         """A word to others whose descriptor of a topic is misplaced: the root scope that it has here."""
