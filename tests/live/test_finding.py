@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -9,16 +10,20 @@ import pytest
 from quillcast.core.errors import Unreachable
 from quillcast.core.messages import Contact
 from quillcast.live.discovery import finding
+from quillcast.live.discovery.rendezvous import Entry
 from quillcast.live.transport.links import Links
 
 ALICE, BOB = Contact(b"a" * 16, "alice:1"), Contact(b"b" * 16, "bob:1")
 
 
 class Answering:
-    """The side of `Links` that asks who is there; who is neither here nor nobody never answers."""
+    """The side of `Links` that asks who is there; who is neither here, stopped nor nobody never answers."""
 
-    def __init__(self, here: Mapping[str, Contact], nobody: tuple[str, ...] = ()) -> None:
-        self.here, self.nobody = here, nobody
+    def __init__(
+        self, here: Mapping[str, Contact], nobody: tuple[str, ...] = (), stopped: tuple[str, ...] = ()
+    ) -> None:
+        self.here, self.nobody, self.stopped = here, nobody, stopped
+        self.handshake = SimpleNamespace(network="net")
         self.asked: list[str] = []
         self.ended: list[str] = []
         self.waiting = asyncio.Event()
@@ -28,6 +33,8 @@ class Answering:
         try:
             if address in self.nobody:
                 raise Unreachable(f"nobody is at {address}")
+            if address in self.stopped:
+                raise Unreachable(f"no answer from {address}") from TimeoutError()
             if address not in self.here:
                 self.waiting.set()
                 await asyncio.Event().wait()
@@ -37,7 +44,8 @@ class Answering:
 
 
 async def greet(links: Answering, *addresses: str) -> tuple[list[Contact], dict[str, Unreachable]]:
-    return await finding._greet(cast(Links, links), addresses)
+    found, problems = await finding._greet(cast(Links, links), addresses, addresses)
+    return list(found.values()), problems
 
 
 def test_stopped_peers_delay_nothing_once_another_has_answered() -> None:
@@ -46,6 +54,24 @@ def test_stopped_peers_delay_nothing_once_another_has_answered() -> None:
     assert found == [ALICE, BOB]
     assert list(problems) == ["gone:1"]
     assert sorted(links.ended) == sorted(links.asked), "nobody is asked any more"
+
+
+def first(links: Answering, *joined: str, looking: tuple[str, ...] = ()) -> list[Contact]:
+    here = {
+        address: Entry("00", address, pid, 0, joined=address in joined)
+        for pid, address in enumerate((*joined, *looking), 1)
+    }
+    return asyncio.run(finding._first(cast(Links, links), list(here), here, needed=False))
+
+
+def test_peers_that_look_for_the_network_themselves_begin_no_other_one_where_its_own_do_not_answer() -> None:
+    both = Answering({"alice:1": ALICE, "bob:1": BOB}, stopped=("stopped:1",))
+    assert first(both, "stopped:1", "alice:1", looking=("bob:1",)) == [ALICE, BOB]
+    looking = Answering({"bob:1": BOB}, stopped=("stopped:1", "stopped:2"))
+    with pytest.raises(Unreachable, match="process 1 is a peer of network 'net' on this machine and does not answer"):
+        first(looking, "stopped:1", looking=("bob:1",))
+    assert first(looking, looking=("bob:1", "stopped:2")) == [BOB], "nobody has begun the network"
+    assert first(Answering({"bob:1": BOB}, nobody=("gone:1",)), "gone:1", looking=("bob:1",)) == [BOB]
 
 
 def test_the_last_peer_to_answer_is_waited_for_if_no_other_does() -> None:

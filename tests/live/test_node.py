@@ -686,6 +686,22 @@ def test_a_publish_before_the_node_has_joined_waits_for_it() -> None:
     run(scenario())
 
 
+def test_others_of_the_machine_are_told_whether_a_peer_has_joined() -> None:
+    async def scenario() -> None:
+        place = Rendezvous("default")
+        async with silent_peer() as address:
+            looking = Node(contacts=[address], live=LiveConfig(connect_timeout_s=0.1))
+            starting = asyncio.create_task(looking.start())
+            await early(looking.status)
+            assert [entry.joined for entry in place.entries()] == [False]
+            with pytest.raises(quillcast.Unreachable):
+                await starting
+        async with Node():
+            assert [entry.joined for entry in place.entries()] == [True]
+
+    run(scenario())
+
+
 def test_a_publish_where_no_root_answers_waits_a_bounded_time() -> None:
     async def scenario() -> None:
         async with silent_peer() as address:

@@ -1,7 +1,7 @@
 """Finds peers to join through: named contacts, peers of this machine, and earlier neighbours."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
@@ -32,9 +32,10 @@ async def find_contacts(
 
     Raises `OtherCredential` if peers of this machine are members of a network with a credential and this one is not.
     Raises `Unreachable` if no peer of this network answers at the `named` addresses, or if peers of this machine listen
-    but do not answer because they are suspended or hung. Unless it `may_be_first`, also if addresses are known and none
-    answers. A `patient` peer is never the first: it raises `Unreachable` instead, and is registered only when it has
-    found others.
+    but do not answer because they are suspended or hung. So it does if only peers answer that are still looking for the
+    network themselves: they would begin another one together. Unless it `may_be_first`, also if addresses are known and
+    none answers. A `patient` peer is never the first: it raises `Unreachable` instead, and is registered only when it
+    has found others.
     """
     credential = links.handshake.tls.fingerprint if links.handshake.tls is not None else ""
     with rendezvous.alone():
@@ -47,7 +48,7 @@ async def find_contacts(
             rendezvous.enter(links.contact, credential)
     known = dict.fromkeys([*(entry.address for entry in entries), *remembered])
     known.pop(links.contact.address, None)
-    here = {entry.address: entry.pid for entry in entries if entry.address in known}
+    here = {entry.address: entry for entry in entries if entry.address in known}
     needed = patient or not may_be_first
     found = await (_named(links, named) if named else _first(links, list(known), here, needed=needed))
     if patient and not found:
@@ -61,39 +62,47 @@ async def find_contacts(
 
 async def _named(links: Links, addresses: Sequence[str]) -> list[Contact]:
     """The peers that answer. Raises `Unreachable` if there are none."""
-    found, problems = await _greet(links, addresses)
+    found, problems = await _greet(links, addresses, addresses)
     if not found:
         raise _nobody(problems)
-    return found
+    return list(found.values())
 
 
-async def _first(links: Links, addresses: list[str], here: Mapping[str, int], *, needed: bool) -> list[Contact]:
-    """The peers that answer at the first addresses where one does; `here` has processes of this machine."""
-    problems: dict[str, Unreachable] = {}
+async def _first(links: Links, addresses: list[str], here: Mapping[str, Entry], *, needed: bool) -> list[Contact]:
+    """The peers that answer at the first addresses where one of the network does; `here` has those of this machine.
+
+    Those that are still looking for the network themselves count only if no others are known.
+    """
+    known = [address for address in addresses if address not in here or here[address].joined] or addresses
+    found, problems = dict[str, Contact](), dict[str, Unreachable]()
     for first in range(0, len(addresses), CONTACTS_MAX):
-        found, problems_now = await _greet(links, addresses[first : first + CONTACTS_MAX])
-        if found:
-            return found
+        found_now, problems_now = await _greet(links, addresses[first : first + CONTACTS_MAX], known)
+        if any(address in known for address in found_now):
+            return list(found_now.values())
+        found |= found_now
         problems |= problems_now
     silent = [here[address] for address, problem in problems.items() if address in here and _is_silent(problem)]
-    if silent:
-        raise _nobody_here(links.handshake.network, silent)
-    if needed and problems:
+    if silent and (not found or any(entry.joined for entry in silent)):
+        raise _nobody_here(links.handshake.network, [entry.pid for entry in silent])
+    if needed and problems and not found:
         raise _nobody(problems)
-    return []
+    return list(found.values())
 
 
-async def _greet(links: Links, addresses: Sequence[str]) -> tuple[list[Contact], dict[str, Unreachable]]:
+async def _greet(
+    links: Links, addresses: Sequence[str], known: Collection[str]
+) -> tuple[dict[str, Contact], dict[str, Unreachable]]:
     """Ask which peers are at these addresses; returns those that answer, and the errors of the others.
 
-    Once one has answered, the others get as much time again: a suspended or hung peer delays nobody.
+    Once one of the `known` ones has answered, the others get as much time again: a suspended or hung peer delays
+    nobody.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
     asked = {address: asyncio.ensure_future(links.greet(address)) for address in addresses}
     waiting = set(asked.values())
     try:
-        while waiting and not _answered(asked.values()):
+        while waiting and not _answered(task for address, task in asked.items() if address in known):
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if waiting:
             await asyncio.wait(waiting, timeout=max(_GREET_MORE_S, loop.time() - began))
@@ -101,10 +110,10 @@ async def _greet(links: Links, addresses: Sequence[str]) -> tuple[list[Contact],
         for task in asked.values():
             task.cancel()
         answers = await asyncio.gather(*asked.values(), return_exceptions=True)
-    found, problems = list[Contact](), dict[str, Unreachable]()
+    found, problems = dict[str, Contact](), dict[str, Unreachable]()
     for address, answer in zip(asked, answers, strict=True):
         if isinstance(answer, Contact):
-            found.append(answer)
+            found[address] = answer
         elif isinstance(answer, Unreachable):
             problems[address] = answer
         elif not isinstance(answer, asyncio.CancelledError):

@@ -39,6 +39,8 @@ class Entry(msgspec.Struct, frozen=True):
     """The fingerprint of its network's credential; empty without one."""
     user: int = -1
     """The user that runs it: the owner of its file."""
+    joined: bool = False
+    """Is it part of its network? Else it is still looking for others."""
 
     @property
     def contact(self) -> Contact:
@@ -63,6 +65,7 @@ class Rendezvous:
                 f"{quoted(network)} is not a network name: up to 64 letters, digits, dots, dashes, underscores"
             )
         self._given, self._runtime = runtime_dir, chosen(runtime_dir)
+        self._entered_ns: dict[bytes, int] = {}
         self.folder = self._runtime.own / network
         try:
             self.folder.mkdir(exist_ok=True, mode=0o700)
@@ -102,9 +105,10 @@ class Rendezvous:
         finally:
             os.close(folder)
 
-    def enter(self, contact: Contact, credential: str = "") -> None:
-        """Register this peer; its file appears atomically. Raises `DiskFailed`."""
-        entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), time.time_ns(), credential)
+    def enter(self, contact: Contact, credential: str = "", *, joined: bool = False) -> None:
+        """Register this peer, or say that it has `joined`; its file appears atomically. Raises `DiskFailed`."""
+        since_ns = self._entered_ns.setdefault(contact.node_id, time.time_ns())
+        entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), since_ns, credential, joined=joined)
         path = self._path(contact, _SUFFIX)
         draft = path.with_suffix(f".{secrets.token_hex(4)}.draft")
         try:

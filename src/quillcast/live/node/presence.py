@@ -90,6 +90,7 @@ class Presence:
         self.memory: Memory | None = None
         self.journal: Journal | None = None
         self._leave_within_s: float | None = None
+        self._is_shown = False  # do others of this machine know that it has joined?
         self._store = store
         self._stack = AsyncExitStack()
         if standing is not None:
@@ -164,6 +165,10 @@ class Presence:
             ) from problem  # fmt: skip
         if not self.peer.active:
             raise NotJoined(self.peer.scoping.obstacle())
+        if not self._is_shown:  # others of this machine may join through it
+            self._is_shown = True
+            credential = self.links.handshake.tls.fingerprint if self.links.handshake.tls is not None else ""
+            self.rendezvous.enter(self.contact, credential, joined=True)
 
     async def leave(self, within_s: float | None = None) -> None:
         """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""
