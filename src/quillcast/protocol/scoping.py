@@ -372,9 +372,17 @@ class Scoping:
         topics = self.installing.follow(controller)
         self.placement.ordered, self.table.borders = self.installing.topics, self.installing.borders
         self.placement.members = self._members(controller)
+        self._enter(controller)
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
+
+    def _enter(self, controller: LocalController | None) -> None:
+        """Report to those above as the entry point of a scope, where this peer is."""
+        former, self.placement.entered = self.placement.entered, _entered(controller)
+        for topic in self.placement.entered:
+            if topic not in former and topic in self.trees:
+                self.subscribing.schedule.touch(self.trees[topic])
 
     def _take_part(self, controller: LocalController | None) -> None:
         """Have an agent in each recovery domain that managers order."""
@@ -479,6 +487,12 @@ class Scoping:
                     del self.managers[party]
                     self.superseded(party, epoch, at)
                     return
+
+
+def _entered(controller: LocalController | None) -> dict[bytes, None]:
+    """The topics in which a member is the entry point of its scope."""
+    standings = controller.membership.ordered_standings() if controller is not None else {}
+    return {topic: None for topic, standing in standings.items() if standing.rank == 0}
 
 
 def _hangs_below_overlay(standing: Standing) -> bool:

@@ -512,6 +512,14 @@ class Recorded(Message, frozen=True, tag=64):
     topics: Annotated[list[tuple[WireId, Term, bytes]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
 
 
+class Confirmed(Message, frozen=True, tag=113):
+    """To a source, from the entry point of a scope below it: a second peer has your stream of the topic up to here."""
+
+    topic: WireId
+    term: Term
+    front: Number
+
+
 class StateDigest(Message, frozen=True, tag=65):
     """Over the root state that both peers should keep. Send what may be news to the sender, and answer with yours."""
 
@@ -542,5 +550,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot,
     Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Hop, Denied,
     StreamsEnded, CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
-    PlaceQuery, PlaceAnswer,
+    PlaceQuery, PlaceAnswer, Confirmed,
 )  # fmt: skip

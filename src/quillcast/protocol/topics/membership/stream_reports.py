@@ -11,7 +11,7 @@ from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
-from quillcast.protocol.topics.messages import Denied, StreamsEnded
+from quillcast.protocol.topics.messages import Confirmed, Denied, StreamsEnded
 from quillcast.protocol.topics.state.effects import GapNoticed
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
@@ -53,6 +53,7 @@ class StreamReporting:
         dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
         dispatch.on_alarm(ConcludeTurn, self.conclude_turn)
         dispatch.on_message(StreamsEnded, self._ended)
+        dispatch.on_message(Confirmed, self._confirmed)
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         """Upcall of the link's stream: what a neighbour reports on a stream."""
@@ -200,5 +201,13 @@ class StreamReporting:
         for (topic, term), sender in unconfirmed.items():
             tree = self.trees.get(topic)
             if tree is not None and term in tree.sources.states:
-                self.source_streams.tell_one(tree, term, only=sender)
-                self.streams.hurry(sender)
+                self.progress.confirm(tree, term, sender)
+
+    def _confirmed(self, sender: Contact, message: Confirmed) -> None:
+        tree = self.trees.get(message.topic)
+        if tree is None or sender.node_id not in tree.children:
+            return
+        own = tree.sources.own
+        if own is not None and own.term == message.term:
+            own.held_to(min(message.front, own.index))
+            self.progress.advance_streams(tree, (message.term,))

@@ -48,7 +48,7 @@ class Arrivals:
         tree = self.trees[flow.topic]
         if flow.others:
             self._moved_stream(tree, bundle.envelope.term)
-        self.progress.moved(tree, bundle.size)
+        self.progress.came(tree, bundle)
 
     def _moved_stream(self, tree: Tree, term: Term) -> None:
         self.source_streams.came(tree, term)

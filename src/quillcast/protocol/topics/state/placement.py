@@ -19,6 +19,7 @@ class Placement:
         self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
         self.expected: Mapping[bytes, Collection[Contact]] = {}  # by topic: those that are to be children here
         self.members: Mapping[bytes, Collection[Contact]] = {}  # by topic: to whom these and the tree's links lead
+        self.entered: Collection[bytes] = ()  # topics in which this peer is the entry point of its scope
 
     def intercepts(self, tree: Tree | None) -> bool:
         """Does a Join on its way to the root end at this peer?"""

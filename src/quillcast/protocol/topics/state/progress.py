@@ -6,18 +6,22 @@ once when many bytes wait for them.
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.topics.messages import Receipts
+from quillcast.protocol.topics.messages import Confirmed, Receipts
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.effects import AllStable, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import ReportDue, Schedule
+from quillcast.protocol.topics.state.scope_reports import ScopeReports
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -33,6 +37,9 @@ class Progress:
         self.host, self.trees, self.streams, self.placement = host, trees, streams, placement
         self.replica_set, self.flow_control, self.schedule = replica_set, flow_control, schedule
         self.source_streams, self.dispatch = source_streams, dispatch
+        self.of_scope = ScopeReports(
+            host, schedule.config, trees, streams, placement, flow_control.budget, self._tell_outside, dispatch
+        )  # fmt: skip
         dispatch.on_alarm(ReportDue, self.report)
 
     # ---- reports
@@ -44,6 +51,12 @@ class Progress:
             if tree is not None:
                 self.schedule.wake(tree)
                 self.tell(tree)
+
+    def came(self, tree: Tree, bundle: Bundle) -> None:
+        """Events came: neighbours are told how far the topic came."""
+        if tree.topic in self.placement.entered:
+            self.of_scope.note(tree, bundle)
+        self.moved(tree, bundle.size)
 
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
@@ -66,19 +79,51 @@ class Progress:
         else:
             self._trim(tree)
         self.advance_streams(tree)
-        self.source_streams.tell(tree)
-        if tree.parent is not None:
-            self.tell_parent(tree, tree.parent)
+        self._tell_above(tree)
         if tree.children and tree.attached:
             report = self._parent_report(tree)
             for child in tree.children.values():
                 self.streams.put(child.contact, tree.topic, report)
 
+    def _tell_above(self, tree: Tree) -> None:
+        """Report to the parent, and on streams to the children too."""
+        if tree.topic not in self.placement.entered:
+            self.source_streams.tell(tree)
+            if tree.parent is not None:
+                self.tell_parent(tree, tree.parent)
+            return
+        self.source_streams.tell(tree, self.of_scope.puts_off_stream)
+        if not self.of_scope.settle(tree) and tree.parent is not None:
+            report = self._child_report(tree)
+            if not self.of_scope.puts_off(tree, tree.parent, report):
+                self.streams.put(tree.parent, tree.topic, link_reports.encode(report))
+
+    def _tell_outside(self, tree: Tree, parent: Contact, terms: Iterable[Term]) -> None:
+        """The report of a scope on a period."""
+        self.tell_parent(tree, parent)
+        for term in terms:
+            if term in tree.sources.states:
+                self.source_streams.tell_parent(tree, parent, term)
+
+    def confirm(self, tree: Tree, term: Term, source: bytes) -> None:
+        """Tell a source next to this peer how far its stream came; at a scope's border no more than that."""
+        if tree.topic in self.placement.entered and tree.parent is not None and tree.parent.node_id == source:
+            if not self.source_streams.tell_parent(tree, tree.parent, term, self.of_scope.puts_off_stream):
+                self.host.send(tree.parent, Confirmed(tree.topic, term, tree.flow.front(term) or 0))
+        else:
+            self.source_streams.tell_one(tree, term, only=source)
+        self.streams.hurry(source)
+
     def tell_parent(self, tree: Tree, parent: Contact) -> None:
         """Report to the parent."""
+        self.streams.put(parent, tree.topic, link_reports.encode(self._child_report(tree)))
+
+    def _child_report(self, tree: Tree) -> link_reports.ChildReport:
         used_up = self.flow_control.shares.tell(tree)
         report = tree.child_report(self.host.me, self.host.now(), used_up=used_up)
-        self.streams.put(parent, tree.topic, link_reports.encode(report))
+        if report.leaf and tree.topic in self.placement.entered:
+            return replace(report, leaf=False)  # whether its scope has other members is nobody's business
+        return report
 
     def tell_child(self, tree: Tree, child: Contact) -> None:
         """Report to one child."""

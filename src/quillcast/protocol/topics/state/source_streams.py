@@ -4,7 +4,7 @@ The whole life of a stream is in docs/decisions/admission-at-the-source.md. Topi
 no such streams, so that nothing here asks which kind a topic is.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 from quillcast.core.envelope import HALF_BYTES, Term
@@ -40,6 +40,8 @@ JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB f
 ENDED_MILESTONES_MAX = 8  # of a stream that is over
 Starts = Sequence[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
+PutsOff = Callable[[Tree, Contact, Term, StreamUp], bool]
+"""Is a report to the parent put off?"""
 
 
 class SourceStreams:
@@ -421,8 +423,8 @@ class SourceStreams:
             tree.sources.touch()
             self.schedule.touch(tree)
 
-    def tell(self, tree: Tree) -> None:
-        """Report what changed to the parent and the children."""
+    def tell(self, tree: Tree, puts_off: PutsOff | None = None) -> None:
+        """Report what changed to the parent and the children. `puts_off`: is the parent told later?"""
         if not tree.sources.changed:
             return
         changed, tree.sources.changed = tree.sources.changed, {}
@@ -430,16 +432,16 @@ class SourceStreams:
         for term in changed:
             if term in tree.sources.states:
                 tree.flow.others[term].milestones.note(_there(tree, term), now)
-                self.tell_one(tree, term)
+                self.tell_one(tree, term, puts_off=puts_off)
 
-    def tell_one(self, tree: Tree, term: Term, only: bytes | None = None) -> None:
+    def tell_one(self, tree: Tree, term: Term, only: bytes | None = None, puts_off: PutsOff | None = None) -> None:
         """Report on one stream, to all neighbours or to one."""
-        key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
         if tree.parent is not None and only in (None, tree.parent.node_id):
-            self.streams.put(tree.parent, key, encode(self._up(tree, stream, state)))
+            self.tell_parent(tree, tree.parent, term, puts_off)
         children = tree.children if only is None else {only: tree.children[only]} if only in tree.children else {}
         if not (children and tree.attached):
             return
+        key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
         report = encode(
             StreamDown(
                 tree.flow.front(term) or 0, _there(tree, term), stream.stable, state.end, state.closed,
@@ -449,6 +451,14 @@ class SourceStreams:
         for child in children.values():
             if not child.sends_only or term in child.streams:
                 self.streams.put(child.contact, key, report)
+
+    def tell_parent(self, tree: Tree, parent: Contact, term: Term, puts_off: PutsOff | None = None) -> bool:
+        """Report on one stream to the parent. False if that is put off."""
+        report = self._up(tree, tree.flow.others[term], tree.sources.states[term])
+        if puts_off is not None and puts_off(tree, parent, term, report):
+            return False
+        self.streams.put(parent, stream_key(tree.topic, term), encode(report))
+        return True
 
     def _up(self, tree: Tree, stream: SourceStream, state: SourceState) -> StreamUp:
         term, now, closed = stream.term, self.host.now(), state.end if state.closed else None

@@ -1,0 +1,119 @@
+"""What the entry point of a scope tells its parent: events come or members report, then what was put on the link."""
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import DOWN, Envelope
+from quillcast.protocol.topics.messages import Confirmed
+from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.holders import Child
+from quillcast.protocol.topics.state.link_reports import ChildReport
+from quillcast.protocol.topics.state.scope_reports import LESS_S, PeriodOver
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
+from tests.protocol.topics.parts import CONFIG, Parts
+from tests.protocol.topics.test_stream_reporting import STREAM, below, child, events
+
+
+class Entry:
+    """The entry point of a scope: Bob is its parent outside, and Carol its child in the scope."""
+
+    def __init__(self) -> None:
+        self.parts = parts = Parts()
+        self.tree: Tree = parts.tree()
+        self.tree.parent = BOB
+        self.tree.flow.begin(FIRST, 0, 0.0, 0)
+        self.carol = Child(parts.host, CAROL, 0, FIRST, 0)
+        self.tree.enter(self.carol)
+        parts.placement.entered = {self.tree.topic: None}
+        parts.progress.tell_parent(self.tree, BOB)
+
+    def comes(self, count: int = 1) -> None:
+        bundle = Bundle(
+            Envelope(self.tree.topic, DOWN, FIRST, self.tree.frontier), (block(PAUL, 0, *[b"event"] * count),)
+        )
+        self.parts.table.move(self.tree.flow, bundle)
+
+    def has(self, acknowledged: int) -> None:
+        """Carol says that all below her have the events up to there."""
+        self.carol.note_report(ChildReport(FIRST, acknowledged, FIRST, frontier=acknowledged))
+        self.parts.progress.tell(self.tree)
+
+    def told(self) -> tuple[int, int]:
+        """What Bob has been told: what everybody has, and what the entry point has."""
+        value = link_reports.decode(self.parts.streams.telling(BOB.node_id)[self.tree.topic])
+        assert isinstance(value, ChildReport)
+        return value.acknowledged, value.frontier
+
+    def passes(self, seconds: float) -> None:
+        self.parts.host.time += seconds
+        self.parts.dispatch.timer(PeriodOver(self.tree.topic))
+
+
+def test_what_came_is_reported_once_everybody_has_it() -> None:
+    entry = Entry()
+    entry.comes(2)
+    entry.parts.progress.tell(entry.tree)
+    assert entry.told() == (0, 0)
+    entry.has(1)
+    assert entry.told() == (0, 0), "in one portion"
+    entry.has(2)
+    assert entry.told() == (2, 2)
+
+
+def test_what_somebody_lacks_when_more_comes_is_for_later() -> None:
+    entry = Entry()
+    entry.comes()
+    entry.passes(CONFIG.report_s)
+    entry.comes()
+    assert entry.told() == (0, 2), "the report on the first one"
+    entry.has(1)
+    assert entry.told() == (0, 2)
+    entry.has(2)
+    assert entry.told() == (2, 2)
+
+
+def test_what_comes_soon_after_belongs_to_the_next_report() -> None:
+    entry = Entry()
+    entry.comes()
+    entry.comes()
+    entry.has(1)
+    assert entry.told() == (1, 2)
+    entry.has(2)
+    assert entry.told() == (1, 2)
+    entry.passes(CONFIG.report_s)
+    entry.has(2)
+    assert entry.told() == (2, 2)
+
+
+def test_a_full_peer_reports_at_once() -> None:
+    entry = Entry()
+    entry.comes()
+    entry.parts.budget.used_bytes = entry.parts.budget.limit_bytes // 2
+    entry.parts.progress.tell(entry.tree)
+    assert entry.told() == (0, 1)
+
+
+def test_who_came_to_the_scope_has_a_moment_to_say_that_it_has_what_was_reported() -> None:
+    entry = Entry()
+    entry.comes(2)
+    entry.has(2)
+    entry.passes(CONFIG.report_s)
+    entry.comes()
+    entry.has(1)
+    assert entry.told() == (2, 2)
+    entry.passes(LESS_S)
+    assert entry.told() == (1, 3)
+
+
+def test_a_source_above_is_told_that_a_second_peer_has_its_events_and_no_more() -> None:
+    parts = Parts()
+    tree = below(parts)
+    child(parts, tree)
+    parts.placement.entered = {tree.topic: None}
+    events(parts, tree, 1)
+    parts.progress.tell(tree)
+    parts.host.time += CONFIG.report_s
+    del parts.host.sent[:]
+    bundle = Bundle(Envelope(tree.topic, DOWN, STREAM, 1), (block(PAUL, 1, b"event"),))
+    parts.table.arrive(BOB, bundle)
+    parts.progress.confirm(tree, STREAM, BOB.node_id)
+    assert (BOB, Confirmed(tree.topic, STREAM, 2)) in parts.host.sent
