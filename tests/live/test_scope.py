@@ -1,7 +1,9 @@
 """A site of live peers: its manager runs in a node, and the members take part as it orders."""
 
 import asyncio
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 import quillcast
+from quillcast.cli import scopeview
 from quillcast.core.errors import DiskFailed, LocalError, NotAdmitted, NotJoined, Unreachable
 from quillcast.core.ids import ring_distance
 from quillcast.live.admission.keyring import Keyring
@@ -18,6 +21,7 @@ from quillcast.live.node.node import Node
 from quillcast.live.node.scopeexport import export_scope
 from quillcast.live.storage.store import Store
 from quillcast.live.transport.hello import Identity
+from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import described
 
 FILE = """
@@ -197,7 +201,7 @@ def test_a_certificate_of_the_network_admits_one_peer_and_another_certificate_do
     asyncio.run(main())
 
 
-def test_an_application_takes_part_in_a_scope_through_its_peer_and_the_manager_counts_it(tmp_path: Path) -> None:
+def test_an_application_takes_part_in_a_scope_through_its_peer_and_the_manager_knows_it(tmp_path: Path) -> None:
     async def main() -> None:
         identity = Identity.new()
         async with Node(runtime_dir=tmp_path / "manager", data=tmp_path / "data") as manager:
@@ -205,17 +209,19 @@ def test_an_application_takes_part_in_a_scope_through_its_peer_and_the_manager_c
             scope, place = f"site@{manager.address}", tmp_path / "member"
             async with (
                 Node(runtime_dir=place, identity=identity, scope=scope),
-                quillcast.connect(runtime_dir=place) as application,
+                quillcast.connect(runtime_dir=place, name="board") as application,
             ):
                 subscription = application.subscribe("news/today")
                 await subscription.started()
                 await manager.publish("news/today", b"a", wait="stable")
                 assert (await anext(subscription)).payload == b"a"
                 async with asyncio.timeout(10):
-                    while not manager.scopes()[0].members[0].clients:  # noqa: ASYNC110 - nothing tells of it
-                        await asyncio.sleep(0.05)
-                (member,) = manager.scopes()[0].members
-                assert (member.node_id, member.clients) == (identity.node_id.hex(), 1)
+                    await manager._pump.until(lambda: bool(manager.scopes()[0].clients))
+                (scope_,) = manager.scopes()
+                assert [(each.node_id, each.clients) for each in scope_.members] == [(identity.node_id.hex(), 1)]
+                (client,) = scope_.clients
+                assert (client.name, client.host, client.topics) == ("board", identity.node_id.hex(), ("news/today",))
+                assert list(scopeview.members(scope_))[-1].split()[:2] == ["board", identity.node_id.hex()[:8]]
 
     asyncio.run(main())
 
@@ -468,5 +474,59 @@ def test_a_publisher_that_is_one_too_many_is_told_so_and_so_is_the_operator(tmp_
                 assert two.status().problems[0].startswith(f"publishers here wait: {why}")
                 first.close()
                 await second.publish(b"c", wait="root")
+
+    asyncio.run(main())
+
+
+def test_clients_are_told_what_the_file_does_not_let_them_do_and_how_many_there_may_be(tmp_path: Path) -> None:
+    async def main() -> None:
+        identity = Identity.new()
+        file = scope_file(tmp_path, [identity])
+        file.write_text(file.read_text() + 'clients = "subscribe"\n[limits]\nclients_max = 1\n')
+        async with Node(runtime_dir=tmp_path / "manager", data=tmp_path / "data") as manager:
+            await manager.manage_scope(file)
+            scope, place = f"site@{manager.address}", tmp_path / "member"
+            async with Node(runtime_dir=place, identity=identity, scope=scope) as member:
+                async with quillcast.connect(runtime_dir=place) as one, quillcast.connect(runtime_dir=place) as two:
+                    subscription = one.subscribe("news/today")
+                    await subscription.started()
+                    await member.publish("news/today", b"a", wait="root")
+                    assert (await anext(subscription)).payload == b"a"
+                    with pytest.raises(AccessDenied, match="clients may only subscribe in topic news/today"):
+                        await one.publish("news/today", b"b")
+                    with pytest.raises(AccessDenied, match="scope site has 1 of at most 1 clients"):
+                        await two.subscribe("news/today").started()
+                    await two.publish("elsewhere", b"c", wait="root")
+                await manager._pump.until(lambda: not manager.scopes()[0].clients)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_dies_is_gone_at_the_manager(tmp_path: Path) -> None:
+    program = """
+import asyncio, quillcast, sys
+
+async def main():
+    async with quillcast.connect(runtime_dir=sys.argv[1], name="x") as client:
+        await client.subscribe("news/today").started()
+        print(flush=True)
+        await asyncio.Event().wait()
+
+quillcast.run(main())
+"""
+
+    async def main() -> None:
+        identity = Identity.new()
+        async with Node(runtime_dir=tmp_path / "manager", data=tmp_path / "data") as manager:
+            await manager.manage_scope(scope_file(tmp_path, [identity]))
+            scope, place = f"site@{manager.address}", tmp_path / "member"
+            async with Node(runtime_dir=place, identity=identity, scope=scope):
+                client = await asyncio.create_subprocess_exec(sys.executable, "-c", program, place, stdout=PIPE)
+                assert client.stdout is not None
+                await client.stdout.readline()
+                await manager._pump.until(lambda: [each.name for each in manager.scopes()[0].clients] == ["x"])
+                client.kill()
+                await client.wait()
+                await manager._pump.until(lambda: not manager.scopes()[0].clients)
 
     asyncio.run(main())

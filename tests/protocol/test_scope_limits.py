@@ -8,7 +8,7 @@ from quillcast.protocol.scopes.state import Entering, ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from tests.protocol.test_nested_scoping import TOPIC, Campus
-from tests.protocol.test_scoping import LEASE_S, Site
+from tests.protocol.test_scoping import LEASE_S, Site, distance
 from tests.protocol.topics.village import Reader
 
 
@@ -142,3 +142,18 @@ def test_a_scope_counts_as_one_of_the_publishers_of_its_superscope() -> None:
     topic = described(TOPIC).topic
     why = [nested.village.peers[number].bound(topic).partition(":")[0] for number in writers]
     assert why == ["", "", *[f"topic {TOPIC} has 1 of at most 1 publishers in scope campus"] * 2]
+
+
+def test_a_peer_that_is_itself_the_root_waits_too_and_begins_when_one_ends() -> None:
+    site = Bounded(4, Star())
+    root, *others = site.members
+    ring = [site.village.world.machines[number].node_id for number in (0, 1, *site.members[:3])]
+    names = (f"news/{number}" for number in range(100))
+    here = site.village.world.machines[root].node_id
+    site.name = next(name for name in names if min(ring, key=lambda node: distance(node, name)) == here)
+    reader = site.subscribe([0])[0]
+    leaving, _ = [site.publisher(number, b"%d" % number) for number in others[:2]]
+    site.publisher(root, b"late")
+    site.close(others[0], leaving)
+    site.village.run(3)
+    assert reader.payloads == [*(b"%d" % number for number in others[:2]), b"late"]

@@ -199,19 +199,6 @@ def test_members_measure_the_round_trips_to_each_other_for_a_policy_that_asks_fo
     assert None not in [trip for known in manager.round_trips.seconds.values() for trip in known.values()]
 
 
-def test_a_manager_knows_how_many_applications_use_a_member_as_their_peer() -> None:
-    site = Site(2, Star())
-    first, second = site.members
-    site.village.peers[first].scoping.clients = ["an application", "another one"]
-    site.village.run(2)
-    (manager, _) = site.village.peers[site.outside].scoping.managers[site.party.id]
-    nodes = {number: site.village.world.machines[number].node_id for number in site.members}
-    assert manager.members.clients == {nodes[first]: 2, nodes[second]: 0}
-    site.village.act(first, lambda peer: peer.scoping.leave())
-    site.village.run(2)
-    assert manager.members.clients == {nodes[second]: 0}
-
-
 def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:
     site = Site(6, Star())
     readers = site.subscribe(site.members)

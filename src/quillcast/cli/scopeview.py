@@ -51,7 +51,9 @@ def show(status: ScopeStatus) -> Iterator[str]:
     yield f"scope {status.name}, epoch {status.epoch}"
     yield f"  manager at peer {status.node_id[:8]}, {status.address}; file {status.file}"
     yield (
-        f"  {counted(len(status.members), 'member')}{most}; {counted(len(status.topics), 'topic')}"
+        f"  {counted(len(status.members), 'member')}{most}; {counted(len(status.clients), 'client')}"
+        + (f" of at most {status.clients_max}" if status.clients_max else "")
+        + f"; {counted(len(status.topics), 'topic')}"
         + (f", of which {waiting} wait" if waiting else "")
     )
     yield from (f"  {sentence}" for sentence in status.about)
@@ -79,6 +81,10 @@ def members(status: ScopeStatus) -> Iterator[str]:
     """Who is in a scope."""
     columns = ["member", "address", "label", "ring", "heard", "clients", "topics"]
     yield from table("members", columns, map(_member, status.members))
+    if status.clients:
+        rows = [[each.name, each.host[:8], f"{each.heard_s:.1f} s ago", ", ".join(each.topics) or "-"]
+                for each in status.clients]  # fmt: skip
+        yield from table("clients", ["client", "member", "heard", "topics"], rows)
 
 
 def _member(member: ScopeMember) -> list[str]:

@@ -484,6 +484,19 @@ class ScopeMember(PeerContact, frozen=True):
     """The applications that use it as their peer (`quillcast.connect`). They are no members, and never forward."""
 
 
+class ScopeClient(Status, frozen=True):
+    """An application that uses a member of a scope as its peer (`quillcast.connect`)."""
+
+    name: str
+    """What it calls itself."""
+    host: str
+    """NodeId of the member."""
+    heard_s: float
+    """Seconds since the member spoke of it."""
+    topics: tuple[str, ...]
+    """The topics in which it publishes or subscribes."""
+
+
 class Superscope(PeerContact, frozen=True):
     """A scope that another one is a member of. `node_id` and `address` are those of the peer that runs its manager."""
 
@@ -571,6 +584,10 @@ class ScopeStatus(PeerContact, frozen=True):
     """The topics that members take part in, by name."""
     members_max: int | None = None
     """The most members. None: no limit."""
+    clients: tuple[ScopeClient, ...] = ()
+    """The clients of its members."""
+    clients_max: int | None = None
+    """The most clients. None: no limit."""
     about: tuple[str, ...] = ()
     """Who is admitted, and the bounds of the whole scope, in sentences."""
     superscopes: tuple[Superscope, ...] = ()

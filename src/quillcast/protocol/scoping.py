@@ -9,7 +9,7 @@ What the managers order becomes of a peer:
   do elsewhere, and while no manager answers, trees repair themselves.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,11 +23,13 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability.agents import Agents, Domain
 from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.clients import is_client_of
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.hierarchy import OVERLAY
+from quillcast.protocol.scopes.hosting import ClientHost, Decided, WaitingUse
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import (
@@ -104,7 +106,6 @@ class Scoping:
         "beat_s",
         "beats",
         "bounds",
-        "clients",
         "climb",
         "climbed",
         "controller",
@@ -112,6 +113,7 @@ class Scoping:
         "groups",
         "had_place",
         "host",
+        "hosting",
         "installing",
         "invited",
         "known_ends",
@@ -156,7 +158,7 @@ class Scoping:
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
-        self.clients: Sized = ()  # applications that use this peer as their own
+        self.hosting = ClientHost(lambda: host.contact)  # applications that use this peer as their own
         dispatch.on_message(Control, self._received)
         dispatch.on_timer(Beat, self._beat)
         dispatch.on_timer(Paced, self._paced)
@@ -210,11 +212,23 @@ class Scoping:
         """Why this peer cannot take part as a member of its scope, in a sentence; empty if it can, or has none."""
         return self.controller.membership.obstacle() if self.controller is not None else ""
 
+    # ---- clients
+
+    def client_left(self, id_: bytes) -> None:
+        """A client is gone."""
+        self._carry_out(id_, self.hosting.leave(id_))
+
+    def client_begins(self, id_: bytes, name: str, doing: Doing, use: object, decided: Decided) -> None:
+        """A client wants to publish or subscribe (`ClientHost.begin`)."""
+        self._carry_out(id_, self.hosting.begin(id_, WaitingUse(name, doing, use, decided), self.host.now()))
+
     def leave(self) -> None:
         """Leave the scopes. Managers end with this process, and come back as the same ones."""
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.leave())
             self.controller = None
+            self.hosting.follow(None)
+            self.hosting.decide()
             self._install(None)
 
     # ---- inputs
@@ -253,12 +267,16 @@ class Scoping:
         elif control.to == self.host.me and (member := self.controller) and _heeds(member, sender, control.message):
             self._carry_out(control.to, member.received(control.message, now))
             self._follow(member)
+        elif (client := self.hosting.controller(control.to)) and _heeds(client, sender, control.message):
+            self._carry_out(control.to, client.received(control.message, now))
+            self.hosting.decide()
 
     def _disproof(self, sender: Contact, control: Control) -> Succession | None:
         """What shows an old manager that it is one."""
         if not isinstance(control.message, Orders | Heard):
             return None
         party = self.managers[control.to][0] if control.to in self.managers else self.controller
+        party = self.hosting.controller(control.to) or party
         return party.membership.disproof(control.message, sender) if party is not None else None
 
     def _beat(self, timer: Beat) -> None:
@@ -268,9 +286,10 @@ class Scoping:
             self._carry_out(scope, manager.passed(now))
         if self.controller is not None:
             self._tell_roles(self.controller)
-            self.controller.membership.clients = len(self.clients)
             self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
+            for client, effects in self.hosting.beat(now):
+                self._carry_out(client, effects)
             self._climb(self.controller)
             if self.beats % SEATS_EVERY == 0:
                 self.overlay.seats.look_for_lost()
@@ -333,6 +352,8 @@ class Scoping:
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
         self._install(controller)
+        self.hosting.follow(controller.membership)
+        self.hosting.decide()
         if changed or self.bounds:
             self.subscribing.permitted()
             self.publishing.permitted()
@@ -513,6 +534,8 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
     The link that it came over has shown who the sender is.
     """
     match message:
+        case Registration(member=party) | Alive(member=party) if is_client_of(party.id, sender.node_id):
+            return party.contact.node_id == sender.node_id and not party.managed
         case Registration(member=party) | Alive(member=party) | ChannelRequest(sender=party):
             return party.contact.node_id == sender.node_id and (party.managed or party.id == sender.node_id)
         case Measured(member=id_):
@@ -529,7 +552,7 @@ def _manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessa
         case Alive(member=member):
             return manager.members.find(member.id) is None or manager.members.runs_at(member.id, sender)
         case Deregistration(member=id_):
-            return manager.members.runs_at(id_, sender)
+            return manager.members.runs_at(id_, sender) or is_client_of(id_, sender.node_id)
         case _:
             return _heeds(manager, sender, message)
 

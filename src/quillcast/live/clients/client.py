@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket as sockets
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def connect(
     runtime_dir: Path | str | None = None,
     socket: Path | str | None = None,
     live: LiveConfig | None = None,
+    name: str | None = None,
 ) -> "Client":
     """A client of a peer that runs on this machine: `async with quillcast.connect() as client`.
 
@@ -38,10 +40,11 @@ def connect(
             or the user's own (docs/live.md).
         socket: the socket of a certain peer, `<nodeId>.sock` in that folder; by default the oldest peer is used.
         live: limits of the client's queues; `subscription_bytes` for example.
+        name: what `quillcast scope members` calls the client; by default the name of the program.
 
     Entering raises `Unreachable` if no peer of this user and network runs on this machine, or if it does not answer.
     """
-    return Client(network, runtime_dir=runtime_dir, socket=socket, live=live)
+    return Client(network, runtime_dir=runtime_dir, socket=socket, live=live, name=name)
 
 
 class Client(Endpoint):
@@ -55,11 +58,12 @@ class Client(Endpoint):
     """
 
     def __init__(
-        self, network: str, *, runtime_dir: Path | str | None, socket: Path | str | None, live: LiveConfig | None
-    ) -> None:
+        self, network: str, *, runtime_dir: Path | str | None, socket: Path | str | None, live: LiveConfig | None,
+        name: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig())
         arguments.instance("network", network, str, "a name as text")
-        self._network = network
+        self._network, self._name = network, _program() if name is None else arguments.label(name)
         self._runtime_dir, self._socket = arguments.path("runtime_dir", runtime_dir), arguments.path("socket", socket)
         self._proxy: Proxy | None = None
         self._ending: QuillcastError | None = None  # the peer has ended, or will
@@ -83,7 +87,7 @@ class Client(Endpoint):
         proxy = Proxy(welcome, self.live, self._peer_ends, self._peer_ended)
         self._decode_cache.pump, self._decode_cache.peer = proxy.pump, proxy
         self._proxy = proxy
-        await proxy.open(own)
+        await proxy.open(own, self._name)
 
     async def leave(self, timeout_s: float | None = None) -> None:
         """End publishers and subscriptions, and disconnect, when the peer has what was published.
@@ -222,3 +226,10 @@ class Client(Endpoint):
     def _peer_ended(self, reason: QuillcastError) -> None:
         self._ending = reason
         self._publishing.failed(reason)
+
+
+def _program() -> str:
+    try:
+        return arguments.label(Path(sys.argv[0]).name) or "python"
+    except (IndexError, LocalError):  # embedded, or a name that fits into no column
+        return "python"

@@ -116,6 +116,8 @@ class Connect(Message, frozen=True, tag=1):
     window_bytes: Number
     incarnation: bytes
     shared_memory: bytes
+    name: str = ""
+    """What the client calls itself, for people."""
 
 
 class Subscribe(Message, frozen=True, tag=2):

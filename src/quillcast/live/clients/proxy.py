@@ -199,15 +199,15 @@ class Proxy:
         """Why the connection is closed."""
         self._connection: ClientConnection | None = None
 
-    async def open(self, own: socket.socket) -> None:
-        """Use a connected socket, on which the peer has said welcome."""
+    async def open(self, own: socket.socket, name: str) -> None:
+        """Use a connected socket, on which the peer has said welcome. The peer hears this name of the client."""
         live = self._live
         shared = FramedContext(
             self.pump, partial(transport_of, config=live), Spare(), Unfinished(live.unfinished_bytes_max)
         )
         welcome = self.welcome
         theirs = Connect(welcome.window_bytes, welcome.incarnation, welcome.shared_memory)
-        mine = Connect(live.window_bytes, self._incarnation, self._sharing.sample_place)
+        mine = Connect(live.window_bytes, self._incarnation, self._sharing.sample_place, name)
         first = frame(FrameType.CONTROL, Codec.encode_all([mine]))
         self._connection = connection = ClientConnection(shared, first, self._connected, self._lost, theirs)
         await local_ipc.serve(self.pump.loop, lambda: connection, own)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,6 +40,9 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.messages import Doing
+from quillcast.protocol.security.access import AccessDenied
+from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 
 HANDLES_MAX = 1 << 14  # subscriptions and publishers of a client; a guess
@@ -50,8 +54,8 @@ _WALK_S = 0.25  # how long peers are asked who holds a client's events up; a gue
 class RemotePublisher:
     """A publisher of a client; the listener of the peer's publisher, `inner`, which has the same PublisherId."""
 
-    def __init__(self, number: int, changed: Callable[["RemotePublisher"], None]) -> None:
-        self.number, self._changed = number, changed
+    def __init__(self, wish: OpenPublisher, changed: Callable[["RemotePublisher"], None]) -> None:
+        self.wish, self._changed = wish, changed
         self.inner: Publisher | None = None
         self.close_at: int | None = None  # it closes when the events before that have come
         self.discarded = 0  # its events before this were discarded, as far as they were not stable
@@ -72,7 +76,8 @@ class RemotePublisher:
     def take(self, block: Block) -> None:
         """A block came. Raises `Malformed` if it is not what the publisher may send now."""
         inner = self.inner
-        assert inner is not None
+        if inner is None:
+            raise Malformed("a block came before its publisher had begun")
         if (block.publisher, block.first) != (inner.id, inner.next) or inner.closed:
             raise Malformed(f"a block of events from {block.first} came, where {inner.next} follows")
         if inner.room() <= 0:
@@ -86,16 +91,17 @@ class RemotePublisher:
 
     def news(self, bound: str) -> list[Message]:
         """What the client does not know yet."""
-        inner = self.inner
-        assert inner is not None
+        inner, number = self.inner, self.wish.number
         if self.failure is not None:
-            return [PublisherFailed(self.number, Problem.of(self.failure))]
+            return [PublisherFailed(number, Problem.of(self.failure))]
+        if inner is None:
+            return [Progress(number, 0, 0, 0, False, False, bound, None)]
         descriptor = None if self._told is inner.descriptor else inner.descriptor
         self._told = inner.descriptor
-        said: list[Message] = [Discarded(self.number, self.discarded)] if self.discarded else []
+        said: list[Message] = [Discarded(number, self.discarded)] if self.discarded else []
         self.discarded = 0
         rooted = inner.root is not None
-        return [*said, Progress(self.number, inner.next, inner.admitted, inner.stable, inner.partitioned, rooted,
+        return [*said, Progress(number, inner.next, inner.admitted, inner.stable, inner.partitioned, rooted,
                                 bound, descriptor)]  # fmt: skip
 
 
@@ -127,12 +133,15 @@ class Session:
         self._by_id: dict[bytes, RemotePublisher] = {}
         self._changed: dict[RemotePublisher, None] = {}
         self._asked: dict[asyncio.Task[None], None] = {}
+        self._id = b""  # as a client of the peer's scopes
 
     # --- its life
 
     def connected(self, connection: ClientConnection, message: Connect) -> None:
         """The client is there."""
+        _check("client", message.name)
         self.connection = connection
+        self._id = self._peer.scoping.hosting.enter(message.name)
         self.link.serve(connection, self._context.sharing, message, self._bundle, self._message)
 
     def leave(self, reason: str) -> None:
@@ -152,11 +161,16 @@ class Session:
         for task in self._asked:
             task.cancel()
         for outbox in self._outboxes.values():
-            self._pump.call(self._peer.unsubscribe, outbox.handle)
+            if outbox.handle is not None:
+                self._pump.call(self._peer.unsubscribe, outbox.handle)
         for publisher in self._publishers.values():
-            self._pump.call(self._peer.close_publisher, publisher.inner)
+            if publisher.inner is not None:
+                self._pump.call(self._peer.close_publisher, publisher.inner)
         self._outboxes.clear()
         self._publishers.clear()
+        if self._id:
+            self._pump.call(self._peer.scoping.client_left, self._id)
+            self._id = b""
 
     # --- what its outboxes and publishers call, within steps of the peer
 
@@ -198,13 +212,14 @@ class Session:
 
     def _tell(self, publisher: RemotePublisher) -> None:
         inner = publisher.inner
-        if inner is None or self._publishers.get(publisher.number) is not publisher:
+        if self._publishers.get(publisher.wish.number) is not publisher:
             return
-        for message in publisher.news(self._peer.bound(inner.topic)):
+        bound = self._peer.bound(inner.topic) if inner is not None else self._peer.scoping.hosting.obstacle(self._id)
+        for message in publisher.news(bound):
             self.send(message)
-        if publisher.failure is not None or (inner.closed and not inner.retained):
-            del self._publishers[publisher.number], self._by_id[inner.id]
-            if publisher.failure is not None:
+        if publisher.failure is not None or (inner is not None and inner.closed and not inner.retained):
+            self._forget_publisher(publisher)
+            if publisher.failure is not None and inner is not None:
                 self._pump.loop.call_soon(self._pump.call, self._peer.close_publisher, inner)
 
     # --- what comes from the client
@@ -242,17 +257,44 @@ class Session:
 
     def _subscribe(self, wish: Subscribe) -> None:
         self._check_new(wish.number, self._outboxes)
-        try:
-            arguments.label(wish.name)
-            outbox = Outbox(self, wish)
-            outbox.handle = self._pump.call(self._open, outbox)
-        except LocalError as problem:
-            raise Malformed(str(problem)) from problem  # a client checks names before
-        self._outboxes[wish.number] = outbox
+        _check(wish.topic, wish.name)
+        outbox = self._outboxes[wish.number] = Outbox(self, wish)
+        self._begin(wish.topic, "subscribes", outbox, partial(self._open, outbox))
 
-    def _open(self, outbox: Outbox) -> Any:
+    def _begin(self, topic: str, doing: Doing, use: Outbox | RemotePublisher, go_on: Callable[[str], None]) -> bool:
+        """Go on when the scope's manager lets the client do that, or says why not. False: it has to be waited for."""
+        at_once: list[str] = []
+
+        def decided(why_not: str) -> None:
+            if is_asking:
+                at_once.append(why_not)
+            else:  # that is in the midst of a step of the peer
+                self._pump.loop.call_soon(self._pump.call, go_on, why_not)
+
+        is_asking = True
+        self._pump.call(self._peer.scoping.client_begins, self._id, topic, doing, use, decided)
+        is_asking = False
+        for why_not in at_once:
+            self._pump.call(go_on, why_not)
+        return bool(at_once)
+
+    def _open(self, outbox: Outbox, why_not: str) -> None:
         wish = outbox.wish
-        return self._peer.subscribe(wish.topic, outbox, start=wish.start, delivery=wish.delivery, warrant=wish.warrant)
+        if self._outboxes.get(wish.number) is not outbox:
+            return  # it has ended meanwhile
+        try:
+            if why_not:
+                raise AccessDenied(why_not)
+            outbox.handle = self._peer.subscribe(
+                wish.topic, outbox, start=wish.start, delivery=wish.delivery, warrant=wish.warrant
+            )
+        except LocalError as problem:
+            del self._outboxes[wish.number]
+            self._end(wish.topic, "subscribes", outbox)
+            outbox.failed(problem)
+
+    def _end(self, topic: str, doing: Doing, use: Outbox | RemotePublisher) -> None:
+        self._peer.scoping.hosting.end(self._id, topic, doing, use)
 
     def _unsubscribe(self, number: int) -> None:
         outbox = self._outboxes.pop(number, None)
@@ -260,24 +302,42 @@ class Session:
             return
         self._queues.forget(outbox)
         self._losing.pop(outbox, None)
-        self._pump.call(self._peer.unsubscribe, outbox.handle)
+        self._end(outbox.wish.topic, "subscribes", outbox)
+        if outbox.handle is not None:
+            self._pump.call(self._peer.unsubscribe, outbox.handle)
 
     def _open_publisher(self, wish: OpenPublisher) -> None:
         self._check_new(wish.number, self._publishers)
-        publisher = RemotePublisher(wish.number, self._progressed)
+        _check(wish.topic)
         if wish.id in self._by_id or self._peer.has_publisher(wish.id):
             raise Malformed("a publisher was opened with the PublisherId of another")
+        publisher = self._publishers[wish.number] = RemotePublisher(wish, self._progressed)
+        self._by_id[wish.id] = publisher
+        if not self._begin(wish.topic, "publishes", publisher, partial(self._make_publisher, publisher)):
+            self._progressed(publisher)
+
+    def _make_publisher(self, publisher: RemotePublisher, why_not: str) -> None:
+        wish = publisher.wish
+        if self._publishers.get(wish.number) is not publisher:
+            return  # it has ended meanwhile
         try:
-            publisher.inner = self._pump.call(self._peer.publisher, wish.topic, publisher, wish.warrant, wish.id)
+            if why_not:
+                raise AccessDenied(why_not)
+            publisher.inner = self._peer.publisher(wish.topic, publisher, wish.warrant, wish.id)
+            self._progressed(publisher)
         except LocalError as problem:
-            raise Malformed(str(problem)) from problem
-        self._publishers[wish.number] = self._by_id[wish.id] = publisher
-        self._progressed(publisher)
+            publisher.failed(problem)
+
+    def _forget_publisher(self, publisher: RemotePublisher) -> None:
+        wish = publisher.wish
+        del self._publishers[wish.number], self._by_id[wish.id]
+        self._end(wish.topic, "publishes", publisher)
 
     def _close_if_done(self, publisher: RemotePublisher) -> None:
         inner = publisher.inner
-        assert inner is not None
-        if publisher.close_at is not None and inner.next >= publisher.close_at and not inner.closed:
+        if inner is None:
+            self._forget_publisher(publisher)  # nothing came of it
+        elif publisher.close_at is not None and inner.next >= publisher.close_at and not inner.closed:
             self._pump.call(self._peer.close_publisher, inner)
             self._progressed(publisher)
 
@@ -317,3 +377,12 @@ class Session:
         with HoldUps(self._pump, self._peer, publisher.inner, last) as causes:
             await asyncio.sleep(_WALK_S)
             return HeldUp(causes.peers, causes.lagging(), causes.paced())
+
+
+def _check(topic: str, name: str = "") -> None:
+    """A client checks names before. Raises `Malformed`."""
+    try:
+        described(topic)
+        arguments.label(name)
+    except LocalError as problem:
+        raise Malformed(str(problem)) from problem

@@ -141,6 +141,7 @@ class Inspector:
         publishers = {topic: bound for topic in scribe.publishing.topics() if (bound := scribe.publishing.bound(topic))}
         yield from (f"publishers here wait: {bound}" for bound in publishers.values())
         yield from (f"subscribers here wait: {bound}" for bound in scribe.subscribing.bounds().values())
+        yield from self._peer.scoping.hosting.obstacles()
 
     def _take_rates(self) -> None:
         """Events per second since the last call, but over at least `RATE_S_MIN`."""

@@ -130,7 +130,6 @@ class Presence:
         stack.callback(self.managing.close)
         looked_in = self.rendezvous.looked_in
         self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
-        self.peer.scoping.clients = self.clients
         self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients)
         stack.callback(self.rendezvous.leave, self.contact)
         stack.push_async_callback(self.clients.close)

@@ -1,10 +1,20 @@
 """Scopes as structs of `core.status`, from what their managers and their members know."""
 
 from quillcast.core.ids import topic_id
-from quillcast.core.status import Membership, ScopeChannel, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic, Superscope
+from quillcast.core.status import (
+    Membership,
+    ScopeChannel,
+    ScopeClient,
+    ScopeMember,
+    ScopeRule,
+    ScopeStatus,
+    ScopeTopic,
+    Superscope,
+)
 from quillcast.live.scopes.files import about_all, let_in
 from quillcast.live.scopes.rules import Rules
 from quillcast.live.scopes.serving import Served
+from quillcast.protocol.scopes.clients import Client
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
@@ -44,6 +54,8 @@ def scope_status(manager: ScopeManager, served: Served, now: float) -> ScopeStat
         epoch=state.epoch,
         lease_s=manager.config.lease_s,
         members=tuple(_member(manager, each, now) for each in state.members.values()),
+        clients=tuple(_client(each, now) for each in manager.clients.known.values()),
+        clients_max=manager.config.clients_max or None,
         members_max=manager.config.members_max or None,
         about=tuple(about_all(served.scope)),
         superscopes=tuple(_superscope(manager, owner) for owner in manager.membership.owners.values()),
@@ -85,7 +97,16 @@ def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
         heard_s=round(now - manager.members.heard_at.get(member.party.id, now), 3),
         topics=tuple(sorted(_name(manager, topic) for topic in member.roles)),
         scope=member.party.name if member.party.managed else "",
-        clients=manager.members.clients.get(member.party.id, 0),
+        clients=sum(each.host is member for each in manager.clients.known.values()),
+    )
+
+
+def _client(client: Client, now: float) -> ScopeClient:
+    return ScopeClient(
+        name=client.party.name,
+        host=client.host.party.id.hex(),
+        heard_s=round(now - client.heard_at, 3),
+        topics=tuple(sorted(role.name for role in client.roles.values())),
     )
 
 

@@ -146,6 +146,8 @@ def about_all(scope: config.ScopeFile) -> Iterator[str]:
     yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."
     if scope.limits.members_max is not None:
         yield f"The scope has at most {_count(scope.limits.members_max, 'member')}."
+    if scope.limits.clients_max is not None:
+        yield f"At most {_count(scope.limits.clients_max, 'client')} use members as their peers; others are refused."
     if rates := list(_rates(scope.limits)):
         yield f"At most {_listed(rates, 'and')} enter it in all; senders wait above that."
 
@@ -193,6 +195,9 @@ def let_in(rule: TopicRule) -> Iterator[str]:
             yield "Only best-effort topics are carried: subscribers of reliable ones are owed what the filter stops."
     if rates := list(_rates(rule)):
         yield f"At most {_listed(rates, 'and')} enter per topic; senders wait above that."
+    if rule.clients != "both":
+        may = "neither publish nor subscribe" if rule.clients == "none" else f"only {rule.clients}"
+        yield f"Clients of members may {may}."
     people = [
         _count(most, what)
         for most, what in ((rule.publishers_max, "publisher"), (rule.subscribers_max, "subscriber"))

@@ -13,7 +13,7 @@ from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
 from quillcast.live.scopes.plugins import opened
 from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.config import Described, TopicRule
-from quillcast.protocol.scopes.messages import RecoveryName
+from quillcast.protocol.scopes.messages import ClientRights, RecoveryName
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import Entering
 
@@ -70,6 +70,11 @@ class Rules:
         """How members repair a topic, as the file says."""
         found = _first(self._file, topic)
         return found.rule.recovery if found is not None else "tree"
+
+    def clients(self, topic: str) -> ClientRights:
+        """What clients may do in a topic, as the file says."""
+        found = _first(self._file, topic)
+        return found.rule.clients if found is not None else "both"
 
     @property
     def of_file(self) -> tuple[TopicRule, ...]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from quillcast.live.scopes.files import read
 from quillcast.live.scopes.rules import Rules
-from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, TopicRule, check_together
+from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, check_together
 from quillcast.protocol.scopes.messages import TopicBounds
 from quillcast.protocol.scopes.state import Entering, ScopeConfig
 
@@ -48,14 +48,16 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
         rules.policy, members_max=most, entry_points=channels.entry_points, replicas=channels.replicas,
         split=channels.split, recovery=rules.recovery, entering=rules.entering,
         roots=tuple((rule.pattern, rule.root) for rule in scope.topics),
-        bounds=tuple(_bounds(rule) for rule in scope.topics),
+        bounds=tuple(_bounds(scope)), clients=rules.clients, clients_max=scope.limits.clients_max or 0,
         in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0),
     )  # fmt: skip
     return Served(scope, described.file, config, rules, tuple(_superscopes(described)))
 
 
-def _bounds(rule: TopicRule) -> TopicBounds:
-    return TopicBounds(rule.pattern, rule.publishers_max is not None, rule.subscribers_max is not None)
+def _bounds(scope: ScopeFile) -> Iterator[TopicBounds]:
+    for rule in scope.topics:
+        clients = scope.limits.clients_max is not None or rule.clients != "both"
+        yield TopicBounds(rule.pattern, rule.publishers_max is not None, rule.subscribers_max is not None, clients)
 
 
 def _superscopes(described: Described) -> Iterator[Superscope]:

@@ -17,7 +17,7 @@ from quillcast.core.errors import LocalError
 from quillcast.core.ids import ID_BYTES, topic_id
 from quillcast.protocol.scopes import filters, patterns
 from quillcast.protocol.scopes.filters import Filter
-from quillcast.protocol.scopes.messages import RecoveryName
+from quillcast.protocol.scopes.messages import ClientRights, RecoveryName
 from quillcast.protocol.scopes.policies import reworded
 
 Place = tuple[str | int, ...]
@@ -46,6 +46,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds for the whole scope."""
 
     members_max: Limit | None = None
+    clients_max: Limit | None = None
+    """Applications that use members as their peers (`quillcast.connect`)."""
     bytes_per_s: Limit | None = None
     bundles_per_s: Limit | None = None
 
@@ -145,6 +147,8 @@ class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
     """What decides per bundle whether it enters the scope."""
     bytes_per_s: Limit | None = None
     bundles_per_s: Limit | None = None
+    clients: ClientRights = "both"
+    """What applications may do that use members as their peers."""
     publishers_max: Limit | None = None
     subscribers_max: Limit | None = None
 

@@ -17,6 +17,7 @@ from quillcast.core.errors import LocalError
 from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact, by_distance
 from quillcast.protocol.scopes.channels import Ask, Party
+from quillcast.protocol.scopes.clients import Clients, is_client_of
 from quillcast.protocol.scopes.composition import Composition, Part, ScopeContext
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
@@ -63,6 +64,7 @@ class ScopeManager:
         self.requests = Requests(state.scope, state.asked)
         self.members = Members(state, config.refusal, config.members_max)
         self.receiver = Receiver(state, config.rate)
+        self.clients = Clients(state, config)
         self.round_trips = RoundTripTable()
         self.known_roots: tuple[RootScope, ...] = ()
         self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
@@ -182,7 +184,13 @@ class ScopeManager:
     def bounds(self) -> tuple[Bounds, ...]:
         """What this scope bounds, and those above it."""
         own = Bounds(self.config.bounds)
-        return (*([own] if any(rule.wait for rule in own.rules) else ()), *self.membership.bounds())
+        return (*([own] if any(rule.wait for rule in own.rules) else ()), *self._limits_above())
+
+    def _limits_above(self) -> Iterator[Bounds]:
+        """What scopes above bound. Clients of members are this scope's own matter."""
+        for each in self.membership.bounds():
+            rules = tuple(msgspec.structs.replace(rule, clients=False) for rule in each.rules)
+            yield Bounds(rules)
 
     def waiting(self) -> dict[bytes, str]:
         """The topics that the scope cannot carry yet, and what each waits for."""
@@ -203,11 +211,14 @@ class ScopeManager:
 
     def _take(self, message: ControlMessage, now: float) -> Iterable[Effect]:
         match message:
+            case Registration(member=party) | Alive(member=party) if is_client_of(party.id, party.contact.node_id):
+                return self._of_client(message, now)
             case Registration():
                 return self._register(message, now)
             case Alive():
                 return self._alive(message, now)
             case Deregistration(member=member):
+                self.clients.remove(member)
                 self._remove(member, "")
             case ChannelRequest():
                 return self._asked(message, now)
@@ -269,6 +280,17 @@ class ScopeManager:
         self._choose_ring()
         self._roles_changed(topics)
 
+    def _of_client(self, message: Registration | Alive, now: float) -> Iterable[Effect]:
+        """A member speaks of a client of its own: tell what that may do."""
+        if isinstance(message, Alive):
+            return self.clients.lives(message, now)
+        host, scope = self.members.find(message.member.contact.node_id), self.state.scope
+        orders = Orders(
+            scope, self.state.epoch, 0, 0, 1, tuple(self.membership.above()), bounds=self.bounds(),
+            succession=self.succession,
+        )  # fmt: skip
+        return [self.clients.registered(message, host, orders, now)]
+
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
         """Members' roles in these topics changed. A topic has the root scope that the first of its members names."""
         for topic in topics:
@@ -296,7 +318,7 @@ class ScopeManager:
 
     def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
         """A sign of life. Whatever epoch a member names, only a signed statement ends this manager."""
-        member = self.members.lives(message.member.id, now, message.clients)
+        member = self.members.lives(message.member.id, now)
         serial = member.serial if member is not None else 0
         yield Send(message.member, Heard(self.state.scope.id, self.state.epoch, serial))
         if member is not None:
@@ -387,6 +409,7 @@ class ScopeManager:
         since = now - self.config.lease_s
         for id_ in self.members.silent(since):
             self._remove(id_, "fell silent")
+        self.clients.passed(since)
         for id_ in self.receiver.silent(since):
             self._forget_sender(id_)
         self._mark(self.membership.passed(now))

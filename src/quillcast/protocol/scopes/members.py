@@ -20,7 +20,6 @@ class Members:
         self.state, self.refusal, self.members_max = state, refusal, members_max
         self.labels = {member.party.id: member.label for member in state.members.values()}
         self.heard_at: dict[bytes, float] = {}
-        self.clients: dict[bytes, int] = {}  # by member: how many applications use it as their peer
         self.unheard: dict[bytes, None] = {}  # members that may not know yet of this epoch
 
     def begin(self, now: float) -> None:
@@ -92,11 +91,11 @@ class Members:
             if not (moved and shown is not None and shown.contact.node_id == party.contact.node_id):
                 raise ManagerElsewhere(party.name, known.address, party.contact.address)
 
-    def lives(self, id_: bytes, now: float, clients: int) -> Member | None:
-        """A sign of life came, from the host of so many clients; None: it is no member."""
+    def lives(self, id_: bytes, now: float) -> Member | None:
+        """A sign of life came; None: it is no member."""
         member = self.find(id_)
         if member is not None:
-            self.heard_at[id_], self.clients[id_] = now, clients
+            self.heard_at[id_] = now
             self.unheard.pop(id_, None)
         return member
 
@@ -104,7 +103,6 @@ class Members:
         """End a membership: who it was."""
         label = self.labels.pop(id_, None)
         self.heard_at.pop(id_, None)
-        self.clients.pop(id_, None)
         self.unheard.pop(id_, None)
         return self.state.members.pop(label) if label is not None else None
 

@@ -70,7 +70,6 @@ class Membership:
         self.heard_at: dict[bytes, float] = {}
         self.silent: dict[bytes, None] = {}
         self.unregistered: dict[bytes, None] = {}  # owners that are to be told of the roles
-        self.clients = 0  # of this party, as its host
         self.seats: tuple[Contact, ...] = ()  # of this party, as a scope
 
     def begin(self, now: float) -> None:
@@ -162,7 +161,14 @@ class Membership:
         if any(owner.orders is not None and not owner.refused for owner in self.owners.values()):
             return ""
         refused = [owner.refused for owner in self.owners.values() if owner.refused]
-        return refused[0] if refused else f"the registration waits for an answer from scope {self._owners_named()}"
+        return refused[0] if refused else self.awaited()
+
+    def awaited(self) -> str:
+        """For whose answer this party waits, in a sentence."""
+        silent = [self.owners[id_].party.name for id_ in self.silent]
+        if silent:
+            return f"scope {', '.join(silent)} is silent; the registration waits for its manager"
+        return f"the registration waits for an answer from scope {self._owners_named()}"
 
     def _owners_named(self) -> str:
         return ", ".join(owner.party.name for owner in self.owners.values())
@@ -184,13 +190,17 @@ class Membership:
         """Why this party may not begin to do this in a topic, in a sentence. Empty: it may. None: nobody bounds it."""
         if not any(each.apply(name, doing) for each in self.bounds()):
             return None
-        standing, owner = self.standing(topic), self._owner(topic)
-        answered = owner is not None and owner.orders is not None and owner.orders.serial == owner.serial
-        if answered and getattr(standing, doing):
+        answer = self.answer(topic)
+        if answer is not None and getattr(answer, doing):
             return ""
-        waits = f"topic {name} waits for an answer from scope {self._owners_named()}"
-        silent = owner is not None and owner.party.id in self.silent
-        return (standing.why if answered else silent and self._why(topic, owner)) or waits
+        return (answer.why if answer is not None else "") or self.awaited()
+
+    def answer(self, topic: bytes) -> Standing | None:
+        """How this party stands in a topic, as an owner answered its present registration. None: it has not yet."""
+        owner = self._owner(topic)
+        if owner is None or owner.orders is None or owner.orders.serial != owner.serial:
+            return None
+        return next((each for each in owner.orders.standings if each.topic == topic), None)
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""
@@ -312,7 +322,7 @@ class Membership:
 
     def _alive(self, owner: Owner, *, behind: bool) -> Send:
         stamp = owner.serial, *owner.stamp
-        return Send(owner.party, Alive(owner.party.id, self.me, *stamp, behind=behind, clients=self.clients))
+        return Send(owner.party, Alive(owner.party.id, self.me, *stamp, behind=behind))
 
     def leave(self) -> Iterator[Send]:
         """Leave all owners."""

@@ -7,7 +7,7 @@ may be lost or repeated: a party that hears a number without having its state is
 relation       towards the owner, receiver, host      back
 ============== ====================================== =========================================
 member-owner   Registration, Alive, Deregistration, Measured Orders, Heard, RegistrationRefused, MeasureRoundTrips
-client-host    Registration (`client`), Alive         Orders, Heard, RegistrationRefused
+client-host    Registration (`client`), Alive, Deregistration Orders, Heard, RegistrationRefused
 sender-receiver ChannelRequest                        ChannelAnswer
 ============== ====================================== =========================================
 
@@ -29,7 +29,9 @@ from quillcast.protocol.security.access import Key, Signature
 Relation = Literal["member", "client"]
 RecoveryName = Literal["tree", "gossip", "ring", "srm"]
 Doing = Literal["publishes", "subscribes"]
-"""What a member does in a topic: how many do is bounded."""
+"""What members and clients do in a topic."""
+ClientRights = Literal["both", "publish", "subscribe", "none"]
+"""What clients may do in a topic."""
 KEY_BYTES = 32  # of a multicast group
 
 
@@ -81,29 +83,31 @@ class RootScope(Message, frozen=True):
 
 
 class TopicBounds(Message, frozen=True):
-    """Who has to wait for the manager's word in the topics of a pattern, because there may be only so many."""
+    """Who has to wait for the manager's word in the topics of a pattern."""
 
     pattern: Annotated[str, Meta(max_length=255)]
     publishes: bool = False
     """Members that are about to publish."""
     subscribes: bool = False
     """Members that are about to subscribe."""
+    clients: bool = False
+    """Clients that are about to do either."""
 
     @property
     def wait(self) -> bool:
         """Has anybody to wait?"""
-        return self.publishes or self.subscribes
+        return self.publishes or self.subscribes or self.clients
 
 
 class Bounds(Message, frozen=True):
-    """Where members of a scope wait for its manager's word; the first rule that fits a topic decides."""
+    """Where members and clients of a scope wait for its manager's word; the first rule that fits a topic decides."""
 
     rules: tuple[TopicBounds, ...]
 
-    def apply(self, topic: str, doing: Doing) -> bool:
-        """Have those to wait that are about to do this in a topic?"""
+    def apply(self, topic: str, who: Doing | Literal["clients"]) -> bool:
+        """Have those to wait that are about to do this in a topic, or clients?"""
         found = next((rule for rule in self.rules if patterns.covers(rule.pattern, topic)), None)
-        return found is not None and (found.publishes if doing == "publishes" else found.subscribes)
+        return found is not None and bool(getattr(found, who))
 
 
 class Registration(Message, frozen=True, tag=90):
@@ -132,8 +136,6 @@ class Alive(Message, frozen=True, tag=91):
     number: Number
     behind: bool = False
     """Does it miss bundles of a topic whose policy changes?"""
-    clients: Number = 0
-    """Applications that use the member as their peer."""
 
 
 class Deregistration(Message, frozen=True, tag=92):

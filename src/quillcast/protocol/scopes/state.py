@@ -13,7 +13,15 @@ from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
-from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName, Relation, Role, Succession, TopicBounds
+from quillcast.protocol.scopes.messages import (
+    KEY_BYTES,
+    ClientRights,
+    RecoveryName,
+    Relation,
+    Role,
+    Succession,
+    TopicBounds,
+)
 from quillcast.protocol.scopes.policy import Delivery, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
 
@@ -74,7 +82,11 @@ class ScopeConfig(NamedTuple):
     roots: tuple[tuple[str, bool], ...] | None = None
     """Patterns of topics, and whether this is their root scope; the first that fits decides. None: members say it."""
     bounds: tuple[TopicBounds, ...] = ()
-    """Where members wait for the manager's word."""
+    """Where members and clients wait for the manager's word."""
+    clients: Callable[[str], ClientRights] = lambda topic: "both"
+    """What clients may do in a topic, by its name."""
+    clients_max: int = 0
+    """The most clients of members; 0: no limit of the scope's file."""
 
 
 class Member(msgspec.Struct):

@@ -90,10 +90,12 @@ class Publishing:
         self._wake(topic)
         self.schedule.begin()
         tree = self.trees.get(topic)
+        if self._waits(publisher):
+            return publisher
         if tree is not None and tree.root is not None:
             self._watch(topic, self.host.contact)
             self._tell(publisher, self.host.contact, tree.root.term, held_back=False)
-        elif topic in self.roots and not descriptor.access and warrant is None and not self._waits(publisher):
+        elif topic in self.roots and not descriptor.access and warrant is None:
             publisher.root_is(self.roots[topic], NO_TERM)
         else:
             self._find(topic)
@@ -129,11 +131,12 @@ class Publishing:
 
     def permitted(self) -> None:
         """A scope may let publishers begin that wait for it, or say why it does not."""
-        for topic in [topic for topic in self.due if topic not in self.roots and topic not in self.asked_at]:
-            if topic in self.publishers:
+        for topic, publishers in list(self.publishers.items()):
+            waiting = [each for each in publishers.values() if each.root is None and not each.closed]
+            if waiting and topic not in self.asked_at and topic not in self.crowded:
                 self._find(topic)
-            for publisher in self.publishers.get(topic, {}).values():
-                publisher.listener.progressed()
+                for publisher in waiting:
+                    publisher.listener.progressed()
 
     def new_id(self) -> bytes:
         """A PublisherId that no other publisher of this peer has or had."""
@@ -276,6 +279,8 @@ class Publishing:
         if any(term < publisher.term for publisher in publishers if not publisher.term.of_source):
             return  # a root of the past; it was paused, or this peer was
         self.asked_at.pop(topic, None)
+        if any(map(self._waits, publishers)):
+            return  # it looks for the root again when it need not wait any more
         if not self.known.descriptors[topic].settings.by_source:
             self._watch(topic, root)
         for publisher in publishers:
@@ -292,13 +297,13 @@ class Publishing:
     def _tell(self, publisher: Publisher, root: Contact, term: Any, *, held_back: bool) -> None:
         """A publisher may send to this root, unless the topic's list is against it."""
         rule = self._denied(publisher)
-        if rule is None and not self._waits(publisher):
+        if rule is None:
             if publisher.descriptor.settings.by_source:
                 self._number_here(publisher)
             else:
                 publisher.root_is(root, term, held_back=held_back)
             publisher.listener.progressed()
-        elif rule is not None:
+        else:
             self._fail(publisher, AccessDenied(rule))
 
     def _number_here(self, publisher: Publisher) -> None:

@@ -1,0 +1,143 @@
+"""The client-host relation (figure 7): applications that take part in a scope through one of its members.
+
+The relation is casual. A client's host, the member that it uses as its peer, publishes and subscribes for it. So a
+client has no label and no channels, it never forwards, and nothing waits for it. The manager says in which topics it
+may publish and subscribe, and forgets it when its host is gone or has not spoken of it for a lease. Nothing of clients
+is saved: hosts register them again with a manager that has come back.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import count
+
+import msgspec
+
+from quillcast.core.ids import ID_BYTES, topic_id
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.effects import Send
+from quillcast.protocol.scopes.messages import (
+    Alive,
+    ClientRights,
+    Heard,
+    Orders,
+    Registration,
+    RegistrationRefused,
+    Role,
+    Standing,
+)
+from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState
+
+CLIENTS_MAX = 1 << 14  # of a scope, if its file names no bound; a guess: what hosts may cost a manager
+NAME_CHARACTERS_MAX = 64
+_PREFIX_BYTES = ID_BYTES // 2
+
+
+def client_id(host: bytes, number: int) -> bytes:
+    """The id of a host's client: half of it tells whose client it is, so that nobody else can speak for it."""
+    return _prefix(host) + number.to_bytes(ID_BYTES - _PREFIX_BYTES)
+
+
+def is_client_of(id_: bytes, host: bytes) -> bool:
+    """Is this the id of a client of that peer?"""
+    return id_[:_PREFIX_BYTES] == _prefix(host)
+
+
+def _prefix(host: bytes) -> bytes:
+    return hashlib.blake2b(host, digest_size=_PREFIX_BYTES, person=b"quillcast client").digest()
+
+
+class Client(msgspec.Struct):
+    """A client, as the manager knows it."""
+
+    party: Party
+    host: Member
+    heard_at: float
+    roles: dict[bytes, Role] = {}
+    told: Orders | None = None
+
+
+class Clients:
+    """The clients of one scope's members."""
+
+    def __init__(self, state: ScopeState, config: ScopeConfig) -> None:
+        self.state, self.config = state, config
+        self.known: dict[bytes, Client] = {}
+        self.numbers = count(1)
+
+    @property
+    def most(self) -> int:
+        """How many there may be."""
+        return self.config.clients_max or CLIENTS_MAX
+
+    def registered(self, message: Registration, host: Member | None, orders: Orders, now: float) -> Send:
+        """A member's client registers: tell its host what it may do. `orders` are the scope's, without standings."""
+        party = message.member
+        if why := self._refusal(party, host):
+            self.known.pop(party.id, None)
+            return Send(party, RegistrationRefused(self.state.scope.id, self.state.epoch, why))
+        assert host is not None
+        client = self.known.setdefault(party.id, Client(party, host, now))
+        client.party, client.host, client.heard_at = party, host, now
+        client.roles = {role.topic: role for role in message.roles}
+        standings = tuple(self._standing(role) for role in message.roles)
+        client.told = msgspec.structs.replace(
+            orders, number=next(self.numbers), serial=message.serial, label=host.label, standings=standings
+        )
+        return Send(party, client.told)
+
+    def lives(self, message: Alive, now: float) -> Iterator[Send]:
+        """A host speaks of a client: answer as to a member."""
+        client, scope = self.known.get(message.member.id), self.state.scope.id
+        told = client.told if client is not None else None
+        yield Send(message.member, Heard(scope, self.state.epoch, told.serial if told is not None else 0))
+        if client is not None and told is not None:
+            client.heard_at = now
+            if (message.epoch, message.number) != (told.epoch, told.number):
+                yield Send(message.member, told)
+
+    def remove(self, id_: bytes) -> None:
+        """A client left."""
+        self.known.pop(id_, None)
+
+    def passed(self, since: float) -> None:
+        """Forget those of whom nothing was heard since then, and those whose hosts are gone."""
+        hosts = {member.party.id for member in self.state.members.values()}
+        gone = [id_ for id_, each in self.known.items() if each.heard_at < since or each.host.party.id not in hosts]
+        for id_ in gone:
+            del self.known[id_]
+
+    def names_of(self, host: bytes) -> Iterable[str]:
+        """The names of a member's clients."""
+        return (each.party.name for each in self.known.values() if each.host.party.id == host)
+
+    def _refusal(self, party: Party, host: Member | None) -> str:
+        scope = self.state.scope.name
+        if host is None or host.relation != "member":
+            return f"the peer of client {party.name} is no member of scope {scope}"
+        if len(party.name) > NAME_CHARACTERS_MAX or not party.name.isprintable():
+            return f"a client's name has at most {NAME_CHARACTERS_MAX} characters, on one line"
+        if party.id not in self.known and len(self.known) >= self.most:
+            return (
+                f"scope {scope} has {len(self.known)} of at most {self.most} clients: wait until one disconnects, or "
+                "raise clients_max in the scope's file and start its manager again"
+            )
+        return ""
+
+    def _standing(self, role: Role) -> Standing:
+        """What a client may do in a topic, and why not what else it wants."""
+        if topic_id(role.name) != role.topic:
+            return Standing(role.topic, why="the topic was not named")
+        rights = self.config.clients(role.name)
+        publishes = role.publishes and rights in ("both", "publish")
+        subscribes = role.subscribes and rights in ("both", "subscribe")
+        if (publishes, subscribes) == (role.publishes, role.subscribes):
+            return Standing(role.topic, publishes=publishes, subscribes=subscribes)
+        return Standing(
+            role.topic, why=_why_not(role.name, self.state.scope.name, rights), publishes=publishes,
+            subscribes=subscribes,
+        )  # fmt: skip
+
+
+def _why_not(topic: str, scope: str, rights: ClientRights) -> str:
+    may = {"both": "publish and subscribe", "none": "neither publish nor subscribe"}.get(rights, f"only {rights}")
+    return f"clients may {may} in topic {topic}, as the file of scope {scope} says: use a member of the scope instead"

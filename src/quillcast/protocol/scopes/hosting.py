@@ -1,0 +1,178 @@
+"""This peer as the host of clients: it registers each of them with the managers of its own scopes (figure 7).
+
+In topics that a scope's file leaves to everybody, a client begins at once, and the manager hears of it with the next
+sign of life. So clients that come and go in a hurry cost it nothing. In others it begins when the manager says so.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from quillcast.core.ids import topic_id
+from quillcast.core.messages import Contact
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.clients import client_id
+from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.effects import Effect
+from quillcast.protocol.scopes.membership import Membership
+from quillcast.protocol.scopes.messages import Doing, Role
+
+Decided = Callable[[str], None]
+"""Hears why a client may not do what it wants, in a sentence; empty: it may."""
+
+
+class WaitingUse(NamedTuple):
+    """A use of a topic that a manager is to decide about."""
+
+    name: str
+    doing: Doing
+    use: object
+    """Which use: it may end before."""
+    decided: Decided
+
+
+class HostedClient:
+    """A client, and what it does."""
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self.controller: LocalController | None = None
+        """Speaks to the managers for it, once it is registered."""
+        self.uses: Counter[tuple[str, Doing]] = Counter()
+        self.waiting: list[WaitingUse] = []
+
+    def roles(self) -> dict[bytes, Role]:
+        """Its part in each topic that it uses."""
+        names = dict.fromkeys(name for name, _ in self.uses)
+        return {topic_id(name): self._role(name) for name in names}
+
+    def _role(self, name: str) -> Role:
+        publishes, subscribes = (self.uses[name, "publishes"] > 0, self.uses[name, "subscribes"] > 0)
+        return Role(topic_id(name), publishes=publishes, subscribes=subscribes, name=name)
+
+
+class ClientHost:
+    """The clients of one peer. Its calls return what is to be carried out for each of them, by its id."""
+
+    def __init__(self, contact: Callable[[], Contact]) -> None:
+        self.contact = contact
+        self.clients: dict[bytes, HostedClient] = {}
+        self.membership: Membership | None = None  # that of this peer
+        self.numbers = 0
+
+    # ---- calls
+
+    def enter(self, name: str) -> bytes:
+        """A client connected: its id."""
+        self.numbers += 1
+        host = self.contact()
+        party = Party(client_id(host.node_id, self.numbers), host, name=name)
+        self.clients[party.id] = HostedClient(party)
+        return party.id
+
+    def leave(self, id_: bytes) -> list[Effect]:
+        """A client is gone."""
+        client = self.clients.pop(id_)
+        return client.controller.leave() if client.controller is not None else []
+
+    def begin(self, id_: bytes, waiting: WaitingUse, now: float) -> list[Effect]:
+        """A client wants to publish or subscribe: `decided` is called when it may, or may not."""
+        client = self.clients[id_]
+        client.uses[waiting.name, waiting.doing] += 1
+        if not self._is_restricted(waiting.name):
+            waiting.decided("")
+            return []
+        client.waiting.append(waiting)
+        return self._register(client, now)
+
+    def end(self, id_: bytes, name: str, doing: Doing, use: object) -> None:
+        """A client ended a publisher or a subscription."""
+        client = self.clients[id_]
+        client.waiting = [each for each in client.waiting if each.use is not use]
+        client.uses[name, doing] -= 1
+        if not client.uses[name, doing]:
+            del client.uses[name, doing]
+
+    def controller(self, id_: bytes) -> LocalController | None:
+        """What speaks to the managers for a client."""
+        client = self.clients.get(id_)
+        return client.controller if client is not None else None
+
+    # ---- what managers say, and time
+
+    def follow(self, membership: Membership | None) -> None:
+        """This peer's own place in scopes: clients are told to the managers that it obeys."""
+        self.membership = membership
+        for client in self.clients.values():
+            if client.controller is not None and membership is not None:
+                for id_, owner in client.controller.membership.owners.items():
+                    if id_ in membership.owners:
+                        owner.party, owner.proof = membership.owners[id_].party, membership.owners[id_].proof
+
+    def beat(self, now: float) -> Iterator[tuple[bytes, list[Effect]]]:
+        """Register those that are new, tell of what changed, and give signs of life."""
+        for client in list(self.clients.values()):
+            yield client.party.id, self._register(client, now)
+            if client.controller is not None:
+                yield client.party.id, client.controller.passed(now)
+
+    def decide(self) -> None:
+        """Managers may have answered."""
+        for client in list(self.clients.values()):
+            waiting, client.waiting = client.waiting, []
+            for each in waiting:
+                why = self._verdict(client, each.name, each.doing)
+                if why is None:
+                    client.waiting.append(each)
+                else:
+                    each.decided(why)
+
+    def obstacles(self) -> Iterator[str]:
+        """For what clients wait, in sentences."""
+        for id_, client in self.clients.items():
+            for name in dict.fromkeys(each.name for each in client.waiting):
+                yield f"client {client.party.name} waits in topic {name}: {self.obstacle(id_)}"
+
+    def obstacle(self, id_: bytes) -> str:
+        """For what a client waits, in a sentence."""
+        controller = self.clients[id_].controller
+        return controller.membership.awaited() if controller is not None else ""
+
+    # ---- within
+
+    def _is_restricted(self, name: str) -> bool:
+        bounds = self.membership.bounds() if self.membership is not None else ()
+        return any(each.apply(name, "clients") for each in bounds)
+
+    def _verdict(self, client: HostedClient, name: str, doing: Doing) -> str | None:
+        """Why a client may not do this; empty: it may. None: no manager has said it yet."""
+        if not self._is_restricted(name) or client.controller is None:
+            return ""
+        membership = client.controller.membership
+        if membership.is_refused:
+            return membership.obstacle()
+        standing = membership.answer(topic_id(name))
+        if standing is None:
+            return None
+        return "" if getattr(standing, doing) else standing.why
+
+    def _register(self, client: HostedClient, now: float) -> list[Effect]:
+        """Tell the managers what a client does now."""
+        effects: list[Effect] = []
+        if client.controller is None and self.membership is not None:
+            owners, lease_s = _parties(self.membership), self.membership.lease_s
+            client.controller = LocalController(client.party, owners, lease_s, "client")
+            effects += client.controller.begin(now)
+        if client.controller is None:
+            return effects
+        known, roles = client.controller.membership.roles, client.roles()
+        for topic in [topic for topic in known if topic not in roles]:
+            effects += client.controller.take_part(Role(topic))
+        for topic, role in roles.items():
+            if known.get(topic) != role:
+                effects += client.controller.take_part(role)
+        return effects
+
+
+def _parties(membership: Membership) -> Iterable[Party]:
+    return [owner.party for owner in membership.owners.values()]

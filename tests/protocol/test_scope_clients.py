@@ -1,0 +1,182 @@
+"""The client-host relation: the manager of a scope knows the clients of members, and says what they may do."""
+
+import pytest
+
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.clients import client_id
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import (
+    Alive,
+    ClientRights,
+    Control,
+    Deregistration,
+    Doing,
+    Registration,
+    Role,
+    TopicBounds,
+)
+from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.state import ScopeConfig
+from tests.protocol.test_scoping import LEASE_S, Site
+
+
+class Hosts(Site):
+    """A site of two members, where clients may do this, and there are as many."""
+
+    def __init__(self, rights: ClientRights = "both", clients_max: int = 0) -> None:
+        self.rights, self.clients_max = rights, clients_max
+        super().__init__(2, Star())
+
+    @property
+    def config(self) -> ScopeConfig:
+        waits = self.rights != "both" or self.clients_max > 0
+        return super().config._replace(
+            clients=lambda topic: self.rights, clients_max=self.clients_max, bounds=(TopicBounds("#", clients=waits),)
+        )
+
+    def enter(self, name: str, at: int = 0) -> bytes:
+        return self.village.peers[self.members[at]].scoping.hosting.enter(name)
+
+    def begin(self, client: bytes, doing: Doing, at: int = 0) -> list[str]:
+        """What the client is told."""
+        told = list[str]()
+        self.village.act(
+            self.members[at], lambda peer: peer.scoping.client_begins(client, "news", doing, told, told.append)
+        )
+        return told
+
+    def ids(self) -> list[bytes]:
+        return [self.village.world.machines[number].node_id for number in self.members]
+
+    @property
+    def run_by(self) -> ScopeManager:
+        (manager, _) = self.village.peers[self.outside].scoping.managers[self.party.id]
+        return manager
+
+    def known(self) -> dict[str, list[tuple[str, bool, bool]]]:
+        """The clients by name, each with what it does."""
+        return {
+            each.party.name: [(role.name, role.publishes, role.subscribes) for role in each.roles.values()]
+            for each in self.run_by.clients.known.values()
+        }
+
+
+def test_a_manager_knows_the_clients_of_members_and_what_they_do_until_they_leave() -> None:
+    site = Hosts()
+    scores, board = site.enter("scores"), site.enter("board", at=1)
+    assert site.begin(scores, "publishes") == [""]
+    assert site.begin(board, "subscribes", at=1) == [""]
+    site.village.run(LEASE_S)
+    assert site.known() == {"scores": [("news", True, False)], "board": [("news", False, True)]}
+    hosts = {each.party.name: each.host.party.id for each in site.run_by.clients.known.values()}
+    assert [hosts[name] for name in ("scores", "board")] == site.ids()
+    site.village.act(site.members[0], lambda peer: peer.scoping.client_left(scores))
+    site.village.run(1)
+    assert list(site.known()) == ["board"]
+
+
+def test_clients_are_gone_with_their_host_or_when_it_speaks_of_them_no_more() -> None:
+    site = Hosts()
+    site.enter("one")
+    site.enter("two", at=1)
+    site.village.run(LEASE_S)
+    del site.village.peers[site.members[0]].scoping.hosting.clients[client_id(site.ids()[0], 1)]
+    site.village.run(2 * LEASE_S)
+    assert list(site.known()) == ["two"]
+    site.village.kill(site.members[1], silently=True)
+    site.village.run(3 * LEASE_S)
+    assert site.known() == {}
+
+
+@pytest.mark.parametrize(
+    ("rights", "publishing", "subscribing"),
+    [("publish", "", "only publish"), ("subscribe", "only subscribe", ""), ("none", "neither publish", "neither")],
+)
+def test_a_client_may_do_in_a_topic_what_the_file_says(rights: ClientRights, publishing: str, subscribing: str) -> None:
+    site = Hosts(rights)
+    client = site.enter("board")
+    told = [*site.begin(client, "publishes"), *site.begin(client, "subscribes")]
+    assert told == [], "the manager decides"
+    publishes, subscribes = site.begin(client, "publishes"), site.begin(client, "subscribes")
+    site.village.run(1)
+    for whys, expected in ((publishes, publishing), (subscribes, subscribing)):
+        (why,) = whys
+        assert (expected in why) if expected else not why
+        assert not expected or why.endswith("as the file of scope site says: use a member of the scope instead")
+
+
+def test_a_scope_has_no_more_clients_than_its_file_says() -> None:
+    site = Hosts(clients_max=1)
+    first, second = site.enter("first"), site.enter("second", at=1)
+    told = site.begin(first, "publishes")
+    site.village.run(1)
+    refused = site.begin(second, "publishes", at=1)
+    site.village.run(1)
+    assert (told, refused[0].partition(":")[0]) == ([""], "scope site has 1 of at most 1 clients")
+    site.village.act(site.members[0], lambda peer: peer.scoping.client_left(first))
+    site.village.run(LEASE_S)
+    again = site.begin(second, "subscribes", at=1)
+    site.village.run(1)
+    assert again == [""]
+
+
+def test_what_a_client_does_goes_on_without_the_manager_and_what_is_new_waits_where_that_is_to_decide() -> None:
+    site = Hosts(clients_max=2)
+    client = site.enter("board")
+    begun = site.begin(client, "subscribes")
+    site.village.run(1)
+    site.village.kill(site.outside)
+    site.village.run(2 * LEASE_S)
+    new = site.begin(client, "publishes")
+    site.village.run(LEASE_S)
+    hosting = site.village.peers[site.members[0]].scoping.hosting
+    assert (begun, new) == ([""], [])
+    (why,) = hosting.obstacles()
+    assert why == "client board waits in topic news: scope site is silent; the registration waits for its manager"
+    site.village.world.start(site.manager)
+    site.manage(ScopeManager.restored(site.saved, site.config))
+    site.village.run(2 * LEASE_S)
+    assert new == [""], "the manager has come back, and clients were registered anew"
+    assert list(site.known()) == ["board"]
+
+
+def test_a_use_that_ends_while_it_waits_is_forgotten() -> None:
+    site = Hosts(clients_max=2)
+    client = site.enter("board")
+    told = site.begin(client, "publishes")
+    site.village.peers[site.members[0]].scoping.hosting.end(client, "news", "publishes", told)
+    site.village.run(LEASE_S)
+    assert told == []
+    assert site.known() == {"board": []}
+
+
+def test_clients_that_come_and_go_between_signs_of_life_cost_the_manager_nothing() -> None:
+    site = Hosts()
+    site.village.run(LEASE_S)
+    saved, site.saved = site.saved, b""
+    for number in range(100):
+        client = site.enter(f"short {number}")
+        site.begin(client, "publishes")
+        site.village.act(site.members[0], lambda peer, client=client: peer.scoping.client_left(client))
+    site.village.run(LEASE_S)
+    assert (site.known(), site.saved) == ({}, b""), saved
+
+
+def test_nobody_speaks_for_the_clients_of_another_peer() -> None:
+    site = Hosts()
+    mine = site.enter("mine")
+    site.village.run(LEASE_S)
+    contact = site.village.world.machines[site.members[1]].contact
+    impostor, scope = Party(mine, contact, name="other"), site.party.id
+    stranger = Party(client_id(contact.node_id, 7), contact, managed=True)
+    for word in (
+        Registration(scope, impostor, 9, (Role(bytes(16)),), "client"),
+        Alive(scope, impostor, 9, 1, 1),
+        Deregistration(scope, mine),
+        Registration(scope, stranger, 1, (), "client"),
+    ):
+        site.village.act(
+            site.members[1], lambda peer, word=word: peer.host.send(site.party.contact, Control(scope, word))
+        )
+    site.village.run(0.5)
+    assert site.known() == {"mine": []}
