@@ -236,10 +236,27 @@ def test_a_member_that_another_should_know_and_does_not_is_probed(parts: Parts) 
         list(agreement.replied(contact, LeafSetReply(())))
     parts.lifecycle.activate()
     parts.host.sent.clear()
+    parts.host.time += CONFIG.keep_alive_s
     list(agreement.probed(BOB, LeafSetProbe((parts.host.contact, CAROL))))
     assert [to for to, message in parts.host.sent if isinstance(message, LeafSetProbe)] == []
     list(agreement.probed(BOB, LeafSetProbe((parts.host.contact,))))
     assert [to for to, message in parts.host.sent if isinstance(message, LeafSetProbe)] == [CAROL]
+
+
+def test_a_member_that_has_just_told_its_leaf_set_is_not_probed_for_each_set_that_lacks_it(parts: Parts) -> None:
+    agreement = parts.agreement()
+    parts.lifecycle.activate()
+    for contact in (BOB, CAROL):
+        list(agreement.replied(contact, LeafSetReply((parts.host.contact, BOB, CAROL))))
+
+    def probed_for(leaf_set: tuple[Contact, ...]) -> list[Contact]:
+        parts.host.sent.clear()
+        list(agreement.probed(BOB, LeafSetProbe(leaf_set)))
+        return [to for to, message in parts.host.sent if isinstance(message, LeafSetProbe)]
+
+    assert probed_for((parts.host.contact,)) == []
+    list(agreement.probed(Contact(b"d" * 16, "dave"), LeafSetProbe((parts.host.contact, BOB, CAROL))))
+    assert probed_for((parts.host.contact,)) == [CAROL], "it may not know the new member, which has just told its own"
 
 
 def test_an_active_peer_tells_its_leaf_set(parts: Parts) -> None:

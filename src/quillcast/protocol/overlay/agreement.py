@@ -72,6 +72,8 @@ class Agreement:
         self._reported: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}
         """Members that said they are still joining, and so do not answer for any keys yet."""
+        self._exchanged: dict[bytes, float] = {}
+        """When members last told their leaf sets, since this one changed: they know of all its members."""
 
     @property
     def settled(self) -> bool:
@@ -101,15 +103,34 @@ class Agreement:
         self.consider(contact for contact in self.routing_table if not self.lost_peers.is_gone(contact.node_id))
 
     def _doubt(self, sender: Contact, leaf_set: Iterable[Contact]) -> None:
-        """Probe the members that another member should know and does not: they may be in the ring no longer."""
+        """Probe the members that another member should know and does not: they may be in the ring no longer.
+
+        Those that have just told their leaf sets are in the ring. Asking them for every set that lacks them would set
+        off as many probes again, for as long as members disagree about those that are being lost.
+        """
         if not self.lifecycle.active:
+            return
+        before = self.host.now() - self.config.keep_alive_s
+        unheard = [member for member in self.leaf_set if self._exchanged.get(member.node_id, before) <= before]
+        if not unheard:
             return
         theirs = LeafSet(sender.node_id, self.leaf_set.size)
         for contact in leaf_set:
             theirs.add(contact)
-        for member in self.leaf_set:
-            if member != sender and member.node_id not in self.joining and theirs.fits(member.node_id):
+        for member in unheard:
+            if member.node_id not in self.joining and theirs.fits(member.node_id):
                 self.probe(member)
+
+    def _heard(self, sender: Contact, leaf_set: tuple[Contact, ...], *, joining: bool) -> Effects:
+        """Another peer told its leaf set: add that peer, and probe those that either of the two may lack."""
+        if self._admit(sender, joining=joining):
+            yield MembersChanged()
+        self._exchanged.pop(sender.node_id, None)
+        if sender.node_id in self.leaf_set and not joining:
+            self._exchanged[sender.node_id] = self.host.now()
+        self.consider(leaf_set)
+        if not joining:
+            self._doubt(sender, leaf_set)
 
     def probe(self, contact: Contact) -> None:
         """Exchange leaf sets with a peer, with retries."""
@@ -122,22 +143,14 @@ class Agreement:
     def probed(self, sender: Contact, probe: LeafSetProbe) -> Effects:
         """Answer a probe. The reply includes members that the prober displaces, because they may be news to it."""
         self.host.send(sender, LeafSetReply(tuple(self.leaf_set), joining=not self.lifecycle.active))
-        if self._admit(sender, joining=probe.joining):
-            yield MembersChanged()
-        self.consider(probe.leaf_set)
-        if not probe.joining:
-            self._doubt(sender, probe.leaf_set)
+        yield from self._heard(sender, probe.leaf_set, joining=probe.joining)
 
     def replied(self, sender: Contact, reply: LeafSetReply) -> Effects:
         """Add a peer that answered, and consider the peers that it introduces."""
         probe = self._probes.pop(sender.node_id, None)
         if probe is not None and probe.tries == 1:
             self.neighbours.answered(sender.node_id, self.host.now() - probe.sent)
-        if self._admit(sender, joining=reply.joining):
-            yield MembersChanged()
-        self.consider(reply.leaf_set)
-        if not reply.joining:
-            self._doubt(sender, reply.leaf_set)
+        yield from self._heard(sender, reply.leaf_set, joining=reply.joining)
         self._update_expected()
         yield from self._settle()
 
@@ -195,6 +208,7 @@ class Agreement:
         if self._expected is not self.leaf_set:
             self._expected.add(contact)
         self.neighbours.watch(contact, _USER, self.config.keep_alive_s)
+        self._exchanged.clear()
         if known is not None:
             self.routing_table.readdress(contact)
             self.neighbourhood.readdress(contact)
@@ -213,6 +227,7 @@ class Agreement:
         contact = self.leaf_set.remove(node_id)
         self._update_expected(anew=True)
         if contact is not None:
+            self._exchanged.clear()
             self.neighbours.unwatch(node_id, _USER)
             self.host.trace(LeafSetChanged((), (node_id,)))
         return contact
@@ -325,4 +340,4 @@ class Agreement:
             "no peer is being probed, but `_expected` is not the leaf set"
         )
         assert len(self._reported) <= _REPORTED_MAX, len(self._reported)
-        assert all(node_id in self.leaf_set for node_id in self.joining)
+        assert all(node_id in self.leaf_set for node_id in (*self.joining, *self._exchanged))
