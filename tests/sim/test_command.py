@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quillcast.sim import __main__ as command
 from quillcast.sim.__main__ import main
 from quillcast.sim.sweep import Plan, outcomes
 
@@ -48,6 +49,16 @@ def test_a_scenario_runs_under_its_own_seeds(small: Path, capsys: pytest.Capture
     summary = json.loads(lines[-1])
     assert (summary["seeds"], summary["broken"]) == (2, [])
     assert summary["delivered"] == 2 * 2 * 4  # seeds, readers, events
+
+
+def test_a_long_sweep_says_how_far_it_is_also_where_no_terminal_shows_it(
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PROGRESS_S", 0.0)
+    assert main(["--scenario", str(small), "--jobs", "1"]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("1 of 2 seeds, 0 broken, ")
+    assert second.startswith("2 of 2 seeds, 0 broken, ")
 
 
 def test_what_breaks_is_named_with_the_command_that_replays_it(

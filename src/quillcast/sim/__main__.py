@@ -19,6 +19,8 @@ from quillcast.sim.story import MessageLog, Story
 from quillcast.sim.sweep import Outcome, Plan, outcomes
 from quillcast.sim.world import Broken
 
+PROGRESS_S = 10.0  # wide histories take seconds each, and twice as long by sources: a sweep of 100 takes minutes
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit code: 0 if every seed held, 1 if something broke, 2 for a wrong call."""
@@ -47,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (default: one per core)")
     add("--scenario", type=Path, metavar="FILE", help="a scenario as TOML, instead of one drawn per seed")
     add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most this many (default: {PEERS_MAX})")
-    add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
+    add("--hard", action="store_true", help="draw short histories: few peers, small bounds, short leases, aimed faults")
     add("--wild", nargs="?", const="", metavar="TWISTS", help="draw hard histories with random twists, or with these")
     add("--sources", action="store_true", help="topics with admission = source: each source numbers its own events")
     add("--outside", action="store_true", help="a third of the peers have no place in the ring")
@@ -92,15 +94,16 @@ def _sweep(options: argparse.Namespace) -> int:
     totals: Counter[str] = Counter()
     marks: Counter[str] = Counter()
     began = time.perf_counter()
+    progress = Progress(began)
     for done, outcome in enumerate(outcomes(seeds, plan, options.jobs), 1):
         marks.update(outcome.marks)
         totals.update(steps=outcome.steps, delivered=outcome.delivered, simulated_s=round(outcome.simulated_s))
         if outcome.broken:
             failed.append(outcome)
-            _clear_progress()
+            progress.clear()
             print(f"seed {outcome.seed}: {outcome.broken}\n  replay: {_replay_command(outcome, plan)}")
-        _show_progress(f"{done} of {len(seeds)} seeds, {len(failed)} broken, {time.perf_counter() - began:.0f} s")
-    _clear_progress()
+        progress.show(f"{done} of {len(seeds)} seeds, {len(failed)} broken, {time.perf_counter() - began:.0f} s")
+    progress.clear()
     wall_s = time.perf_counter() - began
     print(
         f"{len(seeds) - len(failed)} of {len(seeds)} seeds hold: {totals['simulated_s']:,} simulated seconds, "
@@ -172,14 +175,25 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 
-def _show_progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+class Progress:
+    """How far a sweep is, on standard error: a line that changes on a terminal, else one now and then."""
 
+    def __init__(self, began: float) -> None:
+        self.shown_at = began
 
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    def show(self, text: str) -> None:
+        """The sweep has come so far."""
+        now = time.perf_counter()
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif now - self.shown_at >= PROGRESS_S:
+            self.shown_at = now
+            print(text, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Something else is printed next."""
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

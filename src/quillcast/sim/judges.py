@@ -262,9 +262,7 @@ def told_of(run: Observed, reader: Reader, event: Event) -> str:
     of_topic = (writer for writer in run.writers if writer.topic == reader.topic)
     publisher = next(writer.publisher.id for writer in of_topic if writer.name == event.writer)
     positions = list(run.ledgers[reader.topic].positions(publisher, event.number))
-    for entry in reader.log:
-        if not isinstance(entry, Told):
-            continue
+    for entry in [entry for entry in reader.log if type(entry) is Told]:
         if entry.publisher:
             named = entry.publisher == publisher and entry.first <= event.number < entry.last
         else:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from quillcast.core.envelope import Position, Term
@@ -21,11 +22,14 @@ class Admission(NamedTuple):
     position: int
 
 
+_first = attrgetter("first")  # within a term, a publisher's admissions continue each other
+
+
 class Ledger:
     """One topic's admissions, by publisher and by term."""
 
     def __init__(self) -> None:
-        self.by_publisher: dict[bytes, list[Admission]] = {}
+        self.by_publisher: dict[bytes, dict[Term, list[Admission]]] = {}
         self.by_term: dict[Term, list[Admission]] = {}
         self.best_effort: set[Term] = set()  # the terms of best-effort sessions
 
@@ -35,14 +39,15 @@ class Ledger:
             self.best_effort.add(record.term)
         last = record.first + record.count
         admission = Admission(at, machine, record.publisher, record.first, last, record.term, record.index)
-        self.by_publisher.setdefault(record.publisher, []).append(admission)
+        self.by_publisher.setdefault(record.publisher, {}).setdefault(record.term, []).append(admission)
         self.by_term.setdefault(record.term, []).append(admission)
 
     def admitted(self, publisher: bytes, sequence: int) -> Iterator[Admission]:
         """Every admission of an event. Each term assigns it another position."""
-        for admission in self.by_publisher.get(publisher, ()):
-            if admission.first <= sequence < admission.last:
-                yield admission
+        for line in self.by_publisher.get(publisher, {}).values():
+            at = bisect_right(line, sequence, key=_first) - 1
+            if at >= 0 and sequence < line[at].last:
+                yield line[at]
 
     def is_reliable(self, publisher: bytes, sequence: int) -> bool:
         """Was an event admitted, and in reliable sessions only?"""
