@@ -182,6 +182,11 @@ def test_a_topic_has_one_owner_who_alone_changes_it() -> None:
                 assert f"can be changed only by its owner {OWNER.principal[:8]}" in text
             assert (await nodes[1].change("t", credentials=OWNER, slow="wait")).settings.slow == "wait"
             await denied(nodes[0].publish("t", b"no", wait="root"))  # the list stands as before
+            publisher = nodes[0].publisher("t", credentials=FRIEND)
+            await publisher.publish(b"yes", wait="root")
+            await nodes[1].change("t", credentials=OWNER, publishers=[STRANGER.principal])
+            await denied(publisher.publish(b"no", wait="root"))
+            await nodes[0].publish("t", b"yes", credentials=STRANGER, wait="root")
 
     run(scenario())
 

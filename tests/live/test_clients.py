@@ -246,6 +246,10 @@ def test_owners_and_access_lists_work_as_at_a_node() -> None:
                     await other.change("t", credentials=credentials, slow="wait")
             changed = await other.change("t", credentials=owner, slow="wait")
             assert (changed.settings.slow, changed.genuine) == ("wait", True)
+            listed = await other.change("t", credentials=owner, publishers=[stranger.principal])
+            assert (listed.session, listed.genuine) == (1, True)
+            await client.publish("t", b"now", credentials=stranger, wait="stable")
+            assert (await anext(subscription)).payload == b"now"
 
     run(scenario())
 

@@ -132,24 +132,27 @@ def create(
 )
 @click.option("--event-bytes-max", type=Count(min=1), help="Largest payload.")
 @choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=None)
+@who("publisher", "Who may publish besides the owner, from the next session on; others no more. Repeatable.")
+@who("subscriber", "Who may subscribe besides the owner: those that could, and others. Repeatable.")
 @click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
 @AS
 @JSON
 @peering
 def set_(
-    topic: str, peering: Peering, yes: bool, credentials: "Credentials | None", as_json: bool, **settings: Any
-) -> None:
+    topic: str, peering: Peering, yes: bool, credentials: "Credentials | None", as_json: bool,
+    publishers: tuple[str, ...], subscribers: tuple[str, ...], **settings: Any,
+) -> None:  # fmt: skip
     """Change the settings of an existing topic while it is in use.
 
     Shows what a change costs before it applies; on a terminal it asks.
     """
     wanted = {name: value for name, value in settings.items() if value is not None}
-    if not wanted:
+    if not (wanted or publishers or subscribers):
         raise click.UsageError("nothing to set; name a setting, such as --slow wait", click.get_current_context())
     before = _known(topic, peering.network).settings
     after = msgspec.structs.replace(before, **wanted)
     Settings(*(getattr(after, name) for name in Settings.__struct_fields__)).validate()
-    costs = list(_costs(before, after))
+    costs = list(_costs(before, after, opens_session=bool(publishers or subscribers)))
     for cost in costs:
         click.echo(cost, err=True)
     if costs and not yes and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
@@ -157,16 +160,19 @@ def set_(
 
     async def change() -> Topic:
         async with peering.node() as node:
-            return described_topic(await node.change(topic, credentials=credentials, **wanted))
+            return described_topic(await node.change(
+                topic, credentials=credentials, publishers=publishers or None, subscribers=subscribers or None, **wanted
+            ))  # fmt: skip
 
     _tell(run(change()), as_json=as_json)
 
 
-def _costs(before: TopicSettings, after: TopicSettings) -> Iterator[str]:
+def _costs(before: TopicSettings, after: TopicSettings, *, opens_session: bool) -> Iterator[str]:
     """What will cost more, one line each."""
     if (before.delivery, after.delivery) == ("reliable", "best_effort"):
         yield "delivery = best_effort: what is lost on the way is not sent again, and publishers keep nothing"
-    if (before.delivery, before.order, before.partition) != (after.delivery, after.order, after.partition):
+    guarantees = [(each.delivery, each.order, each.partition) for each in (before, after)]
+    if opens_session or guarantees[0] != guarantees[1]:
         yield "a new session begins: publishers wait until subscribers have acknowledged what was published before"
     if (before.slow, after.slow) == ("cut", "wait"):
         yield (

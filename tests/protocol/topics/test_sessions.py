@@ -7,8 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from quillcast.core.errors import LocalError
+from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.effects import Outdone
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
@@ -16,8 +18,9 @@ from tests.protocol.recording import BOB, FIRST, PAUL, RecordingHost
 from tests.protocol.topics.parts import Parts
 from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
 from tests.protocol.topics.test_publisher import Listener
-from tests.protocol.topics.village import Reader, Village
+from tests.protocol.topics.village import Reader, Village, Writer
 
+TOPIC = described(NAME).topic
 S, E, D = SessionState, SessionInput, SessionStep
 PAGE = Path(__file__).parents[3] / "docs" / "sessions.md"
 TABLE = {
@@ -138,3 +141,92 @@ def test_a_publisher_of_a_best_effort_session_follows_the_root_to_the_reliable_o
     publisher.receipt(FIRST, 1, 1, again=False)
     assert not publisher.is_stable(0), "nobody looks for it"
     assert not publisher.begins(RELIABLE)
+
+
+OWNER, FRIEND, STRANGER = (Credentials.new() for _ in range(3))
+
+
+def owned(village: Village, friend: Credentials, right: str = "publish", **settings: str) -> None:
+    access = (entry(right, friend.principal),)
+
+    def own(descriptor: Descriptor) -> Descriptor:
+        return OWNER.own(replace(descriptor, access=access))
+
+    village.act(0, lambda peer: peer.create(NAME, Settings(**settings), lambda answer: None, own))
+    village.run(2)
+
+
+def changed(village: Village, peer: int, **lists: list[str]) -> list[object]:
+    answers = list[object]()
+    village.act(peer, lambda peer: peer.change(NAME, lists, answers.append, OWNER.own))
+    return answers
+
+
+def writer(village: Village, number: int, who: Credentials) -> Publisher:
+    publisher: Publisher = village.act(
+        number, lambda peer: peer.publisher(NAME, Writer(), who.warrant(peer.host.me, TOPIC))
+    )
+    return publisher
+
+
+def test_another_list_of_publishers_opens_a_session_under_load_and_nothing_is_lost_or_comes_twice() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    owned(village, FRIEND)
+    readers = {number: Reader() for number in range(12)}
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    village.run(5)
+    publishers = [(14, writer(village, 14, FRIEND)), (15, writer(village, 15, OWNER))]
+    village.run(1)
+    answers, revoked = list[object](), publishers[0][1]
+    for index in range(60):
+        for number, publisher in publishers:
+            if publisher.listener.error is None:
+                village.publish(number, publisher, b"%d" % index)
+        village.run(0.05)
+        if index == 20:
+            answers = changed(village, 13, publishers=[STRANGER.principal])
+        if index == 40:
+            publishers.append((9, writer(village, 9, STRANGER)))
+            village.run(0.5)
+    village.run(5)
+    assert [type(answer) for answer in answers] == [Descriptor]
+    assert session_at(village, village.root(NAME)) == (1, SessionState.ACTIVE)
+    assert isinstance(revoked.listener.error, AccessDenied)
+    events = [b"%d" % index for index in range(60)]
+    admitted = events[: revoked.admitted]
+    assert len(admitted) >= 21
+    for reader in readers.values():
+        assert sorted(reader.payloads) == sorted([*events, *admitted, *events[41:]]), reader.losses
+        assert not reader.losses
+
+
+def test_a_list_changes_only_by_the_owner_and_where_it_can() -> None:
+    village = Village(4)
+    owned(village, FRIEND)
+    stranger = list[object]()
+    village.act(1, lambda peer: peer.change(NAME, {"publishers": []}, stranger.append, STRANGER.own))
+    village.run(2)
+    assert isinstance(stranger[0], AccessDenied)
+    narrowed = changed(village, 1, subscribers=[FRIEND.principal])
+    village.run(2)
+    assert "those that may subscribe keep that right" in str(narrowed[0])
+    everybody = changed(village, 1, publishers=[])
+    village.run(3)
+    assert (everybody[0].access, everybody[0].session) == ((), 1)
+    sources = Village(4)
+    owned(sources, FRIEND, admission="source")
+    refused = changed(sources, 1, publishers=[])
+    sources.run(2)
+    assert "its publishers number their events themselves" in str(refused[0])
+
+
+def test_a_list_of_subscribers_grows_with_a_session_and_who_is_on_it_may_subscribe() -> None:
+    village = Village(4)
+    owned(village, FRIEND, right="subscribe")
+    changed(village, 1, subscribers=[FRIEND.principal, STRANGER.principal])
+    village.run(3)
+    reader = Reader()
+    village.act(2, lambda peer: peer.subscribe(NAME, reader, warrant=STRANGER.warrant(peer.host.me, TOPIC)))
+    village.run(3)
+    assert (reader.error, reader.start is not None) == (None, True)

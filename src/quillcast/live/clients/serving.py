@@ -14,7 +14,7 @@ from quillcast.live.clients.connection import ClientConnection
 from quillcast.live.clients.messages import VERSION, Changed, Codec, Created, Welcome
 from quillcast.live.clients.session import Session, SessionContext
 from quillcast.live.discovery.control import Answer, Answerer, encoded
-from quillcast.live.edges.choices import check_topic, topic_settings
+from quillcast.live.edges.choices import check_topic, lists, topic_settings
 from quillcast.live.edges.endpoint import Sign
 from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
@@ -136,9 +136,10 @@ class Clients:
     ) -> Changed:
         """Change settings. If the client `signs` for the topic's owner, it first hears what to sign."""
         check_topic(name)
+        named = lists(wanted.pop("publishers", None), wanted.pop("subscribers", None))
         chosen, timeout_s = topic_settings(wanted), arguments.seconds("timeout_s", timeout_s)
         answer = None if signed is None else msgspec.convert(signed, Descriptor)
-        checked = {each: getattr(chosen, each) for each in wanted}
+        checked = {each: getattr(chosen, each) for each in wanted} | named
         to_sign: list[Descriptor] = []
 
         def sign(newer: Descriptor) -> Descriptor:

@@ -45,6 +45,18 @@ def ownership(
     return lambda descriptor: own(msgspec.structs.replace(descriptor, access=access))
 
 
+def lists(publishers: Sequence[str] | None, subscribers: Sequence[str] | None) -> dict[str, list[str]]:
+    """The principals of an access list that is to change, by right. Raises `LocalError`."""
+    found = dict[str, list[str]]()
+    for right, named in (("publish", publishers), ("subscribe", subscribers)):
+        if named is not None:
+            name = "publishers" if right == "publish" else "subscribers"
+            found[name] = [*arguments.names(name, named)]
+            for each in found[name]:
+                entry(right, each)
+    return found
+
+
 def check_topic(topic: str) -> None:
     """Raise `LocalError` for an invalid topic name."""
     described(topic)

@@ -61,17 +61,27 @@ class Endpoint:
         return await self._create(name, chosen, timeout_s, own)
 
     async def change(
-        self, name: str, *, credentials: Credentials | None = None, timeout_s: float = TIMEOUT_S, **settings: Any
+        self,
+        name: str,
+        *,
+        credentials: Credentials | None = None,
+        publishers: Sequence[str] | None = None,
+        subscribers: Sequence[str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+        **settings: Any,
     ) -> Descriptor:
         """Change the settings of an existing topic while it is in use. Other settings stay as they are.
 
         Args:
             name: the topic's name.
             credentials: those of the topic's owner, if it has one.
+            publishers: the principals that may publish from now on besides the owner, instead of those that could; if
+                empty, everybody may. Others that publish fail with `AccessDenied`. Not with `admission = "source"`.
+            subscribers: the principals that may subscribe besides the owner: those that could, and others.
             timeout_s: seconds to wait for the topic's root.
-            settings: as for `create`. `delivery`, `order` and `partition` begin a new session of the topic: publishers
-                wait until subscribers have what was published before. `admission` and `root_scope` cannot be changed,
-                nor can `delivery` and `order` with `admission = "source"`.
+            settings: as for `create`. `delivery`, `order`, `partition` and the lists begin a new session of the topic:
+                publishers wait until subscribers have what was published before. `admission` and `root_scope` cannot
+                be changed, nor can `delivery` and `order` with `admission = "source"`.
 
         Returns the new descriptor. Raises `UnknownTopic`, `LocalError` for a setting that is unknown or cannot be
         changed, `TopicExists` if somebody else changed it at the same time, `NotJoined`.
@@ -82,7 +92,7 @@ class Endpoint:
             choices.topic_settings(settings),
             None if credentials is None else choices.checked_credentials(credentials).own,
         )
-        wanted = {each: getattr(chosen, each) for each in settings}
+        wanted = {each: getattr(chosen, each) for each in settings} | choices.lists(publishers, subscribers)
         return await self._change(name, wanted, timeout_s, sign)
 
     def publish(

@@ -192,6 +192,7 @@ def follows(known: Descriptor, offered: Descriptor) -> bool:
         and offered.version > known.version
         and msgspec.structs.replace(offered.settings, **kept) == known.settings
         and offered.session == known.session
+        and offered.access == known.access
         and _kept(known, offered)
         and offered.genuine
     )
@@ -206,15 +207,34 @@ def opens_session(known: Descriptor, offered: Descriptor) -> bool:
         and offered.session == known.session + 1
         and offered.upcoming is None
         and all(before == after for before, after in fixed)
+        and not unchangeable_list(known, offered.access)
         and _kept(known, offered)
         and offered.genuine
     )
 
 
 def _kept(known: Descriptor, offered: Descriptor) -> bool:
-    """Is it the same topic, of the same owner and with the same list?"""
-    before = (known.name, known.creator, known.access, known.owner_key)
-    return before == (offered.name, offered.creator, offered.access, offered.owner_key)
+    """Is it the same topic, of the same owner?"""
+    before = (known.name, known.creator, known.owner_key)
+    return before == (offered.name, offered.creator, offered.owner_key)
+
+
+def unchangeable_list(known: Descriptor, access: tuple[str, ...]) -> str:
+    """Why a topic's list cannot become this one, in a sentence; empty if it can, or is the same.
+
+    Who publishes is decided at the root, under the next session. Who subscribes has a place in the tree and holds what
+    came before: that is not taken back.
+    """
+    if access == known.access:
+        return ""
+    if not known.owner_key:
+        return "it has no owner: create another topic with credentials"
+    if known.settings.by_source:
+        return "its publishers number their events themselves: create another topic"
+    readers, others = ({one for one in each if one.startswith("subscribe:")} for each in (known.access, access))
+    if readers - others or bool(readers) != bool(others):
+        return "those that may subscribe keep that right, and others only gain it where a list says who may"
+    return ""
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:

@@ -1,11 +1,11 @@
 """Changing the settings of a topic that stands: a descriptor of a later version, which its root enters and passes on.
 
 What to do about slow subscribers and how large events may be is each peer's own matter, and holds wherever the new
-descriptor has come to: replicas, the tree, and publishers' peers. What subscribers are owed changes with a new session
-(docs/sessions.md), because publishers and subscribers must agree from which event on it holds.
+descriptor has come to: replicas, the tree, and publishers' peers. What subscribers are owed, and who may publish,
+changes with a new session (docs/sessions.md), because all must agree from which event on it holds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ import msgspec
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
-from quillcast.protocol.security.access import AccessDenied, principal
-from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described
+from quillcast.protocol.security.access import ENTRIES_MAX, RIGHTS, AccessDenied, entry, principal
+from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described, unchangeable_list
 from quillcast.protocol.topics.messages import FindRoot, RootIs
 from quillcast.protocol.topics.publishing.creating import CreateDone, Creating
 from quillcast.protocol.topics.publishing.publisher import Publisher
@@ -81,7 +81,7 @@ class SettingsChanges:
         except LocalError as problem:
             self._done(topic, problem)
             return None
-        if newer.settings == descriptor.settings:
+        if (newer.settings, newer.access) == (descriptor.settings, descriptor.access):
             self._done(topic, descriptor)
             return None
         if descriptor.owner_key:
@@ -168,10 +168,13 @@ def _not_owner(descriptor: Descriptor) -> AccessDenied:
 
 def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
     """The next version, of the next session where that is needed. Raises `LocalError`."""
-    before = descriptor.settings
-    settings = msgspec.structs.replace(before, **wanted)
+    before, chosen = descriptor.settings, dict(wanted)
+    access = _listed(descriptor.access, chosen.pop("publishers", None), chosen.pop("subscribers", None))
+    if why := unchangeable_list(descriptor, access):
+        raise LocalError(f"the access list of {descriptor.name!r} cannot change like this: {why}")
+    settings = msgspec.structs.replace(before, **chosen)
     settings.validate()
-    changed = [name for name in wanted if getattr(settings, name) != getattr(before, name)]
+    changed = [name for name in chosen if getattr(settings, name) != getattr(before, name)]
     for name in changed:
         if name in before.fixed:
             stands, value = getattr(before, name), getattr(settings, name)
@@ -179,6 +182,19 @@ def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
                 f"{name} of {descriptor.name!r} cannot change from {stands} to {value} while the "
                 f"topic stands: create another topic with {name} = {value}"
             )
-    session = descriptor.session + any(name not in CHANGEABLE for name in changed)
+    opens = access != descriptor.access or any(name not in CHANGEABLE for name in changed)
     version = max(FIRST_CHANGE, descriptor.version + 1)
-    return msgspec.structs.replace(descriptor, settings=settings, version=version, session=session)
+    return msgspec.structs.replace(
+        descriptor, settings=settings, access=access, version=version, session=descriptor.session + opens
+    )
+
+
+def _listed(access: tuple[str, ...], *named: Sequence[str] | None) -> tuple[str, ...]:
+    """The list with these publishers and subscribers instead of those that it names; None: those stay."""
+    for right, principals in zip(RIGHTS, named, strict=True):
+        if principals is not None:
+            others = (one for one in access if not one.startswith(f"{right}:"))
+            access = (*others, *dict.fromkeys(entry(right, who) for who in principals))
+    if len(access) > ENTRIES_MAX:
+        raise LocalError(f"{len(access)} entries are too many for an access list, which has at most {ENTRIES_MAX}")
+    return access
