@@ -21,7 +21,7 @@ from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.topics.descriptor import Settings
 from quillcast.sim.host import SimHost
-from tests.protocol.test_scoping import Site
+from tests.protocol.test_scoping import Corners, Site
 from tests.protocol.topics.village import Reader
 
 OUTSIDE = 2  # machines; the next one runs the manager, inside
@@ -203,3 +203,17 @@ def test_an_entry_point_does_not_tell_whether_there_are_other_members(
         site.village.kill(site.members[4])
     site.village.run(40)
     assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave"}
+
+
+@pytest.mark.parametrize("happen", [join, join_from_elsewhere])
+def test_a_member_joins_inside_where_the_topics_entry_point_is_not_the_first_of_the_three(
+    happen: Happening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(READERS + 1, KAry(fan_out=2), outside=OUTSIDE, topology=Corners())
+    site.subscribe(site.members[3:READERS])
+    site.village.run(30)
+    crossings = Crossings(site, monkeypatch)
+    happen(site)
+    site.village.run(10)
+    assert [number for number, parent in site.parents().items() if parent in range(OUTSIDE)] == [site.members[1]]
+    assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave", "Routed"}

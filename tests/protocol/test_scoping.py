@@ -30,6 +30,7 @@ from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.sim.host import SimHost
+from quillcast.sim.topology import Topology
 from tests.protocol.topics.village import Reader, Village
 
 LEASE_S = 4.0
@@ -38,9 +39,9 @@ LEASE_S = 4.0
 class Network(Village):
     """All join the ring but the members of the site, who wait for orders."""
 
-    def __init__(self, outside: int, config: Config | None) -> None:
+    def __init__(self, outside: int, config: Config | None, topology: Topology | None = None) -> None:
         self.outside = outside + 1  # and the manager's peer
-        super().__init__(self.outside, config=config)
+        super().__init__(self.outside, config=config, topology=topology)
 
     def _start(self, host: SimHost) -> Peer:
         if host.machine.number < self.outside:
@@ -54,9 +55,9 @@ class Site:
 
     def __init__(
         self, peers: int, policy: ScopePolicy, config: Config | None = None, *, outside: int = 1,
-        recovery: RecoveryName = "tree",
+        recovery: RecoveryName = "tree", topology: Topology | None = None,
     ) -> None:  # fmt: skip
-        self.village = Network(outside, config)
+        self.village = Network(outside, config, topology)
         self.policy, self.saved, self.outside, self.recovery = policy, b"", outside, recovery
         self.manager = self.village.world.machines[outside]
         self.party = Party(scope_id(b"site"), self.manager.contact, managed=True, name="site")
@@ -64,8 +65,13 @@ class Site:
         self.members = [self.add() for _ in range(peers)]
         self.village.run(10)
         ring = [self.village.world.machines[number].node_id for number in (*range(outside + 1), *self.members[:3])]
-        names = (f"news/{number}" for number in range(100))
-        self.name = next(name for name in names if min(ring, key=lambda node: distance(node, name)) == ring[0])
+        self.ring = ring
+        self.name = self.rooted_at(0)
+
+    def rooted_at(self, number: int) -> str:
+        """A topic whose rendezvous point is this machine."""
+        names, here = (f"news/{each}" for each in range(200)), self.village.world.machines[number].node_id
+        return next(name for name in names if min(self.ring, key=lambda node: distance(node, name)) == here)
 
     @property
     def config(self) -> ScopeConfig:
@@ -89,19 +95,18 @@ class Site:
     def in_ring(self) -> list[int]:
         return [number for number in self.members if not self.village.peers[number].overlay.outside]
 
-    def subscribe(self, numbers: Iterable[int]) -> dict[int, Reader]:
+    def subscribe(self, numbers: Iterable[int], name: str = "") -> dict[int, Reader]:
         readers = {number: Reader() for number in numbers}
         for number, reader in readers.items():
-            self.village.subscribe(number, self.name, reader)
+            self.village.subscribe(number, name or self.name, reader)
         self.village.run(10)
         return readers
 
-    def parents(self) -> dict[int, int | None]:
+    def parents(self, name: str = "") -> dict[int, int | None]:
         """The parent of each member in the topic's tree, by machine."""
         numbers = {machine.node_id: machine.number for machine in self.village.world.machines}
-        trees = {
-            number: self.village.tree(number, self.name) for number in self.members if number in self.village.alive()
-        }
+        alive, name = self.village.alive(), name or self.name
+        trees = {number: self.village.tree(number, name) for number in self.members if number in alive}
         return {
             n: numbers[t.parent.node_id] if t.parent is not None else None for n, t in trees.items() if t is not None
         }
@@ -166,6 +171,43 @@ def test_a_scope_moves_up_where_a_peer_nearer_to_the_root_has_room() -> None:
     assert site.village.world.journal.marks["climbs"] == asked, "a child of the root does not ask, and nobody inside"
 
 
+class Corners:
+    """Members 1 and 2 are each next to one of the two peers outside, and all other ways are long."""
+
+    def delay_s(self, a: int, b: int) -> float:
+        return 0.005 if {a, b} in ({0, 4}, {1, 5}) else 0.04
+
+
+def test_each_topic_has_the_entry_point_that_is_nearest_to_its_parent_outside() -> None:
+    site = Site(7, Chain(), topology=Corners(), outside=2)
+    names = [site.rooted_at(0), site.rooted_at(1)]
+    for name in names:
+        site.subscribe(site.members[3:6], name)
+    site.village.run(30)
+    assert [site.parents(names[0])[4], site.parents(names[1])[5]] == [0, 1]
+    for name in names:
+        outside = [number for number, parent in site.parents(name).items() if parent in (0, 1)]
+        assert len(outside) == 1, "one edge crosses the border"
+    site.subscribe(site.members[6:], names[0])
+    site.village.run(5)
+    assert [number for number, parent in site.parents(names[0]).items() if parent in (0, 1)] == [4]
+
+
+def test_when_a_topics_own_entry_point_is_lost_its_scope_hangs_below_another_of_the_three() -> None:
+    site = Site(7, Star(), topology=Corners(), outside=2)
+    readers = site.subscribe(site.members[3:])
+    site.village.run(30)
+    assert site.parents()[4] == 0
+    site.village.kill(4)
+    site.village.run(3)
+    publisher = site.village.publisher(0, site.name)
+    site.village.publish(0, publisher, b"a")
+    site.village.run(3)
+    assert all(reader.payloads == [b"a"] for reader in readers.values())
+    site.village.run(20)
+    assert len([number for number, parent in site.parents().items() if parent in (0, 1)]) == 1
+
+
 def test_an_entry_point_that_does_not_subscribe_itself_moves_up_too() -> None:
     site = Site(6, Star())
     site.village.subscribe(1, site.name, Reader())
@@ -194,7 +236,8 @@ def test_members_measure_the_round_trips_to_each_other_for_a_policy_that_asks_fo
     site = Site(4, DelayOptimised())
     site.subscribe(site.members)
     (manager, _) = site.village.peers[site.outside].scoping.managers[site.party.id]
-    measured = {(label, to) for label, known in manager.round_trips.seconds.items() for to in known}
+    members = manager.members.labels
+    measured = {(label, to) for label, known in manager.round_trips.seconds.items() for to in known if to in members}
     assert len(measured) == 6, "each of the pairs"
     assert None not in [trip for known in manager.round_trips.seconds.values() for trip in known.values()]
 

@@ -41,6 +41,7 @@ from quillcast.protocol.scopes.messages import (
     ControlMessage,
     Deregistration,
     Doing,
+    HangsBelow,
     Heard,
     Measured,
     MeasureRoundTrips,
@@ -75,6 +76,9 @@ INVITED_EVERY_MAX = 32
 
 CLIMBS_EVERY_MAX = 256
 """Beats between two searches for a better parent at most; a guess: five minutes."""
+
+
+PARENTS_EVERY = 32  # beats between two words of an entry point's parent, should one be lost; a guess: 40 s
 
 
 SEATS_EVERY = 8  # beats between two looks at whether lost seats are back; a guess: ten seconds
@@ -119,6 +123,7 @@ class Scoping:
         "known_ends",
         "managers",
         "overlay",
+        "parents",
         "permissions",
         "placement",
         "publishing",
@@ -155,6 +160,7 @@ class Scoping:
         self.domains: dict[bytes, Domain] = {}
         self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
         self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet
+        self.parents: dict[bytes, Contact] = {}  # by topic in which this peer is the entry point: the peer outside
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
@@ -291,6 +297,7 @@ class Scoping:
             for client, effects in self.hosting.beat(now):
                 self._carry_out(client, effects)
             self._climb(self.controller)
+            self._tell_parents(self.controller)
             if self.beats % SEATS_EVERY == 0:
                 self.overlay.seats.look_for_lost()
         if self.managers or self.controller is not None:
@@ -393,6 +400,7 @@ class Scoping:
         topics = self.installing.follow(controller)
         self.placement.ordered, self.table.borders = self.installing.topics, self.installing.borders
         self.placement.members = self._members(controller)
+        self.placement.entry_points = _entry_points(controller)
         self._enter(controller)
         for topic in topics:
             if topic in self.trees:
@@ -485,6 +493,19 @@ class Scoping:
                 self.climb(topic)
             self.climbed[topic] = path, tried
 
+    def _tell_parents(self, controller: LocalController) -> None:
+        """Tell the manager below whom its scope hangs in the overlay's trees, so that it chooses an entry point."""
+        inside = {contact.node_id for contact in controller.membership.ring()}
+        standings = controller.membership.ordered_standings().items()
+        entered = (topic for topic, each in standings if each.ring == 0 and each.depth == FIRST_DEPTH)
+        trees = [self.trees[topic] for topic in entered if topic in self.trees]
+        former, self.parents = self.parents, {}
+        for tree in trees:
+            if tree.parent is not None and tree.parent.node_id not in inside:
+                self.parents[tree.topic] = tree.parent
+                if former.get(tree.topic) != tree.parent or self.beats % PARENTS_EVERY == 0:
+                    self._carry_out(self.host.me, controller.hangs_below(tree.topic, tree.parent))
+
     def _is_child(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.get(topic)
         return tree is not None and contact.node_id in tree.children
@@ -508,6 +529,12 @@ class Scoping:
                     del self.managers[party]
                     self.superseded(party, epoch, at)
                     return
+
+
+def _entry_points(controller: LocalController | None) -> dict[bytes, Contact]:
+    """By topic: the scope's entry point, where that is another than the one that Joins reach first."""
+    standings = controller.membership.ordered_standings() if controller is not None else {}
+    return {topic: standing.entry for topic, standing in standings.items() if standing.entry is not None}
 
 
 def _entered(controller: LocalController | None) -> dict[bytes, None]:
@@ -538,7 +565,7 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
             return party.contact.node_id == sender.node_id and not party.managed
         case Registration(member=party) | Alive(member=party) | ChannelRequest(sender=party):
             return party.contact.node_id == sender.node_id and (party.managed or party.id == sender.node_id)
-        case Measured(member=id_):
+        case Measured(member=id_) | HangsBelow(member=id_):
             return id_ == sender.node_id
         case _:
             return True
@@ -547,7 +574,7 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
 def _manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Is it for a manager to heed this? Who it speaks of has been shown already; owners and receivers have not."""
     match message:
-        case Registration() | ChannelRequest() | Measured() | Succession():
+        case Registration() | ChannelRequest() | Measured() | HangsBelow() | Succession():
             return True
         case Alive(member=member):
             return manager.members.find(member.id) is None or manager.members.runs_at(member.id, sender)

@@ -386,6 +386,28 @@ def test_in_the_overlay_a_scope_is_one_member_with_two_stand_bys() -> None:
     assert network.publish("E", T) == dict.fromkeys("ABCD", 1)
 
 
+def test_in_the_overlay_the_nearest_of_three_to_the_parent_outside_is_the_entry_point() -> None:
+    network, root = Network(), peer("Z")
+    network.add_scope("X")
+    for name in "ABCD":
+        network.add_peer(name, ["X"])
+        network.role(name, T, None, publishes=name == "A", subscribes=True)
+        network.settle()
+    network.round_trips = {(peer(of).id, root.id): trip for of, trip in {"A": 0.05, "B": 0.01, "C": 0.03}.items()}
+    assert standing(network, "D").entry is None, "Joins reach the entry point first"
+    for name in "DA":  # of a member that is not the entry point, its parent is nobody's business
+        network.carry_out(peer(name).id, network.peers[peer(name).id].hangs_below(T, root.contact))
+        network.settle()
+    assert sorted(network.measured) == [(name, "") for name in "ABC"]
+    assert [standing(network, name).ring for name in "ABCD"] == [2, 0, 1, None]
+    assert all(standing(network, name).entry == peer("B").contact for name in "ABCD")
+    assert network.publish("A", T) == dict.fromkeys("BCD", 1)
+    network.crash_manager("X")
+    network.restore_manager("X")
+    network.settle()
+    assert standing(network, "B").ring == 0, "it stays chosen"
+
+
 # ---- client and host
 
 

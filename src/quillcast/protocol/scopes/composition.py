@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from quillcast.core.messages import Contact
 from quillcast.core.multicast import parse
 from quillcast.protocol.scopes.channels import (
     Answers,
@@ -69,6 +70,8 @@ class ScopeContext(NamedTuple):
     """Of a topic with a rendezvous point in a managed scope: the members that have it and are next, if they have it."""
     why_not: Callable[[Doing], str] = lambda doing: ""
     """Why the scope's members may not publish or subscribe, as scopes above bound that; empty if they may."""
+    parent: bytes | None = None
+    """The peer outside below which the scope hangs in the overlay's tree, if it is known."""
 
 
 class Composition:
@@ -142,6 +145,7 @@ class Composition:
         able = self.state.ring if self.around.is_top else ()
         able = able or tuple(self._labels("subscribes") or self.members)
         askers = [sender.party.id for sender in self.senders]
+        askers += [self.around.parent] if self.around.parent is not None else []
         acting = self.kept.entries[: self.config.entry_points]
         seats = tuple(label for label in self.around.seats or () if label in self.members)
         chosen = seats if self._begins_here() else self._nearest(able, askers, acting)
@@ -306,12 +310,19 @@ class Composition:
         recovery = self.config.recovery(self.kept.name)
         begins = rank == 0 and self._begins_here()
         standing = Standing(
-            self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins
+            self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins,
+            entry=self._entry(),
         )  # fmt: skip
         if not self._is_border(label):
             return standing
         lets_in = both(self.around.standing.filter, self.entering.filter)
         return msgspec.structs.replace(standing, filter=lets_in, rates=self._border_rates(label))
+
+    def _entry(self) -> Contact | None:
+        """The entry point, if Joins reach another peer first."""
+        first, ring = self.kept.entries[:1], self.state.ring[:1]
+        at = self.state.members[first[0]].party if first and self.around.is_top and ring and first != ring else None
+        return at.contact if at is not None and not at.managed else None
 
     def _is_border(self, label: int) -> bool:
         """Does the member take bundles in that nobody was asked to send?"""

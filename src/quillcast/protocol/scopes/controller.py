@@ -10,6 +10,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Party, Spec, leaves, superimposed
 from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Send
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
@@ -17,6 +18,7 @@ from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
     ChannelAnswer,
     ControlMessage,
+    HangsBelow,
     Heard,
     Measured,
     MeasureRoundTrips,
@@ -89,6 +91,11 @@ class LocalController:
         """The round trip to a party was measured: tell the owners who asked."""
         asking = self.measuring.pop(to, {})
         return [Send(owner, Measured(id_, self.me.id, to, seconds)) for id_, owner in asking.items()]
+
+    def hangs_below(self, topic: bytes, parent: Contact) -> list[Effect]:
+        """This peer is its scope's entry point for a topic, and has this parent outside."""
+        owner = self.membership.ordering(topic)
+        return [Send(owner, HangsBelow(owner.id, self.me.id, topic, parent))] if owner is not None else []
 
     def passed(self, now: float, *, behind: bool = False) -> list[Effect]:
         """Time passed: give signs of life. Call it several times per lease.

@@ -31,6 +31,7 @@ from quillcast.protocol.scopes.messages import (
     ChannelRequest,
     ControlMessage,
     Deregistration,
+    HangsBelow,
     Heard,
     Measured,
     MeasureRoundTrips,
@@ -69,6 +70,7 @@ class ScopeManager:
         self.known_roots: tuple[RootScope, ...] = ()
         self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
         self.measured: dict[bytes, None] = {}  # those for which more is known than when they were composed
+        self.parents: dict[bytes, Party] = {}  # of the entry points, by topic: peers of the overlay
         self.orders = OrderBook(state)
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
         self.swaps.restore(state.topics)
@@ -224,17 +226,17 @@ class ScopeManager:
                 return self._asked(message, now)
             case Measured():
                 self._measured(message)
+            case HangsBelow():
+                self._hangs_below(message)
             case ChannelAnswer():
                 self._mark(dict(message.specs) if self.requests.answered(message) else ())
             case Orders() | RegistrationRefused():
                 self._heed(message, now)
             case Heard():
                 self.membership.heard(message, now)
-            case MeasureRoundTrips():
-                pass  # a scope is no place to measure from
             case Succession():
                 return self._succeeded(message)
-        return ()
+        return ()  # nor does a scope measure round trips (`MeasureRoundTrips`)
 
     def _mark(self, topics: Iterable[bytes]) -> None:
         """Something changed in these topics: compose them anew."""
@@ -297,6 +299,7 @@ class ScopeManager:
             roles, kept = self.members.roles(topic), self.state.topics.get(topic)
             if not roles:
                 self.state.topics.pop(topic, None)
+                self._set_parent(topic, None)
                 self.swaps.forget(topic)
             elif kept is None or kept.root not in [role.root for role in roles]:
                 self.state.topics[topic] = Topic(roles[0].root, _name(topic, roles))
@@ -376,15 +379,35 @@ class ScopeManager:
             self.measured |= {topic: None for topic in (*member.roles, *other.roles) if topic in self.asking}
         if message.to in self.state.senders:
             self._mark(member.roles)
+        self._mark(topic for topic, parent in self.parents.items() if parent.id == message.to)
+
+    def _hangs_below(self, message: HangsBelow) -> None:
+        """The entry point has this parent outside: who of the three is nearest to that?"""
+        kept, member = self.state.topics.get(message.topic), self.members.find(message.member)
+        if kept is not None and member is not None and member.label in kept.entries[:1]:
+            self._set_parent(message.topic, Party(message.parent.node_id, message.parent))
+
+    def _set_parent(self, topic: bytes, parent: Party | None) -> None:
+        former = self.parents.pop(topic, None)
+        if parent is not None:
+            self.parents[topic] = parent
+        if parent != former:
+            self._mark([topic] if topic in self.state.topics else ())
+            if former is not None and former not in self.parents.values():
+                self.round_trips.forget_party(former.id)
 
     def _measure(self, topic: bytes) -> Iterator[Effect]:
-        """The entry point and its stand-bys measure the way to the senders; no other member does anything outside.
+        """The entry point and its stand-bys measure the way to the senders, or to their parent in the overlay's tree.
+
+        No other member does anything outside.
 
         If the topic's policy goes by round trips, members measure those between them.
         """
         if topic not in self.state.topics:
             return
         senders = {sender.party.id: sender.party for sender in self.receiver.of(topic)}
+        if topic in self.parents:
+            senders[self.parents[topic].id] = self.parents[topic]
         entries = self.state.topics[topic].entries
         for label in entries if senders else ():
             yield from self._have_measured(label, self.round_trips.unmeasured(label, senders), senders)
@@ -498,6 +521,7 @@ class ScopeManager:
             self.round_trips.get,
             self.seats(topic),
             lambda doing: self.membership.why_not(self.state.topics[topic].name, topic, doing) or "",
+            self.parents[topic].id if topic in self.parents else None,
         )
         policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)
         return Composition(self.state, self.config, topic, around, policy, swap)

@@ -214,6 +214,10 @@ class Membership:
         """How this party stands by its owners' orders, also in topics in which it takes no part for itself."""
         return {each.topic: each for orders in self._obeyed() for each in orders.standings}
 
+    def ordering(self, topic: bytes) -> Party | None:
+        """The owner that says how this party stands in a topic."""
+        return next((o.owner for o in self._obeyed() if any(each.topic == topic for each in o.standings)), None)
+
     def domains(self) -> dict[bytes, tuple[bytes, str, tuple[Contact, ...]]]:
         """By topic: the scope whose recovery domain this party is in, the protocol, and the members that come next."""
         return {

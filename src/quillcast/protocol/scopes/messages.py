@@ -6,8 +6,10 @@ may be lost or repeated: a party that hears a number without having its state is
 ============== ====================================== =========================================
 relation       towards the owner, receiver, host      back
 ============== ====================================== =========================================
-member-owner   Registration, Alive, Deregistration, Measured Orders, Heard, RegistrationRefused, MeasureRoundTrips
-client-host    Registration (`client`), Alive, Deregistration Orders, Heard, RegistrationRefused
+member-owner   Registration, Alive, Deregistration,   Orders, Heard, RegistrationRefused,
+               Measured, HangsBelow                   MeasureRoundTrips
+client-host    Registration (`client`), Alive,        Orders, Heard, RegistrationRefused
+               Deregistration
 sender-receiver ChannelRequest                        ChannelAnswer
 ============== ====================================== =========================================
 
@@ -170,6 +172,8 @@ class Standing(Message, frozen=True):
     """May it begin to publish where that is bounded, as it registered? If not, `why` says for what it waits."""
     subscribes: bool = False
     """The same for subscribing."""
+    entry: Contact | None = None
+    """The scope's entry point for the topic, where that is another than the first of those in the ring."""
 
 
 class GroupKey(Message, frozen=True):
@@ -262,6 +266,15 @@ class Measured(Message, frozen=True, tag=99):
     seconds: Annotated[float, Meta(ge=0)]
 
 
+class HangsBelow(Message, frozen=True, tag=105):
+    """The member, as the scope's entry point for a topic, has this parent outside. Choose who is nearest to that."""
+
+    owner: WireId
+    member: WireId
+    topic: WireId
+    parent: Contact
+
+
 ControlMessage = (
     Registration
     | Alive
@@ -273,6 +286,7 @@ ControlMessage = (
     | ChannelAnswer
     | MeasureRoundTrips
     | Measured
+    | HangsBelow
     | Succession
 )
 

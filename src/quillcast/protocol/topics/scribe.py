@@ -462,7 +462,9 @@ class Scribe:
             return message, next_hop  # it needs a peer of the tree, and nobody need become one for it
         if message.warrant is not None and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # where a list may say who subscribes, only those who do forward to others
-        self.joins.adopt(message)
+        entry = self.placement.entry_instead(tree, message)
+        if entry is None or self.neighbours.suspected(entry.node_id) or not self.joins.send_on(message, entry):
+            self.joins.adopt(message)
         return None
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:

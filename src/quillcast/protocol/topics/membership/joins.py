@@ -4,6 +4,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import HALF_BYTES
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
+from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -20,6 +21,8 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
+SENT_ON_S = 10.0  # within which a newcomer that comes back is not sent to the entry point again; a guess
+
 
 class Joins:
     """Answers the Joins that end at this peer."""
@@ -31,6 +34,7 @@ class Joins:
         self.host, self.trees, self.terms, self.placement = host, trees, terms, placement
         self.source_streams, self.progress, self.children = source_streams, progress, children
         self.answers, self.dispatch = answers, dispatch
+        self.sent_on: dict[tuple[bytes, bytes], float] = {}  # topics and newcomers sent to the entry point, and when
 
     def adopt(self, join: Join, *, direct: bool = False) -> None:
         """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management).
@@ -66,6 +70,16 @@ class Joins:
             tree.await_parent(join)
             if not tree.joining:
                 self.dispatch.order(FindParent(tree))
+
+    def send_on(self, join: Join, entry: Contact) -> bool:
+        """Send a newcomer to the topic's own entry point. False: it was there, and comes back."""
+        now, who = self.host.now(), (join.topic, join.child.node_id)
+        self.sent_on = {each: at for each, at in self.sent_on.items() if now - at < SENT_ON_S}
+        if who in self.sent_on:
+            return False
+        self.sent_on[who] = now
+        self.host.send(join.child, Refused(join.topic, "full", (entry,)))
+        return True
 
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
         """Does the topic's list let this child subscribe, if it wants to? Else it is told by which rule not."""

@@ -42,9 +42,10 @@ class TreeRepair:
         self.streams.forget(node)
         self.dispatch.order(NeighbourLost(node))
         groups: dict[Contact, list[Tree]] = {}
-        inherited: list[Tree] = []
-        heir = self.ring.heir(node)
+        inherited: dict[Contact, list[Tree]] = {}
+        first_heir = self.ring.heir(node)
         for tree in orphaned:
+            heir = self._heir(tree, node, first_heir)
             self.membership.detach(tree, "lost")
             fallback = self._fallback(tree, node)
             self.membership.leave_if_idle(tree)
@@ -53,13 +54,20 @@ class TreeRepair:
             if fallback is None or (self.ring.active and self.ring.is_closest(tree.topic)):
                 self.membership.join(tree, fault=True)
             elif heir is not None and heir.node_id != self.host.me and heir.node_id not in tree.children:
-                inherited.append(tree)
+                inherited.setdefault(heir, []).append(tree)
             else:
                 groups.setdefault(fallback, []).append(tree)
-        if heir is not None and inherited:
-            self._gather(inherited, heir)
+        for heir, trees in inherited.items():
+            self._gather(trees, heir)
         for fallback, trees in groups.items():
             self._turn_to(fallback, trees, node)
+
+    def _heir(self, tree: Tree, lost: bytes, heir: Contact | None) -> Contact | None:
+        """Who takes over in a topic from a lost entry point of the scope: the topic's own, if it was another."""
+        entry = self.joins.placement.entry_points.get(tree.topic)
+        if heir is None or entry is None or entry.node_id == lost or self.neighbours.suspected(entry.node_id):
+            return heir
+        return entry
 
     def _fallback(self, tree: Tree, lost: bytes) -> Contact | None:
         for contact in tree.fallbacks:

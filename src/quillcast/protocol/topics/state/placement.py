@@ -7,6 +7,7 @@ from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -19,6 +20,7 @@ class Placement:
         self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
         self.expected: Mapping[bytes, Collection[Contact]] = {}  # by topic: those that are to be children here
         self.members: Mapping[bytes, Collection[Contact]] = {}  # by topic: to whom these and the tree's links lead
+        self.entry_points: Mapping[bytes, Contact] = {}  # by topic: the scope's, where Joins reach another member first
         self.entered: Collection[bytes] = ()  # topics in which this peer is the entry point of its scope
 
     def intercepts(self, tree: Tree | None) -> bool:
@@ -37,6 +39,13 @@ class Placement:
     def only_forwards(self, tree: Tree) -> bool:
         """Is this peer in the tree for its children only, and in no scope that takes part?"""
         return tree.root is None and not (tree.subscriptions or tree.sources.mine or tree.topic in self.members)
+
+    def entry_instead(self, tree: Tree | None, join: Join) -> Contact | None:
+        """The entry point of this peer's scope that is to take a newcomer in, as this peer has no place in the tree."""
+        entry = self.entry_points.get(join.topic)
+        if entry is None or (tree is not None and (tree.attached or tree.children)):
+            return None
+        return entry if entry.node_id not in (self.me, join.child.node_id, *join.silent) else None
 
     def stand_ins(self, tree: Tree) -> tuple[Contact, ...]:
         """The peers that this one names to its children, should it be lost."""
