@@ -151,6 +151,28 @@ def test_a_parameter_is_written_as_in_toml_or_is_a_text(capsys: pytest.CaptureFi
     assert (code, "write NAME=VALUE" in err) == (2, True)
 
 
+def test_a_recovery_protocol_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = check(capsys, "recovery", "check", "tree")
+    assert (code, err) == (0, "")
+    assert out == "tree keeps the rules of recovery protocols: checked in 36 domains with 0 messages and 374 requests\n"
+    code, out, _ = check(capsys, "recovery", "check", "tree", "--json")
+    assert json.loads(out) == {"protocol": "tree", "domains": 36, "messages": 0, "requests": 374}
+    code, _, err = check(capsys, "recovery", "check", "rink")
+    known = "known: tree, gossip, ring, srm"
+    assert (code, err) == (2, f"quillcast: there is no recovery protocol 'rink' (did you mean ring?); {known}\n")
+
+
+def test_a_file_with_an_unknown_recovery_protocol(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.toml").write_text(
+        'name = "odd"\n[admission]\njoin_line = true\n[[topics]]\npattern = "#"\nrecovery = "rink"\n'
+    )
+    code, _, err = check(capsys, "check", "odd.toml")
+    assert (code, err.startswith("odd.toml:6: there is no recovery protocol 'rink' (did you mean ring?); known: ")) == (
+        2,
+        True,
+    )
+
+
 def test_policies_are_completed(quillcast: Commands) -> None:
     assert completed(quillcast, "quillcast scope policy check k") == ["k_ary"]
     assert completed(quillcast, "quillcast scope ") == [
@@ -159,6 +181,7 @@ def test_policies_are_completed(quillcast: Commands) -> None:
         "invite",
         "members",
         "policy",
+        "recovery",
         "serve",
         "show",
         "topics",

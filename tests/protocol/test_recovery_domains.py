@@ -1,19 +1,24 @@
 """A scope as a recovery domain: its members repair among themselves, and ask outside for what nobody inside has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partialmethod
 
 import pytest
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.messages import Contact, Message
-from quillcast.protocol.reliability.messages import Fetch
+from quillcast.core.ranges import Range
+from quillcast.protocol.reliability.agents import TREE
+from quillcast.protocol.reliability.domain import Findings, Post, Silent, StreamId
+from quillcast.protocol.reliability.messages import AgentWord, Fetch
 from quillcast.protocol.reliability.protocols import BUILT_IN
 from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
+from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.protocol.topics.descriptor import described
 from quillcast.sim.host import SimHost
 from tests.protocol.test_scoping import EVENTS, Site
 
@@ -99,3 +104,35 @@ def test_a_scope_reports_as_if_it_were_one_peer_and_nothing_that_a_member_has_no
     assert (report.acknowledged, report.frontier) == (10, 20)
     site.village.run(20)
     assert tree.child_report(b"", site.village.world.now).acknowledged == 20
+
+
+class Greeter(Silent):
+    """An agent of another package's protocol, which greets the member after its own."""
+
+    def __init__(self, post: Post) -> None:
+        self.post, self.greeted = post, list[bytes]()
+
+    def follow(self, others: tuple[Contact, ...]) -> None:
+        for other in others[:1]:
+            self.post.host.send(other, AgentWord(self.post.scope, "greeter", b"hello"))
+
+    def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
+        return Findings((), neighbours, lacks)
+
+    def received(self, sender: Contact, message: Message) -> None:
+        assert isinstance(message, AgentWord)
+        self.greeted.append(message.body)
+
+
+def test_agents_of_another_packages_protocol_speak_where_that_is_installed() -> None:
+    site = Site(4, Star(), recovery="greeter")
+    *those_with, without = site.members
+    for number in those_with:
+        site.village.peers[number].recovery.agents.others = {"greeter": Greeter}
+    site.subscribe(site.members)
+    topic = described(site.name).topic
+    agents = {number: site.village.peers[number].recovery.agents.of(topic) for number in site.members}
+    assert agents[without] is TREE
+    greeted = [agent.greeted for number, agent in agents.items() if number != without and isinstance(agent, Greeter)]
+    assert len(greeted) == 3
+    assert b"hello" in [word for words in greeted for word in words]

@@ -15,7 +15,7 @@ from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ManagerMoved, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName
+from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.gossip import Gossip
@@ -55,7 +55,7 @@ class Site:
 
     def __init__(
         self, peers: int, policy: ScopePolicy, config: Config | None = None, *, outside: int = 1,
-        recovery: RecoveryName = "tree", topology: Topology | None = None,
+        recovery: str = "tree", topology: Topology | None = None,
     ) -> None:  # fmt: skip
         self.village = Network(outside, config, topology)
         self.policy, self.saved, self.outside, self.recovery = policy, b"", outside, recovery

@@ -294,6 +294,38 @@ def check_policy(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
         click.echo(f'to pin it: sha256 = "{sha256}"')
 
 
+@command.group(short_help="Check a recovery protocol of your own.")
+def recovery() -> None:
+    """Check a recovery protocol of your own."""
+
+
+@recovery.command("check", short_help="Check that a recovery protocol keeps the rules.")
+@click.argument("name", metavar="PROTOCOL")
+@JSON
+def check_recovery(name: str, as_json: bool) -> None:
+    """Check that PROTOCOL keeps the rules: a name that scope files may use for `recovery`.
+
+    Its agents repair in simulated domains of 1 to 30 members, with lost messages.
+    """
+    from quillcast.live.scopes.plugins import check_recovery as check_known
+    from quillcast.live.scopes.plugins import protocol_class
+    from quillcast.protocol.reliability.conformance import RepairsWrongly, check
+    from quillcast.protocol.reliability.protocols import BUILT_IN
+
+    check_known(name)
+    try:
+        report = check(BUILT_IN.get(name) or protocol_class(name), whole=name in ("ring", "srm"))
+    except RepairsWrongly as broken:
+        raise RepairsWrongly(f"recovery protocol {name} breaks a rule: {broken}") from None
+    if as_json:
+        click.echo(msgspec.json.encode({"protocol": name, **report._asdict()}).decode())
+        return
+    click.echo(
+        f"{name} keeps the rules of recovery protocols: checked in {report.domains} domains with {report.messages} "
+        f"messages and {report.requests} requests"
+    )
+
+
 def _sha256(name: str) -> str:
     """The hash of the file that `FILE.py:Class` names. Empty for other names, and if there is no such file."""
     file = Path(name.partition(":")[0])

@@ -23,6 +23,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.reliability.agents import Protocols
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
@@ -48,11 +49,12 @@ class Peer:
 
     def __init__(
         self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None,
-        customs: Customs | None = None,
+        customs: Customs | None = None, recoveries: Protocols | None = None,
     ) -> None:  # fmt: skip
         """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none.
 
-        `customs` are filters of other packages, which policies of scopes may use.
+        `customs` are filters of other packages, which policies of scopes may use; `recoveries` are recovery protocols
+        of other packages.
         """
         self.host = host
         self.config = config or Config()
@@ -67,6 +69,7 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery = self.scribe.recovery
+        self.recovery.agents.others = recoveries or {}
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.trees,
             self.scribe.placement, self.scribe.climbing.begin, self.scribe.room, self.table, self.recovery.agents,

@@ -38,7 +38,7 @@ from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
-from quillcast.live.scopes.plugins import InstalledFilters
+from quillcast.live.scopes.plugins import InstalledFilters, InstalledRecoveries
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
 from quillcast.live.storage.memory import Memory, neighbours
@@ -122,7 +122,8 @@ class Presence:
         stack.callback(disk.close)
         host = LiveHost(pump, self.links, disk, self.journal.trace if self.journal is not None else _forget)
         customs = InstalledFilters(self.links.problems.append)
-        self.peer = pump.inputs = Peer(host, setting.config, customs=customs)
+        recoveries = InstalledRecoveries(self.links.problems.append)
+        self.peer = pump.inputs = Peer(host, setting.config, customs=customs, recoveries=recoveries)
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()

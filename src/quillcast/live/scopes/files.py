@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 from quillcast.core.errors import LocalError
 from quillcast.core.extensions import offered
 from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
-from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, opened
+from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, check_recovery, opened
 from quillcast.protocol.scopes import config
 from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.filters import stops
-from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.protocol.scopes.policies import first_line
 from quillcast.protocol.scopes.policy import Delivery
 
@@ -21,7 +20,7 @@ _PROMISES: Mapping[Delivery, str] = {
     "redundant": "Each receiver gets at least one copy of each bundle; further copies are dropped.",
     "lossy": "Some receivers miss some bundles at first, and fetch them.",
 }
-_REPAIRS: Mapping[RecoveryName, str] = {
+_REPAIRS: Mapping[str, str] = {
     "tree": "",
     "gossip": "What members miss they ask of one another at random.",
     "ring": "A token goes from member to member and tells who has what others miss.",
@@ -79,6 +78,8 @@ def _check_one(file: Path) -> Checked:
     for at, rule in enumerate(described.scope.topics):
         if all(described.sound(("topics", at, key)) for key in ("policy", "parameters", "sha256")):
             known.append(_known(described, at, rule, faults))
+        if described.sound(place := ("topics", at, "recovery")):
+            faults += [described.fault(place, text) for text in _unknown_recovery(rule.recovery)]
         if described.sound(place := ("topics", at, "filter")):
             faults += [described.fault(place, text) for text in _unknown_filters(rule.filter)]
     faults.sort(key=lambda fault: fault.line)
@@ -105,6 +106,13 @@ def _known(described: Described, at: int, rule: TopicRule, faults: list[Fault]) 
             return Known(policy.delivery, policy.about)
     faults.append(described.fault(("topics", at, key), text))
     return None
+
+
+def _unknown_recovery(name: str) -> Iterator[str]:
+    try:
+        check_recovery(name)
+    except LocalError as error:
+        yield str(error)
 
 
 def _unknown_filters(table: FilterTable | None) -> Iterator[str]:
@@ -177,7 +185,8 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
     yield f"{topics} go by policy {rule.policy}{f' with {with_}' if with_ else ''}."
     if policy is not None:
         yield from (text for text in (policy.about, _PROMISES[policy.delivery]) if text)
-    if sentence := _REPAIRS[rule.recovery]:
+    installed = f"Members repair by the protocol {rule.recovery}, if a package with it is installed there."
+    if sentence := _REPAIRS.get(rule.recovery, installed):
         yield sentence
     if rule.root:
         yield f"{scope} is their root scope: members number the events, which do not leave it."

@@ -8,19 +8,23 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from quillcast.core.envelope import Envelope
 from quillcast.core.errors import LocalError
 from quillcast.core.extensions import offered
+from quillcast.live.scopes.agents import GuardedAgent
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.orders import Make
+from quillcast.protocol.reliability.domain import Post, RecoveryProtocol
+from quillcast.protocol.reliability.protocols import BUILT_IN as BUILT_IN_RECOVERIES
 from quillcast.protocol.scopes.filters import CustomFilter
 from quillcast.protocol.scopes.policies import BUILT_IN, made
 from quillcast.protocol.scopes.policy import ScopePolicy
 
 POLICIES = "quillcast.scope_policies"
 FILTERS = "quillcast.scope_filters"
+RECOVERIES = "quillcast.recovery_protocols"
 _REFERENCE = re.compile(r"([\w.]+):([A-Za-z_][\w.]*)")
 
 
@@ -110,6 +114,45 @@ class InstalledFilters(Mapping[str, Callable[..., CustomFilter]]):
                 f"filter {name} of {entry.value} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
         return made
+
+
+def check_recovery(name: str) -> None:
+    """Raise `LocalError` if no installed package has a recovery protocol of this name."""
+    names = [*BUILT_IN_RECOVERIES, *offered(RECOVERIES)]
+    if name not in names:
+        near = get_close_matches(name, names, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise LocalError(f"there is no recovery protocol {name!r}{hint}; known: {', '.join(names)}")
+
+
+class InstalledRecoveries(Mapping[str, Callable[[Post], RecoveryProtocol]]):
+    """The recovery protocols of installed packages, as `reliability.agents.Protocols`.
+
+    `tell` is given a line for each agent that is stopped (`GuardedAgent`).
+    """
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+
+    def __getitem__(self, name: str) -> Callable[[Post], RecoveryProtocol]:
+        if name not in self:
+            raise KeyError(name)
+        return lambda post: GuardedAgent(name, protocol_class(name), post, self._tell)
+
+    def __contains__(self, name: object) -> bool:
+        return name in offered(RECOVERIES)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(offered(RECOVERIES))
+
+    def __len__(self) -> int:
+        return len(offered(RECOVERIES))
+
+
+def protocol_class(name: str) -> Callable[[Post], RecoveryProtocol]:
+    """What makes the agents of an installed recovery protocol: called, it imports the package. Raises `KeyError`."""
+    entry = offered(RECOVERIES)[name]
+    return lambda post: cast("RecoveryProtocol", entry.load()(post))
 
 
 def _guarded(name: str, decide: CustomFilter, tell: Callable[[str], object]) -> CustomFilter:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from quillcast.core.errors import LocalError
 from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
-from quillcast.live.scopes.plugins import opened
+from quillcast.live.scopes.plugins import check_recovery, opened
 from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.config import Described, TopicRule
-from quillcast.protocol.scopes.messages import ClientRights, RecoveryName
+from quillcast.protocol.scopes.messages import ClientRights
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import Entering
 
@@ -66,7 +66,7 @@ class Rules:
         return Entering(filter_, rule.bytes_per_s or 0, rule.bundles_per_s or 0, rule.subscribers_max or 0,
                         rule.publishers_max or 0)  # fmt: skip
 
-    def recovery(self, topic: str) -> RecoveryName:
+    def recovery(self, topic: str) -> str:
         """How members repair a topic, as the file says."""
         found = _first(self._file, topic)
         return found.rule.recovery if found is not None else "tree"
@@ -135,6 +135,7 @@ class Rules:
 
     def _opened(self, rule: TopicRule) -> OpenRule:
         folder = Path(self._described.file).parent
+        check_recovery(rule.recovery)
         policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=folder)
         confined = policy if isinstance(policy, ConfinedPolicy) else None
         called = f"{rule.policy} {rule.parameters} {rule.sha256}"

@@ -12,6 +12,8 @@ from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.reliability.gaps import RANGES_MAX
 from quillcast.protocol.security.access import Warrant
 
+PROTOCOL_NAME_MAX = 32  # characters of a recovery protocol's name
+WORD_BYTES_MAX = 32 << 10  # of what an agent of another package says at once; a guess: thousands of ranges
 Wanted = Annotated[list[Range], Meta(max_length=RANGES_MAX)]
 """The indexes that a peer misses, the first ones if these are many."""
 
@@ -116,6 +118,15 @@ class Offered(Message, frozen=True, tag=76):
     relays: Number = 0
 
 
-AGENT_MESSAGES: tuple[type[RingToken | Sought | Offered], ...] = (RingToken, Sought, Offered)
+class AgentWord(Message, frozen=True, tag=77):
+    """The agent of another package's protocol says this to another agent of its domain, which knows what it means."""
+
+    scope: WireId
+    protocol: Annotated[str, Meta(max_length=PROTOCOL_NAME_MAX)]
+    body: Annotated[bytes, Meta(max_length=WORD_BYTES_MAX)]
+
+
+AgentMessage = RingToken | Sought | Offered | AgentWord
+AGENT_MESSAGES: tuple[type[AgentMessage], ...] = (RingToken, Sought, Offered, AgentWord)
 """What agents of a recovery domain say to each other."""
 MESSAGES: tuple[type[Message], ...] = (Fetch, Unavailable, FetchFromRoot, FetchFromSource, *AGENT_MESSAGES)

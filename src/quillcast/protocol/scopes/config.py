@@ -17,7 +17,7 @@ from quillcast.core.errors import LocalError
 from quillcast.core.ids import ID_BYTES, topic_id
 from quillcast.protocol.scopes import filters, patterns
 from quillcast.protocol.scopes.filters import Filter
-from quillcast.protocol.scopes.messages import ClientRights, RecoveryName
+from quillcast.protocol.scopes.messages import ClientRights
 from quillcast.protocol.scopes.policies import reworded
 
 Place = tuple[str | int, ...]
@@ -141,7 +141,7 @@ class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
     sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
     """The hash of the policy's file."""
-    recovery: RecoveryName = "tree"
+    recovery: Annotated[str, Meta(min_length=1, max_length=32)] = "tree"
     """How members repair among themselves what they miss."""
     filter: FilterTable | None = None
     """What decides per bundle whether it enters the scope."""

@@ -16,7 +16,6 @@ from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
     KEY_BYTES,
     ClientRights,
-    RecoveryName,
     Relation,
     Role,
     Succession,
@@ -69,7 +68,7 @@ class ScopeConfig(NamedTuple):
     """An external multicast mechanism that reaches all members, instead of entry points."""
     rate: int = 0
     """Bytes per second that may enter through one sender; 0: no limit."""
-    recovery: Callable[[str], RecoveryName] = lambda topic: "tree"
+    recovery: Callable[[str], str] = lambda topic: "tree"
     """The recovery protocol of a topic, by its name."""
     entering: Callable[[str], Entering] = lambda topic: Entering()
     """What may enter in a topic, by its name."""
