@@ -234,6 +234,8 @@ WILD_SEEDS = {
     (1510082, ""): "what one term had delivered was judged as dropped by a report of another one's positions",
     (5000045, "created_twice"): "what a root had numbered was not owed where the sources do now",
     (5000183, "created_twice"): "as 5000045",
+    (5000009, "created_apart"): "sources kept numbering events after the root of an owner's topic had taken over",
+    (5000028, "created_apart"): "as 5000009, from another session's root",
     (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",
 }
 

@@ -124,6 +124,8 @@ class Creating(Part, frozen=True):
     slow: str = "cut"
     admission: str = "root"
     partition: str = "go_on"
+    owned: bool = False
+    """Is it somebody's own, though everybody may use it?"""
 
 
 class TopicPlan(Part, frozen=True):

@@ -322,8 +322,9 @@ class Simulation(Observed):
     def _create_too(self, host: SimHost, topic: str, creation: Creating) -> None:
         """Another program may have been faster, or was beyond a partition: whose settings stand is not for this one."""
         settings = Settings(slow=creation.slow, admission=creation.admission, partition=creation.partition)
+        own = (lambda descriptor: Credentials("owner").own(descriptor, ())) if creation.owned else None
         peer_of(host).create(
-            topic, settings, lambda answer: self._note(f"peer {host.machine.number} is told: {answer}")
+            topic, settings, lambda answer: self._note(f"peer {host.machine.number} is told: {answer}"), own
         )
 
     def _created(self, answer: Descriptor | QuillcastError) -> None:

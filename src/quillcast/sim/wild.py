@@ -6,6 +6,7 @@ from a source of their own, so that a hard history stays what it is without them
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,10 +14,13 @@ from quillcast.core.errors import LocalError
 from quillcast.sim import faults
 from quillcast.sim.hard import TOPIC, hard, session_changes
 from quillcast.sim.leases import bound_s
-from quillcast.sim.scenario import Creating, Reading, Scenario, TopicPlan, Writing
+from quillcast.sim.scenario import Changing, Creating, Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.world import derived
 
 Twist = Callable[[Scenario, Random], Scenario]
+
+
+UNDRAWN = ("apart_pairs", "created_apart", "created_twice", "late_readers", "sessions")
 
 
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
@@ -25,7 +29,7 @@ def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
     Some are not drawn: some of the hard histories open sessions anyway, and `with_late_readers` has its own.
     """
     random = derived(seed, "twists")
-    drawn = [name for name in TWISTS if name not in ("apart_pairs", "created_twice", "late_readers", "sessions")]
+    drawn = [name for name in TWISTS if name not in UNDRAWN]
     names = twists or sorted(random.sample(drawn, random.randint(1, 3)))
     scenario, random = hard(seed), derived(seed, "wild")
     for name in names:
@@ -197,7 +201,11 @@ def _created_twice(scenario: Scenario, random: Random) -> Scenario:
     side = random.sample(range(scenario.peers), random.randint(1, scenario.peers - 1))
     others = [peer for peer in range(scenario.peers) if peer not in side]
     happening.append(faults.Partition(at_s=at_s, peers=[str(peer) for peer in side], for_s=for_s))
-    choices = {"slow": ["cut", "wait"], "partition": ["go_on", "wait"], "admission": ["root", "source"]}
+    choices: dict[str, list[Any]] = {
+        "slow": ["cut", "wait"],
+        "partition": ["go_on", "wait"],
+        "admission": ["root", "source"],
+    }
     differing = random.choice([["slow"], ["partition"], ["admission"], ["admission"], [*choices]])
     creations = [
         Creating(
@@ -219,6 +227,21 @@ def _created_twice(scenario: Scenario, random: Random) -> Scenario:
         scenario, slow="cut", publishers=[], changes=[], creations=creations, writers=writers, readers=readers
     )
     return _with_faults(changed, happening)
+
+
+def _created_apart(scenario: Scenario, random: Random) -> Scenario:
+    """The same, where sources number the events on one side, and the other has an owner, or another session."""
+    made = _created_twice(scenario, random)
+    plan, changes = made.topics[0], list[Changing]()
+    if len(plan.creations) < 2:
+        return made
+    by_source, by_root = random.sample(plan.creations, 2)
+    owned, other = random.random() < 0.5, {"go_on": "wait", "wait": "go_on"}[by_root.partition]
+    if not owned:
+        at_s = by_root.at_s + random.choice([0.3, 1.0, 2.0])
+        changes.append(Changing(peer=by_root.peer, at_s=at_s, partition=other))
+    creations = [replace(by_source, admission="source"), replace(by_root, admission="root", owned=owned)]
+    return _first_topic(made, creations=creations, changes=changes)
 
 
 def _apart_pairs(scenario: Scenario, random: Random) -> Scenario:
@@ -243,6 +266,7 @@ TWISTS: dict[str, Twist] = {
     "apart_pairs": _apart_pairs,
     "best_effort": _best_effort,
     "closing": _closing,
+    "created_apart": _created_apart,
     "created_twice": _created_twice,
     "departures": _departures,
     "earliest": _earliest,

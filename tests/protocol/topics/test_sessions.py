@@ -12,6 +12,7 @@ from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root.sessions import FlushDue
 from quillcast.protocol.topics.state.effects import Outdone
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
 from tests.protocol.recording import BOB, FIRST, PAUL, RecordingHost
@@ -126,6 +127,16 @@ def test_a_root_of_a_session_that_is_best_effort_begins_a_term_when_the_reliable
     assert tree.root.descriptor == BEST_EFFORT
     world.root_settings.learned(tree)
     assert world.ordered[-1] == Outdone(tree)
+
+
+def test_a_session_does_not_begin_if_other_settings_came_to_be_known_while_the_last_one_was_flushed() -> None:
+    world = Parts()
+    tree = world.root(RELIABLE)
+    root = tree.root
+    assert root is not None
+    root.session_state, root.closing = SessionState.FLUSHING, True
+    world.sessions.due(FlushDue(tree.topic, root.term))
+    assert (root.session_state, root.closing, tree.root) == (SessionState.ACTIVE, False, root)
 
 
 def test_a_publisher_of_a_best_effort_session_follows_the_root_to_the_reliable_one_of_that_number() -> None:

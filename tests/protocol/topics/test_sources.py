@@ -542,3 +542,33 @@ def test_who_made_a_topic_one_of_sources_is_told_of_what_a_root_called_stable_be
     assert far.payloads == [b"first", b"second", b"by its source"]
     assert near.payloads == [b"by its source"]
     assert [(loss.publisher, loss.first, loss.last) for loss in near.losses] == [(publisher.id, 0, 2)]
+
+
+@pytest.mark.parametrize("why", ["owner", "session"])
+def test_a_root_takes_over_from_sources_where_the_other_side_of_a_partition_has_an_owner_or_a_session(why: str) -> None:
+    village, (near, far) = Village(6), (Reader(), Reader())
+    cut = village.world.cut(lambda a, b: (a < 3) != (b < 3))
+    own = OWNER.own if why == "owner" else None
+    village.act(0, lambda peer: peer.create("news", BY_SOURCE, lambda answer: None))
+    village.act(5, lambda peer: peer.create("news", Settings(slow="wait"), lambda answer: None, own))
+    village.run(3)
+    if why == "session":
+        village.act(5, lambda peer: peer.change("news", {"partition": "wait"}, lambda answer: None))
+    village.subscribe(1, "news", near)
+    village.subscribe(4, "news", far)
+    (source,) = publishers(village, 2)
+    for payload in (b"first", b"second"):
+        village.publish(2, source, payload)
+        village.run(1)
+    assert source.term.of_source
+    village.world.heal(cut)
+    village.run(60)
+    village.publish(2, source, b"by the root")
+    village.run(5)
+    assert not source.term.of_source
+    assert source.stable == 3
+    assert near.payloads == [b"first", b"second", b"by the root"]
+    lost = sum(loss.last - loss.first for loss in far.losses)
+    assert lost + len(far.payloads) == 3
+    assert far.payloads[-1] == b"by the root"
+    assert all(not tree.sources.states for number in range(6) if (tree := village.tree(number, "news")) is not None)

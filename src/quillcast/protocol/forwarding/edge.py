@@ -40,6 +40,8 @@ class Readmits(IntEnum):
     """As long as the topic's settings stay as they are."""
     FOR_GOOD = 2
     """It is owed events of terms that readmit, whatever the settings are now."""
+    STREAMS_TOO = 3
+    """... and a root numbers events again that their sources had numbered."""
 
 
 class Edge(Sink):
@@ -82,7 +84,7 @@ class Edge(Sink):
 
     def _is_only(self, term: Term) -> bool:
         """Is what a publisher has in a term in no other, and nothing missing in it? Its source numbers it."""
-        return self.ordered and (not self.readmits or term.of_source)
+        return self.ordered and (not self.readmits or (term.of_source and self.readmits < Readmits.STREAMS_TOO))
 
     def room(self) -> int:
         return self.subscriber.room()
@@ -448,6 +450,12 @@ class Edge(Sink):
         cursor.before.add(first, last)
         self._look_for_hole(publisher, cursor)
 
+    def _precedes(self, term: Term, other: Term) -> bool:
+        """Were events of a term admitted before those of another? Those of sources were, from whom a root took over."""
+        if self.readmits is Readmits.STREAMS_TOO and term.of_source != other.of_source:
+            return term.of_source
+        return term < other
+
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
         """The part of a run at a position that is older than this subscription.
 
@@ -504,7 +512,7 @@ class Edge(Sink):
             self._hold(cursor, block, term, index)
             return
         cursor.term, began = term, cursor.began
-        if began is not None and term < began[0] and self._in_order(term):
+        if began is not None and self._precedes(term, began[0]) and self._in_order(term):
             late = (block.first + done, block.last)
             begin, end = self._older(block.publisher, term, index + done, late)
             for piece in ((late[0], begin), (end, late[1])):

@@ -99,7 +99,7 @@ class ScopeView:
         """`ordered`: members to whom the scope's manager ordered channels."""
         entries, path = [contact.node_id for contact in entry_points], tree.path_here(me)
         head = next((node for node in path if node in entries), None)
-        self.beside = () if tree.descriptor.settings.by_source else tuple(ordered)
+        self.beside = () if tree.by_source else tuple(ordered)
         self.members = {*entries, *(contact.node_id for contact in ordered)}
         self.outside = (
             {*path[: path.index(head)], *(tree.children.keys() - self.members)} if head is not None else set()

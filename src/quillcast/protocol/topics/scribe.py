@@ -376,10 +376,13 @@ class Scribe:
             case SettingsLearned(descriptor):
                 self.changes.learned(descriptor)
                 if descriptor.topic in self.trees:
+                    if not descriptor.settings.by_source:
+                        self.source_streams.close(self.trees[descriptor.topic])
                     self.table.take_held(self.trees[descriptor.topic].flow)
                     self.joins.dismiss_mistaken(self.trees[descriptor.topic])
                     self.schedule.touch(self.trees[descriptor.topic])
                     self.root_settings.learned(self.trees[descriptor.topic])
+                self.publishing.settings_learned(descriptor)
             case SettingsEntered(tree):
                 self.schedule.touch(tree)
                 self.changes.entered(tree)

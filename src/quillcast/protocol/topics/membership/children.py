@@ -46,7 +46,7 @@ class ChildrenTables:
         node = contact.node_id
         tree.serve_from(start)
         cursor = tree.flow.first_over(start)
-        if tree.descriptor.settings.by_source:
+        if tree.by_source:
             sends_only = join is not None and join.sends_only
             child: Child = SourcesChild(self.host, contact, cursor, tree.term, start, sends_only=sends_only)
         else:
@@ -71,7 +71,7 @@ class ChildrenTables:
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
-        if tree.descriptor.settings.by_source:
+        if tree.by_source:
             self.dispatch.order(ChildEntered(tree, contact))
         self.schedule.touch(tree)
         return child

@@ -112,7 +112,7 @@ class Joins:
     def dismiss_mistaken(self, tree: Tree) -> None:
         """Children that joined before it was known that sources number the topic's events join anew."""
         for node, child in list(tree.children.items()):
-            if tree.descriptor.settings.by_source and not isinstance(child, SourcesChild):
+            if tree.by_source and not isinstance(child, SourcesChild):
                 self.host.send(child.contact, Orphaned([tree.topic]))
                 self.children.remove(tree, node, "refused", lease=True)
 
@@ -144,12 +144,13 @@ class Joins:
 
     def _starts_for(self, tree: Tree, join: Join) -> Starts:
         """From where on the child is owed the streams of sources; those that it names are known from now on."""
-        if not tree.descriptor.settings.by_source:
+        if not (tree.by_source or join.streams):
             return ()
         shown = shown_by_source(join.warrants)
         for term, _, stable in join.streams:
             start, warrant = 0 if tree.subscriptions else stable, shown.get(term.node[:HALF_BYTES])
             self.source_streams.learn(tree, term, start, warrant)
+        self.dismiss_mistaken(tree)
         has, new = {term: frontier for term, frontier, _ in join.streams}, join.have is None
         starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest and new)
         return [start for start in starts if start[0] in has] if join.sends_only else starts

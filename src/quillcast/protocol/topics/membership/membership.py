@@ -360,11 +360,14 @@ class TreeMembership:
             self.join(tree)
 
     def _holds_more(self, tree: Tree) -> bool:
-        """Is there no parent, or may this peer have to send it what it has of other sources' streams?"""
+        """Is there no parent, or may this peer have to send it what it has of other sources' streams, or their ends?"""
         parent = tree.parent
         if parent is None:
             return True
         states = tree.sources.states
+        ends = [(state.end, state.above) for term, state in states.items() if term not in tree.sources.mine]
+        if any(end is not None and (told is None or told.reach < end) for end, told in ends):
+            return True
         others = [stream for term, stream in tree.flow.others.items() if term not in tree.sources.mine]
         above = {term: state.above.frontier for term, state in states.items() if state.above is not None}
         return any(

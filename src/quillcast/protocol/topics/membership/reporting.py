@@ -114,7 +114,7 @@ class Reporting:
 
     def _may_take_back(self, tree: Tree, sender: Contact) -> bool:
         """Can a peer be this one's child again without saying more? A topic with sources needs its word on each."""
-        if tree.descriptor.settings.by_source or not tree.attached:
+        if tree.by_source or not tree.attached:
             return False
         if is_restricted(tree.descriptor.access, "subscribe"):
             return False  # its Join has the warrant

@@ -59,7 +59,7 @@ class StreamReporting:
         """Upcall of the link's stream: what a neighbour reports on a stream."""
         topic, term = stream_of(key)
         tree = self.trees.get(topic)
-        if tree is None or not term.of_source or not tree.descriptor.settings.by_source:
+        if tree is None or not term.of_source or not tree.by_source:
             return
         report = decode_stream(value) if value is not None else None
         child = tree.children.get(sender.node_id)
@@ -75,7 +75,7 @@ class StreamReporting:
 
     def take_up(self, tree: Tree, neighbour: Contact) -> None:
         """A neighbour became parent or child: it may have told before, and will not repeat it."""
-        if not tree.descriptor.settings.by_source:
+        if not tree.by_source:
             return
         for key, value in list(self.streams.told(neighbour.node_id).items()):
             if not is_topic(key) and key.startswith(tree.topic):

@@ -234,6 +234,8 @@ class Publisher:
 
         `held_back`: it has no room for more of the topic now.
         """
+        if self.term.of_source and not (term.of_source or self.descriptor.settings.by_source):
+            self.root, self.term = None, NO_TERM  # its own peer numbered its events until this was known
         if term < self.term:
             return
         self.held_back, self.trickling = held_back, False

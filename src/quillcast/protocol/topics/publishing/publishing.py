@@ -257,6 +257,12 @@ class Publishing:
         assert tree.root is not None
         self._root_known(self.host.contact, tree.root.term, tree.descriptor, held_back=False)
 
+    def settings_learned(self, descriptor: Descriptor) -> None:
+        """If a root numbers the topic's events, as an owner or a later session wants it, this peer does no more."""
+        publishers = self.publishers.get(descriptor.topic, {}).values()
+        if not descriptor.settings.by_source and any(each.term.of_source for each in publishers):
+            self._look_again(descriptor.topic)
+
     def _root_is(self, root: Contact, message: RootIs) -> None:
         """Believe it of a peer that was asked for the root, or is it already. From others only settings are news."""
         topic = message.descriptor.topic

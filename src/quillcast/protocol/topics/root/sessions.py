@@ -121,7 +121,12 @@ class Sessions:
 
     def _begin(self, tree: Tree, root: Root) -> None:
         session = root.noted.upcoming
-        assert session is not None
+        if session is None:  # meanwhile other settings came to be known, as from beyond a partition
+            self.host.trace(Mark("session_called_off"))
+            root.session_state = SessionState.ACTIVE
+            self.transfer.intake.reopen(tree, root)
+            self._ask_again(tree, root)
+            return
         if not self.ring.is_closest(tree.topic):
             self.dispatch.order(Resign(tree))  # the next root goes on with it
             return

@@ -34,7 +34,7 @@ class Arrivals:
         """Enter the term, unless this peer is a root, which outdoes it, or does not know yet from where it is owed."""
         tree = self.trees[flow.topic]
         if term.of_source:
-            if tree.attached and tree.served and tree.descriptor.settings.by_source:
+            if tree.attached and tree.served and tree.by_source:
                 self.source_streams.learn(tree, term, 0)
             return
         if term < flow.term or (not flow.begun and not tree.attached) or not self.terms.has_settings(tree, term):

@@ -315,7 +315,7 @@ class FlowControl:
             return
         if tree.parent is None or tree.parent.node_id != sender.node_id:
             return
-        by_source = tree.descriptor.settings.by_source
+        by_source = tree.by_source
         index = tree.total if by_source else message.index  # peers count streams differently
         for holder in list(tree.holders(now)):
             position = tree.reached(holder.needed_from) if by_source else holder.needed_from(tree.term)

@@ -1,7 +1,7 @@
 """The streams of sources at a peer: how they begin and end, what is stable of them, and what neighbours are told.
 
 The whole life of a stream is in docs/decisions/admission-at-the-source.md. Topics whose root numbers the events have
-no such streams, so that nothing here asks which kind a topic is.
+such streams only where it took over from sources, so that hardly anything here asks which kind a topic is.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -118,6 +118,8 @@ class SourceStreams:
         sources.states[term] = SourceState(warrant, self.host.now())
         for subscription in tree.subscriptions:
             subscription.begin(term, start)
+            if not tree.descriptor.settings.by_source and tree.descriptor.settings.reliable:
+                subscription.expect_streams_again()
         self._news(tree, term)
         return stream
 
@@ -300,7 +302,7 @@ class SourceStreams:
 
         `whole`: it was in the tree before, and is owed whole what is new to it.
         """
-        if not tree.descriptor.settings.by_source:
+        if not (tree.by_source or starts):
             return
         sources, above, shown = self._of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.served = served

@@ -49,13 +49,19 @@ class Subscription(Edge):
         reliable, by_source = descriptor.settings.reliable, descriptor.settings.by_source
         if reliable and by_source and self.readmits and self.since is not None:
             self.expect_again()
-        if self.readmits is not Readmits.FOR_GOOD:
+        if reliable and not by_source and any(each.term.of_source for each in self.term_cursors()):
+            self.expect_streams_again()
+        if self.readmits < Readmits.FOR_GOOD:
             self.readmits = Readmits.BY_SETTINGS if reliable and not by_source else Readmits.NO
         self.ordered = reliable and self.wish.delivery != "best_effort"
 
     def expect_again(self) -> None:
         """Some of the events that it is owed may come again, whatever the settings are."""
-        self.readmits = Readmits.FOR_GOOD
+        self.readmits = max(self.readmits, Readmits.FOR_GOOD)
+
+    def expect_streams_again(self) -> None:
+        """A root numbers the topic's events, also some that sources had numbered where its settings were not known."""
+        self.readmits = Readmits.STREAMS_TOO
 
     def begin_session(self, descriptor: Descriptor) -> None:
         """The same, from the term on that begins next. What is owed of the terms before stays so."""

@@ -216,7 +216,7 @@ class Tree:
 
     def _filter_to(self, node: bytes, wanted: Filter | None) -> Filter | None:
         """What a channel to a neighbour lets through."""
-        return self.sources.filter_to(node, self.flow, wanted) if self.descriptor.settings.by_source else wanted
+        return self.sources.filter_to(node, self.flow, wanted) if self.by_source else wanted
 
     def await_parent(self, join: Join) -> None:
         """The peers to answer once this one has a parent."""
@@ -371,6 +371,11 @@ class Tree:
     def _covered(self) -> list[Move]:
         """The moves that children's reports cover."""
         return [move for child in self.children.values() for move in child.arrived]
+
+    @property
+    def by_source(self) -> bool:
+        """Do sources number the topic's events, or did they where this was not known, and their streams go on?"""
+        return self.descriptor.settings.by_source or bool(self.sources.states)
 
     @property
     def admitter(self) -> Admitter | None:
