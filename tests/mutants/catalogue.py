@@ -134,7 +134,7 @@ MUTANTS = (
         "protocol/topics/state/cut.py",
         "        if position >= frontier or now - self.at <= self.within_s:\n",
         "        if position >= self.mark:\n",
-        "protocol/topics/test_parts.py::test_a_cut_receiver_has_a_lease_again_once_it_catches_up",
+        "protocol/topics/test_flow_control.py::test_a_cut_receiver_has_a_lease_again_once_it_catches_up",
     ),
     Mutant(
         "discarded-term-recalled",
@@ -426,7 +426,7 @@ MUTANTS = (
         "protocol/topics/state/source_streams.py",
         '        if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):\n',
         "        if True:\n",
-        "protocol/topics/test_parts.py"
+        "protocol/topics/test_ended_streams.py"
         "::test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_to_a_subscription",
     ),
     Mutant(

@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import OF_SOURCES, Term
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.config import NeighbourConfig, StreamConfig
@@ -12,7 +13,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.membership.children import ChildrenTables
@@ -35,6 +36,7 @@ from quillcast.protocol.topics.root.replication import Replication
 from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
+from quillcast.protocol.topics.state.admitter import PublisherState
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.effects import Effect
@@ -60,6 +62,8 @@ from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, RecordingHost
 
 CONFIG = TopicConfig()
 DESCRIPTOR = described("weather")
+BY_SOURCE = described("weather", Settings(admission="source"))
+STREAM = Term(OF_SOURCES + 1, bytes(16))
 
 
 class Line:
@@ -342,3 +346,8 @@ class Parts:
             self.host, CONFIG.past_terms_s, self.ring, self.known, self.trees, self.publishing,
             self.tracing, self.dispatch,
         )  # fmt: skip
+
+
+def settled(contact: Contact) -> PublisherState:
+    """A publisher of whom all is stable."""
+    return PublisherState(contact, 0, 0.0)

@@ -28,11 +28,6 @@ NEXT = Descriptor("weather", Settings(partition="wait"), version=2, session=1)
 BEST_EFFORT = Descriptor("weather", Settings(delivery="best_effort"), version=2, session=1)
 
 
-@pytest.fixture
-def world() -> Parts:
-    return Parts()
-
-
 def rooted(world: Parts) -> tuple[Tree, Root]:
     tree = world.root()
     assert tree.root is not None

@@ -10,7 +10,7 @@ from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.neighbours.stream_messages import Changes
 from quillcast.protocol.security.access import entry
-from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
 from quillcast.protocol.topics.messages import CutLeases, Denied, StreamsEnded
 from quillcast.protocol.topics.state.cut import Cut
@@ -20,17 +20,11 @@ from quillcast.protocol.topics.state.link_reports import StreamDown, StreamRepor
 from quillcast.protocol.topics.state.source_streams import direction
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
-from tests.protocol.topics.parts import CONFIG, Parts
+from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
-BY_SOURCE = described("weather", Settings(admission="source"))
 DORA = Contact(b"d" * 16, "127.0.0.1:4")
 STREAM = Term(OF_SOURCES + 1, BOB.node_id[:8] + b"12345678")  # Bob's
-
-
-@pytest.fixture
-def world() -> Parts:
-    return Parts()
 
 
 def below(world: Parts, parent: Contact = BOB) -> Tree:

@@ -1,0 +1,49 @@
+"""Publishers, as their root knows them."""
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.messages import (
+    Closed,
+    StillOpen,
+)
+from quillcast.protocol.topics.root.admissions import Admissions
+from tests.protocol.recording import BOB, PAUL
+from tests.protocol.topics.parts import CONFIG, Parts, settled
+
+
+class Neighbours:
+    def __init__(self) -> None:
+        self.probed: list[Contact] = []
+
+    def probe(self, contact: Contact) -> None:
+        self.probed.append(contact)
+
+
+class NoPublishers:
+    def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        return publishers
+
+
+def admitting(world: Parts) -> tuple[Admissions, Neighbours]:
+    neighbours = Neighbours()
+    return Admissions(world.host, CONFIG, world.trees, NoPublishers(), neighbours, world.dispatch), neighbours
+
+
+def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts) -> None:
+    admitting(world)
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admissions = {PAUL: settled(BOB)}
+    world.dispatch.message(BOB, Closed([(tree.topic, PAUL), (b"?" * 16, PAUL)]))
+    assert tree.root.admissions == {}
+
+
+def test_the_peer_of_a_silent_publisher_is_queried(world: Parts) -> None:
+    admissions, neighbours = admitting(world)
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admissions = {PAUL: settled(BOB)}
+    for _ in range(2):
+        world.host.time += CONFIG.lease_s
+        admissions.housekeep(world.host.time)
+    assert neighbours.probed == [BOB]
+    assert world.host.sent == [(BOB, StillOpen([(tree.topic, PAUL)]))]

@@ -1,0 +1,125 @@
+"""Streams of sources that are over, and when their events had come."""
+
+import pytest
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import DOWN, Envelope
+from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.messages import (
+    Join,
+    Refused,
+    StreamsEnded,
+    TransferLeadership,
+)
+from quillcast.protocol.topics.state.subscription import Subscription, Wish
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, block
+from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
+
+
+def a_subscription_to_sources(world: Parts, start: str = "now") -> tuple[Tree, Notes]:
+    """It began at 10 s, below a parent that knew of no stream."""
+    tree, notes = world.root(BY_SOURCE), Notes()
+    tree.root, tree.parent, world.host.time = None, BOB, 10.0
+    subscription = world.subscribing.subscribe("weather", notes, start=start)
+    notes.turn_over = subscription.tell_losses
+    world.host.time = 30.0
+    return tree, notes
+
+
+@pytest.mark.parametrize(("ago_s", "lost"), [(25.0, []), (15.0, [(STREAM.counter, 3, 5, "unavailable")])])
+def test_who_subscribed_when_a_streams_last_event_had_come_did_not_lose_that_stream(
+    world: Parts, ago_s: float, lost: list[object]
+) -> None:
+    tree, notes = a_subscription_to_sources(world)
+    world.child(tree, CAROL)
+    world.source_streams.learn_ends(tree, [(STREAM, 5, ((3, 25.0), (5, ago_s)))], BOB)
+    assert notes.lost_ == lost
+    passed_on = StreamsEnded(tree.topic, ((STREAM, 5, ((3, 25.0), (5, ago_s))),))
+    assert world.host.sent[-1] == (CAROL, passed_on), "others began earlier"
+    world.host.time = 31.0
+    assert world.source_streams.ended(tree)[0][2][-1] == (5, ago_s + 1.0)
+
+
+def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_did_not(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    world.host.time = 32.0
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0),)))
+    state = tree.sources.states[STREAM]
+    assert state.came_at == 32.0
+    world.host.time = 35.0
+    world.source_streams.learn_ends(tree, [(STREAM, 2, ((2, 1.0),))], BOB)
+    assert state.came_at == 35.0
+    world.source_streams.conclude(tree, STREAM, 2)
+    world.host.time = 40.0
+    assert world.source_streams.ended(tree) == ((STREAM, 2, ((2, 6.0),)),)
+
+
+@pytest.mark.parametrize(("start", "lost"), [("now", [(STREAM.counter, 3, 5, "unavailable")]), ("earliest", [])])
+def test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_to_a_subscription(
+    world: Parts, start: str, lost: list[object]
+) -> None:
+    tree, notes = a_subscription_to_sources(world, start)
+    world.source_streams.learn(tree, STREAM, 0)
+    tree.sources.states[STREAM].heard_end = 5
+    world.source_streams.learn_milestones(tree, STREAM, ((2, 25.0), (3, 20.0), (5, 12.0)))
+    tree.flow.lose(STREAM, [(0, 5)])
+    notes.turn_over()
+    assert notes.lost_ == (lost or [(STREAM.counter, 0, 5, "unavailable")])
+
+
+def test_a_peer_that_joins_late_passes_on_for_how_long_the_events_before_have_been_there(world: Parts) -> None:
+    """Its stream begins behind them; if that ends, subscriptions below may have begun later than these events."""
+    tree, _ = a_subscription_to_sources(world)
+    world.source_streams.attached(tree, BOB, ((STREAM, 2, 2),), (), (((2, 25.0), (9, 20.0)),), whole=False, served=True)
+    assert world.source_streams.milestones(tree, STREAM, (0, 2)) == ((2, 25.0),)
+    world.host.time = 40.0
+    world.source_streams.conclude(tree, STREAM, 2)
+    assert world.source_streams.ended(tree) == ((STREAM, 2, ((2, 35.0),)),)
+
+
+def test_a_subscription_begins_at_nothing_that_is_known_only_from_a_peer_that_made_it_up(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    stream = world.source_streams.learn(tree, STREAM, 0)
+    assert stream is not None
+    stream.give_up([(0, 3)])
+    world.source_streams.learn_milestones(tree, STREAM, ((1 << 62, 12.0),))
+    assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 3)]
+
+
+def test_what_came_is_noted_once_per_report(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0),)))
+    world.host.time = 32.0
+    world.source_streams.tell(tree)
+    world.host.time = 40.0
+    assert world.source_streams.milestones(tree, STREAM, (0, 1)) == ((1, 8.0),)
+
+
+def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers_may_have_lost_their_ends(
+    world: Parts,
+) -> None:
+    """The root that goes may be all there was on its side of a partition, and may leave the tree."""
+    gone = world.root(described("news", Settings(admission="source")))
+    gone.flow.note_over(STREAM, 5)
+    world.overlay.leaf_set.add(BOB)
+    world.transfer.resign(gone)
+    (handed,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
+    assert handed.streams == ((STREAM, 5, ()),)
+    tree, notes = a_subscription_to_sources(world)
+    message = TransferLeadership(BY_SOURCE, FIRST, 0, 0, streams=((STREAM, 5, ((3, 25.0), (5, 15.0))),))
+    world.transfer.received(CAROL, message)
+    assert notes.lost_ == [(STREAM.counter, 3, 5, "unavailable")]
+    assert tree.flow.forgotten == {STREAM: 5}
+
+
+def test_a_child_that_is_named_as_the_next_root_does_not_ask_itself_when_its_parent_is_below_it() -> None:
+    world = Parts(BOB, ALICE, CAROL)
+    tree = world.tree()
+    tree.begin_later(Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, None)))
+    tree.fallbacks, tree.joining = (CAROL, ALICE), True
+    world.repair._refused(CAROL, Refused(tree.topic, "loop"))
+    assert world.host.sent == []
+    assert [type(message) for message, _ in world.ring.routed] == [Join]

@@ -1,0 +1,240 @@
+"""Buffers of a peer, its credit, and the leases that it cuts."""
+
+import pytest
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import UP, Envelope, Position
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.messages import (
+    CutLeases,
+    Receipts,
+    RootIs,
+)
+from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.state.cut import Cut
+from quillcast.protocol.topics.state.effects import (
+    LeaseEnded,
+    RoomAgain,
+)
+from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
+from quillcast.protocol.topics.state.link_reports import ChildReport, encode
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, block, down
+from tests.protocol.topics.parts import CONFIG, Parts
+
+
+@pytest.fixture
+def flow_control(world: Parts) -> FlowControl:
+    return world.flow_control
+
+
+def fill(world: Parts, tree: Tree, events: int = 3) -> None:
+    """The tree keeps as much as the whole budget, and a byte more."""
+    for index in range(events):
+        tree.flow.move(down(FIRST, index, block(PAUL, index)), tree.flow.current)
+    world.budget.limit_bytes = world.budget.used_bytes - 1
+
+
+def test_credit_goes_back_at_once_while_there_is_room(world: Parts, flow_control: FlowControl) -> None:
+    flow_control.release(BOB.node_id, 10)
+    assert world.host.released == [(BOB.node_id, 10)]
+
+
+def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Parts, flow_control: FlowControl) -> None:
+    tree = world.root()
+    world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.release(BOB.node_id, 10)
+    assert world.host.released == []
+    assert world.timers == [PatienceOver()]
+    world.budget.limit_bytes *= 2
+    flow_control.relieved()
+    assert world.host.released == [(BOB.node_id, 10)]
+
+
+def test_full_buffers_take_a_repair_whatever_was_in_transit_when_they_filled_up(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root()
+    world.child(tree, CAROL)
+    fill(world, tree)
+    world.budget.limit_bytes = world.budget.used_bytes - CONFIG.window_bytes - 10
+    assert not flow_control.takes_repairs
+    flow_control.release(BOB.node_id, 10)
+    assert flow_control.takes_repairs
+
+
+def test_full_buffers_return_the_credit_of_what_publishers_send_that_are_held_back(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    """What an earlier root admitted fills a gap as a repair does, and full buffers may wait for just that."""
+    tree = world.root()
+    world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.release_admitted(BOB.node_id, 10, tree.topic)
+    assert world.host.released == []
+    flow_control.held_back[tree.topic] = None
+    flow_control.release_admitted(BOB.node_id, 11, tree.topic)
+    assert world.host.released == [(BOB.node_id, 11)]
+
+
+def test_full_buffers_discard_copies_although_a_repair_filled_them(world: Parts) -> None:
+    tree = world.root()
+    tree.root = None
+    fill(world, tree)
+    world.arrivals.taken(BOB.node_id, down(FIRST, 3, block(PAUL, 3)), is_due=True)
+    assert Mark("shed_copies") in world.host.records
+    assert not world.budget.over
+
+
+def test_the_peer_that_a_term_was_transferred_to_discards_only_what_is_stable(world: Parts) -> None:
+    tree = world.root()
+    tree.root, tree.inherited = None, Position(tree.term, 3)
+    fill(world, tree)
+    tree.flow.current.stable = 1
+    tree.shed(0.0, 0, tree.term)
+    assert tree.flow.earliest == 1
+
+
+def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.hold_back()
+    world.host.time = CONFIG.patience_s
+    world.dispatch.timer(PatienceOver())
+    assert child.cut is not None
+    assert LeaseEnded(tree) in world.ordered
+    assert Mark("lease_cut") in world.host.records
+
+
+def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Parts, flow_control: FlowControl) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    child.frontier = tree.frontier
+    cut = CutLeases(tree.topic, FIRST, tree.frontier)
+    world.dispatch.message(CAROL, cut)
+    assert not world.host.sent, "it is not the parent"
+    tree.parent = BOB
+    world.dispatch.message(BOB, cut)
+    assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, tree.frontier))]
+    assert child.cut is None
+
+
+def test_a_child_whose_reports_lag_behind_an_admission_is_not_considered_slow(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    """No child reports what was admitted just now. If it moved on lately, whoever holds back is below it."""
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.hold_back()
+    world.host.time = CONFIG.patience_s
+    child.note_report(ChildReport(FIRST, 0, FIRST, frontier=tree.frontier - 1))
+    world.dispatch.timer(PatienceOver())
+    assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, tree.frontier))]
+    assert child.cut is None
+
+
+def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    fill(world, tree)
+    flow_control.hold_back_publishers(tree)
+    assert tree.topic in world.schedule.held_back
+    assert tree.topic in world.schedule.dirty
+    world.budget.limit_bytes *= 4
+    flow_control.relieved()
+    assert tree.topic not in world.schedule.held_back
+    world.host.time += 9
+    assert world.schedule.held_back.lately(tree.topic, 10.0)
+    world.host.time += 1
+    assert not world.schedule.held_back.lately(tree.topic, 10.0)
+
+
+def test_publishers_of_a_topic_without_room_are_told_and_their_credit_goes_back(world: Parts) -> None:
+    """Other topics use the same link: a topic that waits must not keep its credit."""
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    intake = world.intake
+    intake.up(BOB, Bundle(Envelope(tree.topic, UP), (block(PAUL, 0),)))
+    world.budget.limit_bytes = 0
+    intake.seal(Seal(tree.topic))
+    intake.acknowledge(Acknowledge(tree.topic))
+    assert [message.held_back for _, message in world.host.sent if isinstance(message, Receipts)] == [True]
+    world.budget.limit_bytes = 10 * world.budget.used_bytes
+    world.flow_control.relieved()
+    assert len(world.host.released) == 1
+    assert RoomAgain(tree) in world.ordered
+    intake.room_again(tree)
+    assert [message.held_back for _, message in world.host.sent if isinstance(message, Receipts)] == [True, False]
+
+
+def test_publishers_that_only_asked_for_the_root_are_told_too_when_there_is_room_again(world: Parts) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    assert tree.root is not None
+    tree.root.note_asked(BOB)
+    world.intake.room_again(tree)
+    assert world.host.sent == [(BOB, RootIs(FIRST, tree.descriptor))]
+
+
+def test_a_root_holds_publishers_back_while_a_peer_below_has_no_room_for_the_topic(world: Parts) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    world.child(tree, BOB)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST, used_up=True)))
+    world.progress.tell(tree)
+    assert world.flow_control.waiting == [tree.topic]
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST)))
+    assert world.flow_control.waiting == []
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST, used_up=True)))
+    world.progress.tell(tree)
+    tree.children.clear()
+    world.flow_control.housekeep(0.0, paused=False)
+    assert world.flow_control.waiting == [], "it is no child any more"
+
+
+def test_a_peer_tells_its_parent_that_it_has_no_room_for_a_topic_and_when_it_has_again(world: Parts) -> None:
+    tree = world.tree(Descriptor("weather", Settings(slow="wait")))
+    tree.flow.begin(FIRST, 0, 0.0, 0)
+    fill(world, tree)
+    assert world.flow_control.shares.tell(tree)
+    world.schedule.take()
+    world.budget.limit_bytes *= 4
+    world.flow_control.relieved()
+    assert world.schedule.take() == [tree.topic]
+    assert not world.flow_control.shares.tell(tree)
+
+
+def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
+    cut = Cut(mark=10, at=0.0)
+    assert not cut.is_over(9, 20, now=0.5)
+    assert not cut.is_over(10, 20, now=5.0), "that took too long: now it has to reach 20 soon"
+    assert not cut.is_over(19, 30, now=5.5)
+    assert cut.is_over(20, 30, now=5.5)
+
+
+def test_a_cut_requested_in_one_term_does_not_apply_to_the_next(world: Parts) -> None:
+    child = world.child(world.root(), CAROL)
+    child.cut_requested_to = 50
+    child.note_report(ChildReport(FIRST, 5, FIRST))
+    assert child.cut_requested_to == 50
+    child.note_report(ChildReport(SECOND, 5, SECOND))
+    assert child.cut_requested_to == 0
+
+
+def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(world: Parts) -> None:
+    """Otherwise all others below it would have no lease for as long as one of them is behind."""
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    mark = tree.frontier
+    tree.end_lease(child, world.host.now())
+    for frontier in (mark - 1, mark, mark):
+        world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, 1, FIRST, frontier=frontier)))
+    assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, mark))]
+    world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, mark, FIRST, frontier=mark)))
+    assert child.cut is None

@@ -1,0 +1,101 @@
+"""A peer as the root: bundles that come, publishers that send, and requests that wait."""
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import DOWN, NO_TERM, Envelope
+from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.messages import (
+    FindRoot,
+    NotRoot,
+    TransferLeadership,
+)
+from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.state.effects import (
+    AllStable,
+    AwaitRoot,
+    BecomeRoot,
+    GapNoticed,
+    Resign,
+)
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, block, up
+from tests.protocol.topics.parts import DESCRIPTOR, Parts
+
+
+def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts) -> None:
+    tree = world.root()
+    assert world.table.move(tree.flow, Bundle(Envelope(tree.topic, DOWN, FIRST, 0), (block(PAUL, 0),)))
+    assert world.ordered == []
+    assert world.table.move(tree.flow, Bundle(Envelope(tree.topic, DOWN, FIRST, 2), (block(PAUL, 2),)))
+    assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_a_bundle_of_a_later_term_that_ends_a_peers_part_in_the_topic_is_dropped(world: Parts) -> None:
+    """A root that hears of a later term hands over, and may have no more use for the topic."""
+    tree = world.root()
+    bundle = Bundle(Envelope(tree.topic, DOWN, SECOND, 0), (block(PAUL, 0),))
+    world.ordered = Forgetful(world, tree)
+    world.table.arrive(BOB, bundle)
+    assert (world.table.flows, world.budget.used_bytes) == ({}, 0)
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+
+
+class Forgetful(list[object]):
+    """Carries out the first order in the shortest way: the topic is forgotten."""
+
+    def __init__(self, world: Parts, tree: Tree) -> None:
+        self.world, self.tree = world, tree
+
+    def append(self, effect: object) -> None:
+        self.world.open_trees.forget(self.tree)
+
+
+def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -> None:
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admit(BOB, up(0, block(PAUL, 0)))
+    for bundle in tree.root.seal():
+        world.table.move(tree.flow, bundle)
+    tree.root.closing = True
+    world.progress.advance_stable(tree, world.host.now())
+    assert tree.flow.current.stable == 1
+    assert world.sent == [(BOB, "Receipts")]
+    assert world.ordered == [AllStable(tree)]
+
+
+def test_a_peer_that_is_not_root_returns_credit_and_names_the_likely_root(world: Parts) -> None:
+    world.intake.successors.note(WEATHER, CAROL)
+    bundle = up(0, block(PAUL, 0))
+    world.intake.up(BOB, bundle)
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+    assert world.host.sent == [(BOB, NotRoot(WEATHER, CAROL))]
+
+
+def test_a_root_admits_events_and_seals_them_at_the_end_of_the_turn(world: Parts) -> None:
+    tree = world.root(described("weather"))
+    assert world.intake.trees.by_topic[tree.topic] is tree
+    world.intake.publish_here(tree, up(0, block(PAUL, 0)))
+    world.dispatch.timer(Seal(tree.topic))
+    assert tree.frontier == 1
+    assert [type(timer) for timer in world.timers if isinstance(timer, (Seal, Acknowledge))] == [Seal, Acknowledge]
+
+
+def test_a_root_with_an_outdated_term_begins_a_later_one_or_transfers_leadership() -> None:
+    for ring, ordered in ((ALICE, BecomeRoot), (BOB, Resign)):
+        world = Parts(ring, CAROL)
+        tree = world.root()
+        world.root_terms.outdone(tree)
+        assert [type(effect) for effect in world.ordered] == [ordered]
+        assert (tree.root is None) == (ordered is BecomeRoot)
+
+
+def test_a_request_for_a_root_that_this_peer_is_not_yet_waits(world: Parts) -> None:
+    message = FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM)
+    world.rendezvous.find(message)
+    assert world.ordered == [AwaitRoot(DESCRIPTOR.topic, message)]
+
+
+def test_a_topic_that_is_handed_to_a_peer_that_is_not_the_closest_is_kept(world: Parts) -> None:
+    world.transfer.received(BOB, TransferLeadership(DESCRIPTOR, FIRST, 0, 0, FIRST, 0.0))
+    assert list(world.transfer.offers) == [DESCRIPTOR.topic]
+    assert world.known.terms == {DESCRIPTOR.topic: FIRST}
+    assert world.ordered == []

@@ -1,0 +1,235 @@
+"""A peer as child, parent and subscriber: one input, then what was sent, set, and ordered of parts above."""
+
+import msgspec
+import pytest
+
+from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.membership.membership import JoinTimeout
+from quillcast.protocol.topics.messages import (
+    Accepted,
+    Join,
+    Leave,
+    Orphaned,
+    Rejoin,
+)
+from quillcast.protocol.topics.state.effects import (
+    BecomeRoot,
+    FindParent,
+    GapNoticed,
+    LeaveIfIdle,
+    NeighbourLost,
+    Outdone,
+    ParentAccepted,
+    PlaceTaken,
+)
+from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
+from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts
+
+
+def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    assert world.ordered == [FindParent(tree)]
+    world.subscribing.unsubscribe(subscription)
+    assert world.ordered == [FindParent(tree), LeaveIfIdle(tree)]
+
+
+def test_a_subscription_that_begins_before_a_gap_is_told_what_was_given_up_beyond_it(world: Parts) -> None:
+    world.subscribing.subscribe("weather", Notes())
+    tree, notes = world.trees[DESCRIPTOR.topic], Notes()
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(FIRST, 2, block(PAUL, 2)), tree.flow.current)
+    tree.flow.lose(FIRST, [(1, 2)])
+    notes.turn_over = world.subscribing.subscribe("weather", notes).tell_losses
+    assert notes.lost_ == [(1, 1, 2, "unavailable")]
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    assert notes.got == [b"0", b"2"]
+
+
+def test_a_peer_that_was_accepted_by_the_settings_of_a_former_start_asks_for_the_present_ones(world: Parts) -> None:
+    world.subscribing.subscribe("weather", Notes())
+    accepted = Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), (), version=DESCRIPTOR.version)
+    world.membership.accepted(BOB, accepted)
+    assert (BOB, "Rejoin") not in world.sent
+    world.membership.accepted(BOB, msgspec.structs.replace(accepted, version=DESCRIPTOR.version + 1))
+    assert (BOB, "Rejoin") in world.sent
+
+
+def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:
+    world.joins.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
+    tree = world.trees[DESCRIPTOR.topic]
+    assert (world.ordered, list(tree.waiting)) == ([FindParent(tree)], [BOB.node_id])
+    assert world.host.sent == []
+
+
+def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
+    tree = world.root()
+    world.joins.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
+    assert list(tree.children) == [BOB.node_id]
+    assert (BOB, "Accepted") in world.sent
+
+
+def test_a_source_asks_for_events_while_it_speaks_for_a_lease_of_a_peer_that_is_gone(world: Parts) -> None:
+    tree = world.tree(Descriptor("weather", Settings(admission="source")))
+    assert world.membership.join_message(tree, fault=False).sends_only
+    child = world.child(tree, BOB)
+    tree.take_out(BOB.node_id)
+    tree.orphan_lease(child, 30.0, (BOB.node_id,))
+    assert not world.membership.join_message(tree, fault=False).sends_only
+
+
+def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
+    """Else another parent would tell it later, and it would take that for a loss."""
+    tree = world.root(Descriptor("weather", Settings(admission="source")))
+    over = Term(OF_SOURCES, bytes(16))
+    tree.flow.note_over(over, 5)
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
+    (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert accepted.ended == ((over, 5, ()),)
+
+
+def test_a_newcomer_learns_for_how_long_the_events_of_streams_have_been_there(world: Parts) -> None:
+    tree, streams = world.root(BY_SOURCE), [STREAM, STREAM._replace(counter=STREAM.counter + 1)]
+    for term in streams:
+        world.source_streams.learn(tree, term, 0)
+        tree.flow.others[term].give_up([(0, 2)])
+    tree.flow.others[STREAM].milestones.note(2, world.host.time)
+    world.host.time += 20.0
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
+    (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert accepted.milestones == (((2, 20.0),), ())
+
+
+def test_however_many_streams_there_are_a_newcomer_is_told_few_milestones(world: Parts) -> None:
+    tree = world.root(BY_SOURCE)
+    for number in range(300):
+        world.source_streams.learn(tree, STREAM._replace(counter=STREAM.counter + number), 0)
+    for stream in tree.flow.others.values():
+        stream.give_up([(0, 9)])
+        for index in range(10):
+            stream.milestones.note(index, 2.0 * index)
+    world.host.time = 18.0
+    told = world.source_streams.milestones_below(tree, world.source_streams.starts(tree, {}, new=True, earliest=False))
+    assert [len(each) for each in told] == [2] * 300
+
+
+def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.join(tree)
+    world.membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
+    assert [type(message) for message, _ in world.ring.routed] == [Join, Join]
+    assert [type(timer) for timer in world.timers] == [JoinTimeout, JoinTimeout]
+
+
+def test_the_peer_that_is_the_closest_itself_becomes_root() -> None:
+    world = Parts(ALICE, BOB)
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.join(tree)
+    assert world.ordered == [BecomeRoot(tree, "created")]
+    assert world.ring.routed == []
+
+
+def test_an_accepted_child_tells_its_parent_and_looks_at_what_that_reported(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    assert (tree.parent, tree.term) == (BOB, FIRST)
+    assert world.ordered == [PlaceTaken(tree), ParentAccepted(tree, BOB)]
+
+
+def test_a_supposed_child_that_needs_nothing_says_so(world: Parts) -> None:
+    membership, world.host.time = world.membership, 2 * CONFIG.lease_s  # else it may have been restarted
+    membership.accepted(BOB, Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), ()))
+    assert world.host.sent == [(BOB, Leave(DESCRIPTOR.topic))]
+
+
+def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:
+    tree = world.root()
+    world.child(tree, BOB)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
+    assert world.ordered == [Outdone(tree)]
+
+
+def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Parts) -> None:
+    tree = world.tree()
+    tree.parent = BOB
+    world.reporting.changed(BOB, tree.topic, encode(ParentReport(FIRST, 5, 0, (BOB.node_id,), ())))
+    assert (tree.term, tree.parent_frontier) == (FIRST, 5)
+    assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_a_supposed_child_of_a_peer_without_a_tree_is_rejected(world: Parts) -> None:
+    world.reporting.changed(BOB, DESCRIPTOR.topic, encode(ChildReport(FIRST, 0, FIRST)))
+    assert world.host.sent == [(BOB, Orphaned([DESCRIPTOR.topic], ()))]
+
+
+@pytest.mark.parametrize(("parents_term", "stays"), [(FIRST, True), (SECOND, False)])
+def test_a_peer_stays_that_holds_events_of_a_later_term_than_its_parent_knows(
+    world: Parts, monkeypatch: pytest.MonkeyPatch, parents_term: Term, stays: bool
+) -> None:
+    """It may be the last that has them: the parent may be owed them once it hears of the term."""
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, SECOND, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(SECOND, 0, block(PAUL, 0)), tree.flow.current)
+    report = ParentReport(parents_term, 0, 0, (BOB.node_id,), ())
+    monkeypatch.setattr(world.membership.parents, "told", lambda node, topic: report)
+    world.subscribing.unsubscribe(subscription)
+    world.membership.leave_if_idle(tree)
+    assert (tree.keeping_until is not None) == stays
+    if stays:
+        tree.keeping_until = None
+        world.membership.leave_if_idle(tree, anyway=True)
+    assert tree.topic not in world.trees
+
+
+@pytest.mark.parametrize(("stable", "held", "stays"), [(0, (), True), (1, (), False), (0, ((0, 1),), False)])
+def test_a_peer_stays_that_holds_unstable_events_of_an_ended_term_that_its_parent_lacks(
+    world: Parts, stable: int, held: tuple[tuple[int, int], ...], stays: bool
+) -> None:
+    """The parent became root without them, and may be owed them."""
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    world.terms.enter(tree, SECOND, 0)
+    tree.flow.settle(FIRST, stable)
+    tree.parent_held = ((FIRST, 1, held, 0),)
+    world.subscribing.unsubscribe(subscription)
+    world.membership.leave_if_idle(tree)
+    assert (tree.keeping_until is not None, tree.topic in world.trees) == (stays, stays)
+
+
+@pytest.mark.parametrize("unstable", [True, False])
+def test_an_idle_peer_that_loses_its_parent_stays_if_it_holds_events_that_are_not_stable(
+    world: Parts, monkeypatch: pytest.MonkeyPatch, unstable: bool
+) -> None:
+    """The parent took its copies with it, and those who seek another parent are owed them."""
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, SECOND, 0, (BOB.node_id,), ()))
+    if unstable:
+        tree.flow.move(down(SECOND, 0, block(PAUL, 0)), tree.flow.current)
+    tree.keeping_until = 1.0
+    world.subscribing.unsubscribe(subscription)
+    tree.keeping_until = None
+    monkeypatch.setattr(world.open_trees, "linked", lambda node: [tree])
+    world.repair.lost(BOB)
+    assert (tree.topic in world.trees, tree.joining) == (unstable, unstable)
+
+
+def test_orphans_turn_to_their_fallback_in_one_message(world: Parts) -> None:
+    for name in ("weather", "sport"):
+        tree = world.tree(described(name))
+        world.terms.keep(tree)
+        world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (CAROL,)))
+    del world.host.sent[:], world.ordered[:]
+    world.repair.lost(BOB)
+    assert world.ordered == [NeighbourLost(BOB.node_id)]
+    ((to, message),) = world.host.sent
+    assert isinstance(message, Rejoin)
+    assert (to, len(message.joins)) == (CAROL, 2)
