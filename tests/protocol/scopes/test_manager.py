@@ -12,7 +12,7 @@ from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
-from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.manager import AGAIN_S, ScopeManager
 from quillcast.protocol.scopes.messages import Alive, ChannelRequest, Measured, Registration, Role
 from quillcast.protocol.scopes.orders import OTHERS_MAX
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
@@ -406,6 +406,24 @@ def test_in_the_overlay_the_nearest_of_three_to_the_parent_outside_is_the_entry_
     network.restore_manager("X")
     network.settle()
     assert standing(network, "B").ring == 0, "it stays chosen"
+
+
+def test_members_measure_again_after_a_while_because_ways_change() -> None:
+    network, root = Network(), peer("Z")
+    network.add_scope("X")
+    for name in "ABC":
+        network.add_peer(name, ["X"])
+        network.role(name, T, None, subscribes=True)
+        network.settle()
+    network.round_trips = {(peer(name).id, root.id): 0.05 for name in "ABC"}
+    network.carry_out(peer("A").id, network.peers[peer("A").id].hangs_below(T, root.contact))
+    network.settle()
+    network.passed(AGAIN_S / 2)
+    assert len(network.measured) == 3
+    network.round_trips[peer("B").id, root.id] = 0.01
+    network.passed(AGAIN_S)
+    assert len(network.measured) == 6
+    assert standing(network, "B").ring == 0
 
 
 # ---- client and host

@@ -52,6 +52,8 @@ from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, Scope
 from quillcast.protocol.scopes.succession import appointed, is_genuine
 from quillcast.protocol.scopes.swaps import Swaps
 
+AGAIN_S = 300.0  # at least, until a member measures round trips again; a guess: ways seldom change
+
 _decoder = msgspec.msgpack.Decoder(ScopeState)
 
 
@@ -71,6 +73,8 @@ class ScopeManager:
         self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
         self.measured: dict[bytes, None] = {}  # those for which more is known than when they were composed
         self.parents: dict[bytes, Party] = {}  # of the entry points, by topic: peers of the overlay
+        self.again: list[int] = []  # members that are to measure again
+        self.again_at = 0.0
         self.orders = OrderBook(state)
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
         self.swaps.restore(state.topics)
@@ -122,7 +126,7 @@ class ScopeManager:
 
     def begin(self, now: float) -> list[Effect]:
         """Start: register with the owners, and tell all members their orders. Leases begin anew."""
-        self.now = now
+        self.now, self.again_at = now, now + AGAIN_S
         self.succession = appointed(self.state.scope, self.state.epoch, self.state.secret)
         self.membership.proof = self.orders.succession = self.succession
         self.members.begin(now)
@@ -374,7 +378,8 @@ class ScopeManager:
         member = self.members.find(message.member)
         if member is None:
             return
-        self.round_trips.note(member.label, message.to, message.seconds)
+        if not self.round_trips.note(member.label, message.to, message.seconds):
+            return
         if (other := self.members.find(message.to)) is not None:
             self.measured |= {topic: None for topic in (*member.roles, *other.roles) if topic in self.asking}
         if message.to in self.state.senders:
@@ -419,6 +424,17 @@ class ScopeManager:
                 unmeasured = self.round_trips.unmeasured_among(label, peers, entries)
                 yield from self._have_measured(label, unmeasured, parties)
 
+    def _measure_again(self, now: float) -> Iterator[Effect]:
+        """Ways change: from time to time members measure again what they measured, one member after another."""
+        if not self.again and now >= self.again_at:
+            self.again, self.again_at = [*self.round_trips.seconds], now + AGAIN_S
+        if self.again and (label := self.again.pop()) in self.state.members:
+            parties = {parent.id: parent for parent in self.parents.values()}
+            parties |= {each.party.id: each.party for each in self.state.senders.values()}
+            parties |= {each.party.id: each.party for each in self.state.members.values()}
+            known = self.round_trips.seconds.get(label, {})
+            yield from self._have_measured(label, [id_ for id_ in known if id_ in parties], parties)
+
     def _have_measured(self, label: int, to: Iterable[bytes], parties: Mapping[bytes, Party]) -> Iterator[Effect]:
         member, told = self.state.members[label].party, tuple(parties[id_] for id_ in to)
         if told and not member.managed:
@@ -439,6 +455,7 @@ class ScopeManager:
         measured, self.measured = self.measured, {}
         self._mark(measured)
         self.requests.beat()
+        yield from self._measure_again(now)
         yield from self.membership.beat()
 
     # ---- what follows

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+NOISE = 0.1  # a round trip that differs by less from the one before is the same; a guess
 PROBES_MAX = 16  # others of a group that a member measures; a guess: all of a small group, and enough of a large one
 
 
@@ -15,9 +16,11 @@ class RoundTripTable:
         """The round trip, if it was measured."""
         return self.seconds.get(member, {}).get(to)
 
-    def note(self, member: int, to: bytes, seconds: float) -> None:
-        """A member measured."""
-        self.seconds.setdefault(member, {})[to] = seconds
+    def note(self, member: int, to: bytes, seconds: float) -> bool:
+        """A member measured. Is it now much farther or nearer than it was known to be?"""
+        known = self.seconds.setdefault(member, {})
+        former, known[to] = known.get(to), seconds
+        return former is None or abs(seconds - former) > NOISE * former
 
     def unmeasured(self, member: int, parties: Iterable[bytes]) -> list[bytes]:
         """Those parties that the member was not told to measure yet; now it is."""
