@@ -294,22 +294,39 @@ def flood(village: Village, writer: int, seconds: float, publisher) -> int:
     return publisher.next - before
 
 
+class Slowness:
+    """A network with small buffers, a publisher that writes all it can, and two subscribers, of which one is stuck."""
+
+    def __init__(self, settings: Settings | None = None, window_bytes: int = 32 * 1024) -> None:
+        self.village = village = Village(5, config=small_buffers(), window_bytes=window_bytes)
+        if settings is not None:
+            village.act(1, lambda peer: peer.create(NAME, settings, lambda answer: None))
+            village.run(2)
+        self.good, self.stuck = Reader(), Reader()
+        village.subscribe(2, NAME, self.good)
+        village.subscribe(3, NAME, self.stuck)
+        village.run(10)
+        self.writer = other_than(village, 2, 3, village.root(NAME))
+        self.publisher = village.publisher(self.writer, NAME)
+        village.run(1)
+        self.stuck.room_bytes = 0
+
+    def flood(self, seconds: float) -> int:
+        return flood(self.village, self.writer, seconds, self.publisher)
+
+    def go_on(self) -> None:
+        """The stuck subscriber takes events again."""
+        self.stuck.room_bytes = 1 << 20
+        subscription = next(s for s in self.village.peers[3].scribe.subscribing.all() if s.subscriber is self.stuck)
+        self.village.act(3, lambda peer: peer.drained(subscription))
+
+
 def test_a_subscriber_that_cannot_keep_up_is_cut_and_learns_which_positions_it_lost() -> None:
-    village = Village(5, config=small_buffers(), window_bytes=32 * 1024)
-    good, stuck = Reader(), Reader()
-    village.subscribe(2, NAME, good)
-    village.subscribe(3, NAME, stuck)
-    village.run(10)
-    root = village.root(NAME)
-    writer = other_than(village, 2, 3, root)
-    publisher = village.publisher(writer, NAME)
-    village.run(1)
-    stuck.room_bytes = 0
-    count = flood(village, writer, 20, publisher)
-    stuck.room_bytes = 1 << 20
-    subscription = next(s for s in village.peers[3].scribe.subscribing.all() if s.subscriber is stuck)
-    village.act(3, lambda peer: peer.drained(subscription))
-    village.run(60)
+    slowness = Slowness()
+    good, stuck = slowness.good, slowness.stuck
+    count = slowness.flood(20)
+    slowness.go_on()
+    slowness.village.run(60)
     assert good.payloads == sorted(good.payloads)
     assert len(good.payloads) == count, "siblings never wait for long"
     told = sum(last - first for _, first, last, why in stuck.gone)
@@ -319,31 +336,20 @@ def test_a_subscriber_that_cannot_keep_up_is_cut_and_learns_which_positions_it_l
 
 
 def test_a_topic_that_waits_blocks_its_publishers_and_loses_nothing() -> None:
-    village = Village(5, config=small_buffers(), window_bytes=32 * 1024)
-    village.act(1, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
-    village.run(2)
-    good, slow = Reader(), Reader()
-    village.subscribe(2, NAME, good)
-    village.subscribe(3, NAME, slow)
-    village.run(10)
-    writer = other_than(village, 2, 3, village.root(NAME))
-    publisher = village.publisher(writer, NAME)
-    village.run(1)
-    slow.room_bytes = 0
-    flood(village, writer, 15, publisher)
+    slowness = Slowness(Settings(slow="wait"))
+    village, publisher = slowness.village, slowness.publisher
+    slowness.flood(15)
     held = publisher.next
-    flood(village, writer, 5, publisher)
+    slowness.flood(5)
     assert publisher.next - held < 40, "the publisher is paced while a lease lags"
     used = max(peer.table.budget.used_bytes for peer in village.peers.values())
     assert used < 200 * 1024, "buffers stay near their budget"
-    slow.room_bytes = 1 << 20
-    subscription = next(s for s in village.peers[3].scribe.subscribing.all() if s.subscriber is slow)
-    village.act(3, lambda peer: peer.drained(subscription))
-    flood(village, writer, 2, publisher)
+    slowness.go_on()
+    slowness.flood(2)
     village.run(40)
     assert publisher.next > held
-    assert not slow.gone
-    assert len(slow.payloads) == len(good.payloads) == publisher.next
+    assert not slowness.stuck.gone
+    assert len(slowness.stuck.payloads) == len(slowness.good.payloads) == publisher.next
 
 
 def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_other_topic() -> None:
@@ -417,18 +423,10 @@ def test_a_publisher_that_is_paced_leaves_half_of_its_link_to_what_goes_down_the
 
 
 def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() -> None:
-    village = Village(5, config=small_buffers(), window_bytes=16 * 1024)
-    village.act(1, lambda peer: peer.create(NAME, Settings(delivery="best_effort"), lambda answer: None))
-    village.run(2)
-    good, stuck = Reader(), Reader()
-    village.subscribe(2, NAME, good)
-    village.subscribe(3, NAME, stuck)
-    village.run(10)
-    writer = other_than(village, 2, 3, village.root(NAME))
-    publisher = village.publisher(writer, NAME)
-    village.run(1)
-    stuck.room_bytes = 0
-    count = flood(village, writer, 2, publisher)
+    slowness = Slowness(Settings(delivery="best_effort"), window_bytes=16 * 1024)
+    village, writer, publisher = slowness.village, slowness.writer, slowness.publisher
+    good, stuck = slowness.good, slowness.stuck
+    count = slowness.flood(2)
     stuck.room_bytes = 1 << 20
     for _ in range(20):
         village.publish(writer, publisher, b"%09d" % publisher.next)
