@@ -21,7 +21,7 @@ from quillcast.live.transport.connection import Connection
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameType, frame, header
 from quillcast.live.transport.hello import Hello, Identity
 from quillcast.live.transport.transport import Transport
-from tests.live.toys import Said, ToyPeer, bundle, run, toy
+from tests.live.toys import Said, ToyPeer, bundle, fill_socket, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
 
@@ -150,19 +150,7 @@ def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
     async def scenario() -> None:
         config = LiveConfig(window_bytes=64 << 20, write_bytes_max=256 << 10)
         async with toy(config=config) as alice, toy(config=config) as bob:
-            alice.say(bob, "hello")
-            await bob.until(lambda: bob.texts == ["hello"])
-            bob.links.links[alice.contact.node_id].connection.transport.stream.pause_reading()
-            link = alice.links.link(bob.contact)
-            for first in range(1000):
-                if link.room <= 0:
-                    break
-                link.carry(bundle(60 << 10, first))  # what is larger may be shared
-                await asyncio.sleep(0)
-            assert link.paused
-            assert link.waiting_bytes < 1 << 20
-            bob.links.links[alice.contact.node_id].connection.transport.stream.resume_reading()
-            await alice.until(lambda: alice.rooms == [bob.contact.node_id])
+            await fill_socket(alice, bob, 60 << 10)  # what is larger may be shared
 
     run(scenario())
 

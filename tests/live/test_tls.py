@@ -17,7 +17,7 @@ from quillcast.live.transport import hello
 from quillcast.live.transport.framing import FrameType, frame
 from quillcast.live.transport.hello import Hello
 from quillcast.live.transport.tls import Tls
-from tests.live.toys import ToyPeer, bundle, member, run, toy
+from tests.live.toys import ToyPeer, bundle, fill_socket, member, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
 
@@ -78,19 +78,7 @@ def test_bundles_of_all_sizes_arrive_whole_and_in_order() -> None:
 def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
     async def scenario() -> None:
         async with pair(LiveConfig(window_bytes=64 << 20, write_bytes_max=256 << 10)) as (alice, bob):
-            alice.say(bob, "hello")
-            await bob.until(lambda: bob.texts == ["hello"])
-            bob.links.links[alice.contact.node_id].connection.transport.stream.pause_reading()
-            link = alice.links.link(bob.contact)
-            for first in range(1000):
-                if link.room <= 0:
-                    break
-                link.carry(bundle(64 << 10, first))
-                await asyncio.sleep(0)
-            assert link.paused
-            assert link.waiting_bytes < 1 << 20
-            bob.links.links[alice.contact.node_id].connection.transport.stream.resume_reading()
-            await alice.until(lambda: alice.rooms == [bob.contact.node_id])
+            await fill_socket(alice, bob, 64 << 10)
 
     run(scenario())
 

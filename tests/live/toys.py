@@ -135,6 +135,24 @@ def member(authority: Authority, now_ns: int | None = None) -> CertifiedIdentity
     return CertifiedIdentity(Identity.of_secret(identity.secret, nonce), certificate, authority.certificate)
 
 
+async def fill_socket(alice: ToyPeer, bob: ToyPeer, size_bytes: int) -> None:
+    """Bob reads nothing, so that Alice's link to him pauses within bounds, and goes on when he reads again."""
+    alice.say(bob, "hello")
+    await bob.until(lambda: bob.texts == ["hello"])
+    reading = bob.links.links[alice.contact.node_id].connection.transport.stream
+    reading.pause_reading()
+    link = alice.links.link(bob.contact)
+    for first in range(1000):
+        if link.room <= 0:
+            break
+        link.carry(bundle(size_bytes, first))
+        await asyncio.sleep(0)
+    assert link.paused
+    assert link.waiting_bytes < 1 << 20
+    reading.resume_reading()
+    await alice.until(lambda: alice.rooms == [bob.contact.node_id])
+
+
 def bundle(size_bytes: int = 100, first: int = 0) -> Bundle:
     return Bundle(
         Envelope(TOPIC, Kind.DOWN, first=first), (Block.seal(b"p" * 16, first, [bytes(size_bytes)], time_ns=0),)
