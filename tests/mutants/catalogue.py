@@ -137,6 +137,22 @@ MUTANTS = (
         "protocol/topics/test_flow_control.py::test_a_cut_receiver_has_a_lease_again_once_it_catches_up",
     ),
     Mutant(
+        "little-topics-held-up",
+        "Topics that keep little go on while others keep the buffers full.",
+        "protocol/topics/state/flow_control.py",
+        "        if self._goes_on(topic):\n",
+        "        if not self._goes_on(topic):\n",
+        "protocol/topics/test_flow_control.py::test_topics_that_keep_little_together_go_on_while_another_keeps_the_buffers_full",
+    ),
+    Mutant(
+        "admitted-again-and-kept-twice",
+        "What a later term admitted again is not kept of the earlier one where room is scarce.",
+        "protocol/forwarding/flow.py",
+        "            return bundle.last > past.stable and not all(\n",
+        "            return bundle.last > past.stable or not all(\n",
+        "protocol/forwarding/test_ledger.py::test_what_a_later_term_admitted_again_is_not_needed_of_a_past_one",
+    ),
+    Mutant(
         "discarded-term-recalled",
         "A discarded past term is recalled only if it went further.",
         "protocol/forwarding/flow.py",

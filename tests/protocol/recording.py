@@ -52,6 +52,9 @@ class RecordingHost:
     def room(self, to: Contact) -> int:
         return self.rooms.get(to.node_id, 1 << 20)
 
+    def window(self, to: Contact) -> int:
+        return 1 << 20
+
     def release(self, sender: bytes, size_bytes: int) -> None:
         self.released.append((sender, size_bytes))
 

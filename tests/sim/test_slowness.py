@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.sim import faults
-from quillcast.sim.applications import Heard
+from quillcast.sim.applications import Heard, Reader, Told
 from quillcast.sim.scenario import Constant, Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.simulation import Simulation
 
@@ -40,11 +40,65 @@ def a_network_with_topics_that_wait(count: int) -> Scenario:
     )  # fmt: skip
 
 
+STOPPED_READER = 2
+WAITING, OTHER = ("w4", "w5"), "c3"
+"""Two topics whose ids begin with 6, and one whose id begins with e."""
+
+
+def a_root_with_small_buffers_that_meets_a_rival() -> Scenario:
+    """Peer 3 has small buffers, and is the root of two topics that wait, until and after a partition: then it has both
+    sides' events to keep for as long as the lease lasts of a reader that is stopped. It reads a third topic besides.
+    """
+    writing = Writing(peer=0, from_s=12.0, until_s=75.0, every_s=1 / 6, payload_bytes=8000)
+    waiting = [
+        TopicPlan(
+            name=name, slow="wait", readers=[Reading(peer=peer, from_s=8.0) for peer in range(7)],
+            writers=[replace(writing, peer=peer, from_s=12.0 + peer / 100) for peer in (0, 1, 4, 5)],
+        )
+        for name in WAITING
+    ]  # fmt: skip
+    other = TopicPlan(
+        name=OTHER, writers=[replace(writing, peer=peer, from_s=12.0 + peer / 100) for peer in (0, 1)],
+        readers=[Reading(peer=peer, from_s=8.0) for peer in (0, 3, 7)],
+    )  # fmt: skip
+    topics = replace(
+        TopicConfig(), budget_bytes=4 * BUDGET_BYTES, retain_bytes=4 * BUDGET_BYTES, window_bytes=BUDGET_BYTES // 16,
+        children_per_topic_max=3,
+    )  # fmt: skip
+    return Scenario(
+        peers=PEERS, ids=["0", "2", "4", "6", "8", "a", "c", "e"], duration_s=110.0, topology=Constant(delay_s=0.002),
+        window_bytes=BUDGET_BYTES // 16, config=replace(Config(), topics=topics), budgets={3: BUDGET_BYTES},
+        topics=[*waiting, other], check_every=200,
+        faults=[
+            faults.Partition(peers=["4", "5", "6"], for_s=36.0, at_s=20.0),
+            faults.Pause(peer=str(STOPPED_READER), for_s=25.0, at_s=50.0),
+        ],
+    )  # fmt: skip
+
+
+def longest_wait_s(reader: Reader) -> float:
+    """The longest time between two events."""
+    times = [entry.at for entry in reader.log if isinstance(entry, Heard)]
+    return max(later - earlier for earlier, later in pairwise(times))
+
+
 def test_a_stopped_reader_of_topics_that_wait_delays_no_reader_of_another_topic() -> None:
     run = Simulation(a_network_with_topics_that_wait(8), 2)
     run.run()
     assert run.world.journal.marks["topic_blocked"]
     for reader in run.readers:
         if reader.topic == "c0":
-            times = [entry.at for entry in reader.log if isinstance(entry, Heard)]
-            assert max(later - earlier for earlier, later in pairwise(times)) < 1.0, reader.name
+            assert longest_wait_s(reader) < 1.0, reader.name
+
+
+def test_a_root_that_meets_a_rival_in_topics_that_wait_holds_up_no_reader_of_another_topic() -> None:
+    run = Simulation(a_root_with_small_buffers_that_meets_a_rival(), 2)
+    run.run()
+    assert run.world.journal.marks["topic_blocked"]
+    topics = run.scenario.config.topics
+    for reader in run.readers:
+        if reader.topic == OTHER:
+            assert longest_wait_s(reader) < topics.patience_s + topics.housekeeping_s, reader.name
+            assert not any(isinstance(entry, Told) for entry in reader.log), reader.name
+        elif reader.host.number != STOPPED_READER:
+            assert longest_wait_s(reader) < topics.lease_s + 5.0, reader.name

@@ -16,13 +16,26 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
 
-def reserved(window_bytes: int) -> int:
-    """The part of a link's credit that publishers leave to what goes down the trees, and to repairs.
+def reserved(window_bytes: int, *, waits: bool) -> int:
+    """The part of a link's credit that some leave to others.
 
-    The smaller it is, the more of a publisher's events are in transit: with half of the window, three processes on two
-    cores waited for each other.
+    A quarter is what publishers leave to all that goes down trees, and to repairs; an eighth more is what topics that
+    wait for slow subscribers leave to all other topics, publishers' events among them. The smaller these parts are, the
+    more of a publisher's events are in transit: with half of the window, three processes on two cores waited for each
+    other.
     """
-    return window_bytes // 4
+    return window_bytes * 3 // 8 if waits else window_bytes // 4
+
+
+def unreserved(host: "Host", peer: Contact, *, waits: bool) -> int:
+    """Bytes of credit left towards a peer, without what is reserved."""
+    return host.room(peer) - reserved(host.window(peer), waits=waits)
+
+
+def makes_room(before_bytes: int, credit_bytes: int, window_bytes: int) -> bool:
+    """Is there room for somebody now that had none before, as the credit has risen?"""
+    low, high = window_bytes // 4, window_bytes * 3 // 8  # what is `reserved`; this runs often in simulations
+    return before_bytes <= 0 < credit_bytes or before_bytes <= low < credit_bytes or before_bytes <= high < credit_bytes
 
 
 class Timer(msgspec.Struct, frozen=True):
@@ -85,7 +98,7 @@ class Host(Protocol):
         """Bytes of credit left towards a peer; without a link, the credit that a new link will have.
 
         After it was zero or less, the input `room(contact)` reports when it is positive again, and also when it passes
-        what is `reserved` of the `window`.
+        what is `reserved` of the `window` by some or others (`makes_room`).
         """
         ...
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from quillcast.core.trace import Admitted, Delivered, Dropped
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.state.flow_control import LITTLE_PARTS
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S, Leases
@@ -175,16 +176,18 @@ class Judges:
 
     def within_bounds(self, peer: Peer, charged_bytes: int) -> None:
         """Check that a peer keeps no more than its settings allow. Bytes charged to senders still hold those back."""
-        topics = self.config.topics
+        number = self._number(peer)
+        topics = self.run.scenario.config_of(number).topics
         mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
-        repairs_bytes = topics.window_bytes  # accepted even into full buffers, because events there may wait for it
-        bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes + repairs_bytes
+        little_bytes = min(topics.window_bytes, topics.budget_bytes // LITTLE_PARTS)
+        passing_bytes = topics.window_bytes + little_bytes  # of repairs, for which full buffers may wait, and of others
+        bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes + passing_bytes
         kept, largest = holdings.kept_bytes(peer)
         bound += largest  # the one that exceeded a bound
-        about = f"peer:{self._number(peer)}"
+        about = f"peer:{number}"
         if kept > bound:
             raise Broken(
-                f"bounds: peer {self._number(peer)} keeps {kept} bytes of bundles, {peer.table.budget.used_bytes} of "
+                f"bounds: peer {number} keeps {kept} bytes of bundles, {peer.table.budget.used_bytes} of "
                 f"them within its budget, and may keep {bound}: {topics.budget_bytes} and what it holds its senders "
                 "back for",
                 about,
@@ -194,7 +197,7 @@ class Judges:
             kept = max(publisher.retained_bytes - waits, 0)
             if publisher.retained and kept - publisher.retained[-1].size >= topics.retain_bytes:
                 raise Broken(
-                    f"bounds: a publisher on peer {self._number(peer)} retains {publisher.retained_bytes} bytes, and "
+                    f"bounds: a publisher on peer {number} retains {publisher.retained_bytes} bytes, and "
                     f"may retain {topics.retain_bytes} and one block",
                     about,
                 )

@@ -8,7 +8,7 @@ transit may then be lost. Each direction has credit for bundles, and control mes
 from collections.abc import Callable
 from typing import Any
 
-from quillcast.core.host import reserved
+from quillcast.core.host import makes_room
 from quillcast.core.messages import Contact
 from quillcast.sim.clock import Action
 from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED
@@ -141,7 +141,7 @@ class End:
         if self._ready(self.receive_credit, size_bytes):
             window_bytes = self.host.world.window_bytes
             before, self.room = self.room, min(self.room + size_bytes, window_bytes)
-            if before <= 0 < self.room or before <= reserved(window_bytes) < self.room:
+            if makes_room(before, self.room, window_bytes):
                 self.host.hand_in(self.host.inputs.room, self.contact)
 
     def part(self, _: None) -> None:

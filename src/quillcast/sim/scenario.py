@@ -200,6 +200,8 @@ class Scenario(Part, frozen=True):
     disturbance: Disturbance = Disturbance()
     window_bytes: int = WINDOW_BYTES
     config: Config = Config()
+    budgets: dict[int, int] = {}
+    """The `budget_bytes` of machines that have another than `config` says."""
     topics: list[TopicPlan] = []
     faults: list[AnyFault] = []
     outside: list[int] = []
@@ -210,6 +212,13 @@ class Scenario(Part, frozen=True):
     """Invariants of a peer are checked after this many of its steps."""
     marks: list[str] = []
     """Marks that must appear, otherwise the scenario did not test its purpose."""
+
+    def config_of(self, machine: int) -> Config:
+        """The settings of the peer on a machine."""
+        if machine not in self.budgets:
+            return self.config
+        topics = msgspec.structs.replace(self.config.topics, budget_bytes=self.budgets[machine])
+        return msgspec.structs.replace(self.config, topics=topics)
 
     def by_sources(self) -> "Scenario":
         """The same with topics whose events are numbered by their sources."""

@@ -205,7 +205,7 @@ class Simulation(Observed):
         return self.world.add(NodeId(bytes.fromhex(id_digits.ljust(32, "0"))))
 
     def _peer(self, host: SimHost) -> Peer:
-        return Peer(host, self.scenario.config, policy=self._policy)
+        return Peer(host, self.scenario.config_of(host.number), policy=self._policy)
 
     def _start(self, machine: Machine) -> None:
         known = [other.contact for other, _ in self.members()]

@@ -1,9 +1,11 @@
 """The runs of events whose bundles were discarded."""
 
+from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ledger import RUNS_MAX, Ledger, Run, within
 from quillcast.protocol.forwarding.log import Budget
-from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, block, down
+from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 
 def a_flow() -> Flow:
@@ -57,10 +59,30 @@ def test_the_stable_part_of_a_past_term_is_discarded_alone() -> None:
     flow = a_flow()
     flow.current.stable = 2
     flow.begin(SECOND, 0, 60.0)
-    assert flow.discard_past(FIRST, stable_only=True) == 2
+    assert flow.discard_past(FIRST, needless_only=True) == 2
     assert flow.past[FIRST].kept() == [(2, 3)]
-    assert flow.discard_past(FIRST, stable_only=True) == 0
+    assert flow.discard_past(FIRST, needless_only=True) == 0
     flow.check()
+
+
+def test_what_a_later_term_admitted_again_is_not_needed_of_a_past_one() -> None:
+    flow = a_flow()
+    flow.begin(SECOND, 0, 60.0)
+    flow.move(down(SECOND, 0, block(PAUL, 8, b"8")), flow.current)
+    assert flow.discard_past(FIRST, needless_only=True) == 0, "7 was not, and is in the same bundle"
+    flow.move(down(SECOND, 1, block(PAULA, 0, b"0")), flow.current)
+    assert flow.discard_past(FIRST, needless_only=True) == 1
+    assert flow.past[FIRST].kept() == [(0, 2)]
+    flow.check()
+
+
+def test_what_waits_in_a_channel_is_needed() -> None:
+    flow, notes = a_flow(), Notes()
+    notes.space = 0
+    flow.open(Channel(Edge(RecordingHost(), WEATHER, notes, ordered=True), 0))
+    flow.current.stable = 2
+    flow.begin(SECOND, 0, 60.0)
+    assert flow.discard_past(FIRST, needless_only=True) == 0
 
 
 def test_events_may_be_readmitted_until_later_ones_of_their_publisher_arrive() -> None:

@@ -75,10 +75,11 @@ class Circle:
 class Circles:
     """The only group of this peer, and what it learned."""
 
-    def __init__(self, circle: Circle) -> None:
+    def __init__(self, circle: Circle, host: RecordingHost) -> None:
         self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int]](), 0
         self.milestones = list[ToldMilestones]()
         self.pressed, self.routed = False, list[Message]()
+        self.host, self.reserved_bytes = host, 0
 
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
@@ -102,6 +103,9 @@ class Circles:
     def is_pressed(self) -> bool:
         return self.pressed
 
+    def room_for_repairs(self, group: PeerGroup, to: Contact) -> int:
+        return self.host.room(to) - self.reserved_bytes
+
     def takes_repairs(self) -> bool:
         return True
 
@@ -109,7 +113,7 @@ class Circles:
 class World:
     def __init__(self) -> None:
         self.host, self.dispatch, self.circle = RecordingHost(), Dispatch(), Circle()
-        self.groups = Circles(self.circle)
+        self.groups = Circles(self.circle, self.host)
         self.recovery = Recovery(self.host, TIMES, self.groups, self.dispatch)
 
     def look(self, times: int = 2) -> None:
@@ -189,6 +193,18 @@ def test_a_due_repair_for_which_there_was_credit_does_not_count_as_one_without()
     assert len(world.host.carried) == 2
 
 
+def test_repairs_leave_the_part_of_the_credit_that_is_reserved_for_other_topics() -> None:
+    world = World()
+    flow = world.circle.flow
+    flow.move(down(FIRST, 0, block(PAUL, 0)), flow.current)
+    world.groups.reserved_bytes = world.host.rooms[CAROL.node_id] = 10_000
+    world.dispatch.message(CAROL, Fetch(WEATHER, FIRST, [(0, 1)]))
+    assert world.host.carried == []
+    world.host.rooms[CAROL.node_id] = 10_001
+    world.recovery.room(CAROL)
+    assert [to for to, _ in world.host.carried] == [CAROL]
+
+
 def test_a_peer_that_is_in_no_group_of_the_topic_has_nothing() -> None:
     world = World()
     world.dispatch.message(CAROL, Fetch(b"x" * 16, FIRST, [(0, 2)]))
@@ -255,6 +271,18 @@ def test_while_buffers_are_full_the_root_too_is_to_send_the_first_event_without_
     for member in (BOB, CAROL):
         world.refuse(member, FIRST, [(0, 3)])
     assert world.groups.routed[-1] == FetchFromRoot(WEATHER, FIRST, [(0, 1)], world.host.contact, due=True)
+
+
+def test_a_refusal_of_somebody_who_is_not_the_root_any_more_is_no_reason_to_ask_the_root_once_more() -> None:
+    """The overlay may take the question to this very peer, which answers it at once."""
+    world = World()
+    world.circle.end, world.circle.root = 3, PAULS.node_id
+    world.groups.pressed = True
+    world.look()
+    for member in (BOB, CAROL, Contact(b"x" * 16, "127.0.0.1:5")):
+        before = len(world.groups.routed)
+        world.refuse(member, FIRST, [(0, 3)])
+    assert len(world.groups.routed) == before
 
 
 @pytest.mark.parametrize("due", [False, True])
@@ -380,6 +408,23 @@ def test_what_a_member_does_not_have_after_all_is_asked_of_others(refuses: bool)
     else:
         world.look(times=int((TIMES.give_up_s + WAIT_S_MAX) / TIMES.gap_s))
     assert (BOB, [(0, 2)]) in world.asked
+
+
+@pytest.mark.parametrize("term", [FIRST, SECOND])
+def test_a_member_that_does_not_answer_is_asked_after_the_others(term: Term) -> None:
+    world = World()
+    flow = world.circle.flow
+    world.circle.end = 3
+    if term == SECOND:
+        flow.end(FIRST, 60.0, 3)
+        flow.begin(SECOND, 0, 60.0)
+        flow.past[FIRST].ask([(0, 3)])
+        world.circle.end = 0
+    world.look(times=int((TIMES.give_up_s + WAIT_S_MAX) / TIMES.gap_s))
+    assert world.asked[0] == (BOB, [(0, 3)])
+    assert world.asked[-1] == (CAROL, [(0, 3)])
+    world.refuse(CAROL, FIRST, [(0, 3)])
+    assert world.asked[-1] == (BOB, [(0, 3)]), "and again"
 
 
 def test_gossip_asks_members_at_random() -> None:

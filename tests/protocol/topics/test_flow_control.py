@@ -1,11 +1,14 @@
 """Buffers of a peer, its credit, and the leases that it cuts."""
 
+import msgspec
 import pytest
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import UP, Envelope, Position
+from quillcast.core.host import reserved
 from quillcast.core.trace import Mark
-from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.forwarding.log import Log
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
     CutLeases,
     Receipts,
@@ -17,11 +20,13 @@ from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
     RoomAgain,
 )
-from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
+from quillcast.protocol.topics.state.flow_control import LITTLE_PARTS, FlowControl, PatienceOver
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, block, down
-from tests.protocol.topics.parts import CONFIG, Parts
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, block, down
+from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
+
+TOPIC = DESCRIPTOR.topic
 
 
 @pytest.fixture
@@ -36,8 +41,15 @@ def fill(world: Parts, tree: Tree, events: int = 3) -> None:
     world.budget.limit_bytes = world.budget.used_bytes - 1
 
 
+def keep(world: Parts, tree: Tree, size_bytes: int) -> None:
+    """The tree keeps so many bytes, whatever they are."""
+    tree.flow.log = Log(world.budget)
+    tree.flow.log.size_bytes = size_bytes
+    world.budget.used_bytes += size_bytes
+
+
 def test_credit_goes_back_at_once_while_there_is_room(world: Parts, flow_control: FlowControl) -> None:
-    flow_control.release(BOB.node_id, 10)
+    flow_control.release(BOB.node_id, 10, TOPIC)
     assert world.host.released == [(BOB.node_id, 10)]
 
 
@@ -45,7 +57,7 @@ def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Part
     tree = world.root()
     world.child(tree, CAROL)
     fill(world, tree)
-    flow_control.release(BOB.node_id, 10)
+    flow_control.release(BOB.node_id, 10, TOPIC)
     assert world.host.released == []
     assert world.timers == [PatienceOver()]
     world.budget.limit_bytes *= 2
@@ -61,7 +73,7 @@ def test_full_buffers_take_a_repair_whatever_was_in_transit_when_they_filled_up(
     fill(world, tree)
     world.budget.limit_bytes = world.budget.used_bytes - CONFIG.window_bytes - 10
     assert not flow_control.takes_repairs
-    flow_control.release(BOB.node_id, 10)
+    flow_control.release(BOB.node_id, 10, TOPIC)
     assert flow_control.takes_repairs
 
 
@@ -77,6 +89,68 @@ def test_full_buffers_return_the_credit_of_what_publishers_send_that_are_held_ba
     flow_control.held_back[tree.topic] = None
     flow_control.release_admitted(BOB.node_id, 11, tree.topic)
     assert world.host.released == [(BOB.node_id, 11)]
+
+
+def test_topics_that_keep_little_together_go_on_while_another_keeps_the_buffers_full(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree, other = world.root(), world.root(described("another"))
+    world.budget.limit_bytes = LITTLE_PARTS * CONFIG.window_bytes
+    keep(world, tree, 2 * world.budget.limit_bytes)
+    for topic, size in ((tree.topic, 10), (other.topic, 11)):
+        flow_control.release(BOB.node_id, size, topic)
+    assert world.host.released == [(BOB.node_id, 11)]
+    keep(world, other, CONFIG.window_bytes)
+    keep(world, world.root(described("a fourth")), 1)
+    world.host.time += CONFIG.report_s
+    flow_control.release(BOB.node_id, 12, other.topic)
+    assert world.host.released == [(BOB.node_id, 11)], "two of them keep more than little"
+    other.flow.log.size_bytes -= 1
+    world.host.time += CONFIG.report_s
+    flow_control.housekeep(world.host.time, paused=False)
+    assert world.host.released == [(BOB.node_id, 11), (BOB.node_id, 12)]
+
+
+def test_a_topic_that_waits_leaves_a_part_of_a_childs_credit_to_others(world: Parts) -> None:
+    cut, waiting = world.root(), world.root(Descriptor("slow", Settings(slow="wait")))
+    here, there = world.child(cut, CAROL), world.child(waiting, CAROL)
+    assert here.room() - there.room() == reserved(world.host.window(CAROL), waits=True)
+    waiting.adapt(msgspec.structs.replace(waiting.descriptor, settings=Settings(slow="cut")))
+    assert here.room() == there.room()
+
+
+def test_leases_of_topics_that_keep_little_do_not_end_while_topics_that_wait_fill_the_buffers(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    waiting, cut = world.root(Descriptor("slow", Settings(slow="wait"))), world.root()
+    world.child(cut, CAROL)
+    fill(world, cut)
+    world.budget.limit_bytes = 2 * LITTLE_PARTS * cut.flow.log.size_bytes
+    keep(world, waiting, 2 * world.budget.limit_bytes)
+    world.host.time = CONFIG.patience_s
+    flow_control.cut()
+    assert Mark("lease_cut") not in world.host.records
+    world.budget.limit_bytes //= 4
+    flow_control.cut()
+    assert Mark("lease_cut") in world.host.records
+
+
+def test_a_root_without_room_takes_of_publishers_that_are_held_back_what_it_keeps_of_a_past_term(world: Parts) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    tree.flow.begin(SECOND, 0, 60.0)
+    world.flow_control.held_back[tree.topic] = None
+    world.budget.limit_bytes = LITTLE_PARTS * CONFIG.window_bytes
+    kept, another = (Bundle(Envelope(tree.topic, UP), (block(publisher, 0),)) for publisher in (PAUL, PAULA))
+    world.budget.used_bytes = world.budget.limit_bytes + CONFIG.window_bytes
+    for bundle, taken in ((another, 1), (another, 1), (kept, 2)):
+        world.intake.up(BOB, bundle)
+        assert len(world.intake.unsealed[tree.topic]) == taken
+    world.intake.publish_here(tree, another)
+    world.budget.used_bytes += CONFIG.window_bytes
+    world.intake.up(BOB, kept)
+    assert len(world.intake.unsealed[tree.topic]) == 2, "nor of its own, nor beyond a bound"
+    assert world.host.released == [(BOB.node_id, another.size), (BOB.node_id, kept.size)]
 
 
 def test_full_buffers_discard_copies_although_a_repair_filled_them(world: Parts) -> None:

@@ -50,8 +50,10 @@ def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there
 def test_a_publisher_that_is_held_back_may_use_all_of_its_links_credit_for_what_it_sends_again() -> None:
     village, root, writer = a_village()
     publishing, contact = village.peers[writer].scribe.publishing, village.world.machines[root].contact
+    village.publisher(writer, NAME)
+    village.run(1)
     window = village.world.window_bytes
-    assert publishing.room_to(contact, TOPIC, False) == window - reserved(window)
+    assert publishing.room_to(contact, TOPIC, False) == window - reserved(window, waits=False)
     assert publishing.room_to(contact, TOPIC, True) == window
 
 

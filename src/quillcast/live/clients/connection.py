@@ -90,8 +90,7 @@ class ClientLink(Link):
             self._fill()
         return super().flush()
 
-    def _unblock(self) -> None:
-        self.blocked = self.reserve_blocked = False
+    def _credit_rose(self, before_bytes: int) -> None:
         if self.room > 0:
             self.mark_dirty()
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed
-from quillcast.core.host import reserved
+from quillcast.core.host import makes_room
 from quillcast.core.messages import Contact, Message
 from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
@@ -52,12 +52,9 @@ class Link:
         self.context, self.contact = context, contact
         self.connection: Framed | None = None
         self.credit = self.window = context.config.window_bytes  # that of the other side, once it is known
-        self.reserved_bytes = reserved(self.window)  # of the credit, which publishers leave
         self.charged = 0  # bytes of bundles that arrived and are not released
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
-        self.blocked = False  # there was no room, and that there is room again was not reported yet
-        self.reserve_blocked = False  # ... or none beyond what is reserved
         self.idle_here = self.idle_there = False
         self._dirty = False
         self._frames: list[bytes] = []
@@ -95,10 +92,6 @@ class Link:
         self.idle_here = False
         self._bundles.append(bundle)
         self.credit -= bundle.size
-        if self.paused or self.credit <= 0:
-            self.blocked = True
-        if self.credit <= self.reserved_bytes:
-            self.reserve_blocked = True
         if not self._dirty:
             self._dirty = True
             self.context.mark_dirty(self)
@@ -110,8 +103,8 @@ class Link:
 
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""
-        self.credit = min(self.credit + size_bytes, self.window)
-        self._unblock()
+        before_bytes, self.credit = self.credit, min(self.credit + size_bytes, self.window)
+        self._credit_rose(before_bytes)
 
     def arrives(self, size_bytes: int) -> None:
         """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""
@@ -126,19 +119,19 @@ class Link:
 
     def pause(self) -> None:
         """The socket accepts no more bytes for now."""
-        self.paused = self.blocked = True
+        self.paused = True
 
     def resume(self) -> None:
         """The socket accepts bytes again."""
         self.paused = False
         self.mark_dirty()
-        self._unblock()
+        self._credit_rose(0)
 
     def adopt(self, connection: Framed, contact: Contact, window_bytes: int) -> None:
         """Use this connection to a peer that has a window of this many bytes."""
         self.connection, self.contact = connection, contact
         self.credit += window_bytes - self.window
-        self.window, self.reserved_bytes = window_bytes, reserved(window_bytes)
+        self.window = window_bytes
         self.mark_dirty()
 
     def lost(self, connection: Framed) -> None:
@@ -208,9 +201,7 @@ class Link:
             self._dirty = True
             self.context.mark_dirty(self)
 
-    def _unblock(self) -> None:
-        room_bytes = self.room
-        for_all = room_bytes > self.reserved_bytes
-        if (self.blocked and room_bytes > 0) or (self.reserve_blocked and for_all):
-            self.blocked, self.reserve_blocked = False, not for_all
+    def _credit_rose(self, before_bytes: int) -> None:
+        """There is more credit than before: if some had none, they are told."""
+        if not self.paused and makes_room(before_bytes, self.credit, self.window):
             self.context.pump.hand(self.context.pump.inputs.room, self.contact)

@@ -157,7 +157,12 @@ class Channel:
 
     def waits_for(self, term: Term) -> bool:
         """Does anything of an ended term wait here, for room or behind a gap?"""
-        return any(True for _ in self.sink.waiting(term)) or any(b.envelope.term == term for b in self.backlog)
+        return any(True for _ in self.waiting(term))
+
+    def waiting(self, term: Term) -> Iterator[Bundle]:
+        """What of an ended term waits here, behind a gap or for room."""
+        yield from self.sink.waiting(term)
+        yield from (bundle for bundle in self.backlog if bundle.envelope.term == term)
 
     def untaken(self, log: Log) -> Iterator[Bundle]:
         """What waits for room: the backlog, and what is in the log."""

@@ -5,11 +5,11 @@ them, opens and closes channels, and says what may be discarded. Where a method 
 one: that of the topic's root. The others are those of sources that number their own events.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from quillcast.core.bundle import Bundle
+from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX
@@ -194,11 +194,23 @@ class Flow:
         self.past = self.past or {}
         self.past[past.term] = past
 
+    def holds_past(self, blocks: Iterable[Block]) -> bool:
+        """Are these events kept of ended terms?"""
+        kept = sequences_of(run for past in self.past.values() for bundle in past.bundles for run in runs_of(bundle))
+        return all(
+            block.publisher in kept and kept[block.publisher].covers(block.first, block.last) for block in blocks
+        )
+
     def overdue(self, now: float) -> list[Term]:
         """The ended terms to discard, because they were kept for long enough or there are too many."""
         terms = sorted(self.past)
         spare = len(terms) - TERMS_KEPT_MAX
         return [term for place, term in enumerate(terms) if self.past[term].until <= now or place < spare]
+
+    @property
+    def kept_bytes(self) -> int:
+        """The size of all that is kept: of live terms and of ended ones."""
+        return self.log.size_bytes + sum(bundle.size for past in self.past.values() for bundle in past.bundles)
 
     def forget(self, term: Term) -> None:
         """Discard an ended term for good."""
@@ -336,16 +348,17 @@ class Flow:
                 channel.pass_over(stream.term, [bundle for serial, bundle in gone if serial >= first])
         return before - log.size_bytes
 
-    def discard_past(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
-        """Discard the oldest bundles of an ended term: a number of bytes or all, of what is stable or of everything.
+    def discard_past(self, term: Term, wanted_bytes: int | None = None, *, needless_only: bool = False) -> int:
+        """Discard the oldest bundles of an ended term: a number of bytes or all, of what nobody needs or of everything.
 
         Returns the number of discarded events. Only their runs are kept. Channels that wait for them are told.
         """
         past = self.past[term]
         gone, kept, freed_bytes = list[Bundle](), list[Bundle](), 0
+        needed = self._needed(past) if needless_only and past.bundles else None
         for bundle in past.bundles:
             enough = wanted_bytes is not None and freed_bytes >= wanted_bytes
-            if enough or (stable_only and bundle.last > past.stable):
+            if enough or (needed is not None and needed(bundle)):
                 kept.append(bundle)
             else:
                 gone.append(bundle)
@@ -358,6 +371,25 @@ class Flow:
             for channel in self.channels:
                 channel.discard_past(term, gone, past.ledger, others)
         return sum(bundle.count for bundle in gone)
+
+    def _needed(self, past: EndedStream) -> Callable[[Bundle], bool]:
+        """Which bundles of an ended term somebody may need.
+
+        Those that wait in a channel here; of the others those that are not stable and that no later term admitted
+        again, because whoever is owed them is owed that term.
+        """
+        channels, again = self.channels, self._admitted_later(past.term)
+        waiting = RangeSet((b.envelope.first, b.last) for channel in channels for b in channel.waiting(past.term))
+
+        def needed(bundle: Bundle) -> bool:
+            if waiting.within(bundle.envelope.first, bundle.last):
+                return True
+            return bundle.last > past.stable and not all(
+                run.publisher in again and again[run.publisher].covers(run.first, run.first + run.events)
+                for run in runs_of(bundle)
+            )
+
+        return needed
 
     def lose(self, term: Term, ranges: list[Range]) -> None:
         """No peer has these ranges: continue without them, and report them to the sinks that are owed them."""
@@ -447,9 +479,7 @@ class Flow:
 
         No publisher sends events again that the root declared stable.
         """
-        others = self.runs_of_others(term)
-        later = sequences_of(run for other, runs in others.items() if other > term for run in runs)
-        awaited = RangeSet()
+        later, awaited = self._admitted_later(term), RangeSet()
         for run in self.runs(term, ranges):
             reached = later[run.publisher].end if run.publisher in later else 0
             awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
@@ -461,9 +491,13 @@ class Flow:
         """Events of ended terms that a later one admitted again, as far as it is known here which events they are."""
         return self.readmitted_before + sum(map(self._readmitted, self.past))
 
-    def _readmitted(self, term: Term) -> int:
+    def _admitted_later(self, term: Term) -> dict[bytes, RangeSet]:
+        """The sequences that later terms admitted, by publisher, as far as they are known here."""
         others = self.runs_of_others(term)
-        later = sequences_of(run for other, runs in others.items() if other > term for run in runs)
+        return sequences_of(run for other, runs in others.items() if other > term for run in runs)
+
+    def _readmitted(self, term: Term) -> int:
+        later = self._admitted_later(term)
         again = [
             later[run.publisher].within(run.first, run.first + run.events)
             for run in self.runs(term, _ALL)

@@ -201,7 +201,7 @@ class ForwardingTable:
         kept = 0
         for flow in self.flows.values():
             flow.check()
-            kept += flow.log.size_bytes + sum(b.size for past in flow.past.values() for b in past.bundles)
+            kept += flow.kept_bytes
         assert kept == self.budget.used_bytes, (kept, self.budget.used_bytes)
 
 

@@ -127,6 +127,10 @@ class Groups(Protocol):
         """Are the buffers over their budget, so that peers with missing events may have no credit to send them?"""
         ...
 
+    def room_for_repairs(self, group: PeerGroup, to: Contact) -> int:
+        """Bytes of a topic's repairs that a peer takes now. Other topics use the same link."""
+        ...
+
     def takes_repairs(self) -> bool:
         """Is there room for one more repair, even so?"""
         ...

@@ -14,7 +14,7 @@ is reported exactly.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
@@ -154,7 +154,8 @@ class Recovery:
         repairers = [*_inside(findings), *peers.above]
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
         gap.ask_among([*(contact.node_id for contact in repairers), *last])
-        lacks, silent = self._ask_holders(group, term, gap, findings)
+        silent = self._silent(gap, repairers)
+        lacks = self._ask_holders(group, term, gap, findings, silent)
         for contact in repairers:
             if contact not in silent:
                 self._ask(contact, group, term, gap.to_ask(contact.node_id, lacks, now))
@@ -180,22 +181,25 @@ class Recovery:
         agent, stream = self.agents.of(group.flow.topic), StreamId(group.flow.topic, term)
         return agent.find(stream, lacks, inside, at_border=upstream not in inside)
 
+    def _silent(self, gap: Gap, repairers: Iterable[Contact]) -> dict[Contact, None]:
+        """Those that do not answer: they are asked after all others."""
+        now, silent_s = self.host.now(), self.times.give_up_s
+        return {contact: None for contact in repairers if gap.is_silent(contact.node_id, now, silent_s)}
+
     def _ask_holders(
-        self, group: PeerGroup, term: Term, gap: Gap, findings: Findings
-    ) -> tuple[list[Range], dict[Contact, None]]:
-        """Request what members hold. Returns what is to be asked of all, and who of them does not answer.
+        self, group: PeerGroup, term: Term, gap: Gap, findings: Findings, silent: Mapping[Contact, None]
+    ) -> list[Range]:
+        """Request what members hold. Returns what is to be asked of all.
 
         That is what the domain lacks, and what members said that they hold, and do not send.
         """
-        now, believed, silent = self.host.now(), RangeSet(), dict[Contact, None]()
+        now, believed = self.host.now(), RangeSet()
         for contact, ranges in findings.holders:
-            if gap.is_silent(contact.node_id, now, self.times.give_up_s):
-                silent[contact] = None
-            else:
+            if contact not in silent:
                 believed.update(difference(ranges, RangeSet(gap.refused_by(contact.node_id, ranges))))
                 self._ask(contact, group, term, gap.to_ask(contact.node_id, ranges, now))
         missed = difference(held_by(findings.holders), believed)
-        return RangeSet([*findings.lacks, *missed]).ranges() if missed else [*findings.lacks], silent
+        return RangeSet([*findings.lacks, *missed]).ranges() if missed else [*findings.lacks]
 
     def _ask_root(self, group: PeerGroup, term: Term, ranges: list[Range], *, due: bool = False) -> None:
         if ranges:
@@ -259,10 +263,11 @@ class Recovery:
         gap.ask_among([contact.node_id for contact in contacts], group.flow.term)
         for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
-        unheld, silent = self._ask_holders(group, term, gap, findings)
-        lacks, inside = RangeSet(unheld), [contact for contact in inside if contact not in silent]
+        silent = self._silent(gap, contacts)
+        lacks = RangeSet(self._ask_holders(group, term, gap, findings, silent))
+        inside, above = ([each for each in some if each not in silent] for some in (inside, peers.above))
         beyond = RangeSet([*owed, *(each for contact in peers.above for each in reported.get(contact, ()))])
-        for some, others in ((inside, beyond), (peers.above, owed), ([*silent], beyond)):
+        for some, others in ((inside, beyond), (above, owed), ([*silent], beyond)):
             for contact in some:
                 offers = reported.get(contact, [])
                 offers = offers if some is inside else intersection(offers, lacks)
@@ -376,17 +381,19 @@ class Recovery:
         if group is None or gap is None:
             return
         group.flow.learn_runs(message.term, message.runs)
-        asked = sender.node_id in gap.repairers or sender.node_id == group.root or message.term.is_of(sender.node_id)
+        is_source = message.term.of_source and message.term.is_of(sender.node_id)
+        above = group.upstream(group.flow.term)
+        root = group.root or (above.node_id if above is not None else b"")
+        asked = is_source or sender.node_id in gap.repairers or sender.node_id == root
         if message.milestones and asked:
             self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)
         gap.refused(sender.node_id, message.ranges, message.released)
-        above = group.upstream(group.flow.term)
-        root = group.root or (above.node_id if above is not None else b"")
-        if message.final and (message.term.is_of(sender.node_id) or root == sender.node_id):
+        if message.final and (is_source or root == sender.node_id):
             gap.refused(SOURCE, message.ranges, message.released)
         if group.root == sender.node_id:
             gap.refused(ROOT, message.ranges, message.released)
-        self._fill(group, message.term, gap)
+        if asked:  # else that is no news, and who is asked once more answers the same at once
+            self._fill(group, message.term, gap)
 
     def _answer(
         self, to: Contact, topic: bytes, term: Term, ranges: list[Range], *, due: bool = False, final: bool = False
@@ -398,7 +405,7 @@ class Recovery:
         verdict = group.flow.verdict(term, ranges)
         if due and verdict.held:
             self._send_without_credit(to, verdict.held.pop(0))
-        self._send(to, topic, term, verdict.held)
+        self._send(to, group, term, verdict.held)
         released, missing = verdict.released, verdict.missing
         if within_reach := self._kept_beyond(group, term, released, to):
             released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]
@@ -427,10 +434,11 @@ class Recovery:
             self.host.carry(to, bundle)
             self.sent_without_credit[to.node_id] = self.host.room(to)
 
-    def _send(self, to: Contact, topic: bytes, term: Term, bundles: list[Bundle]) -> None:
+    def _send(self, to: Contact, group: PeerGroup, term: Term, bundles: list[Bundle]) -> None:
         """Send what was requested while there is credit, and the rest when there is credit again."""
         for number, bundle in enumerate(bundles):
-            if self.host.room(to) <= 0:
+            if self.groups.room_for_repairs(group, to) <= 0:
+                topic = group.flow.topic
                 rest = [(each.envelope.first, each.last) for each in bundles[number:]]
                 asked = self.unsent.setdefault(to.node_id, {})
                 asked[topic, term] = RangeSet([*asked.get((topic, term), ()), *rest]).ranges()

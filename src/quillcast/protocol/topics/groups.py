@@ -164,5 +164,8 @@ class TreeGroups:
     def is_pressed(self) -> bool:
         return self.flow_control.budget.over
 
+    def room_for_repairs(self, group: PeerGroup, to: Contact) -> int:
+        return self.flow_control.room_to(to, self.trees[group.flow.topic])
+
     def takes_repairs(self) -> bool:
         return self.flow_control.takes_repairs

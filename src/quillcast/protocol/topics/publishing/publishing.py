@@ -233,7 +233,10 @@ class Publishing:
         """
         if root.node_id == self.host.me:
             return self.intake.room_for(topic)
-        return self.host.room(root) - (0 if held_back else reserved(self.host.window(root)))
+        if held_back:
+            return self.host.room(root)
+        waits = self.known.descriptors[topic].settings.slow == "wait"
+        return self.host.room(root) - reserved(self.host.window(root), waits=waits)
 
     def _find(self, topic: bytes) -> None:
         if any(self._waits(publisher) for publisher in self.publishers.get(topic, {}).values()):

@@ -75,6 +75,9 @@ class Intake:
             self.host.trace(Dropped(bundle.topic, bundle.count, "old_session"))
             self.host.send(sender, RootIs(tree.root.term, tree.descriptor))  # it sends them again in this one
             return
+        if self.flow_control.held_back and self._turns_away(tree, bundle):
+            self.host.release(sender.node_id, bundle.size)
+            return
         if tree.root.closing:
             self.host.release(sender.node_id, bundle.size)
             tree.root.turn_away(sender, bundle)
@@ -82,6 +85,16 @@ class Intake:
         self.unsealed.setdefault(bundle.topic, []).append((sender.node_id, bundle.size))
         tree.root.admit(sender, bundle)
         self._seal_soon(tree, tree.root)
+
+    def _turns_away(self, tree: Tree, bundle: Bundle) -> bool:
+        """Is there no room for what a publisher sends that is held back? It sends that again after a while."""
+        if tree.flow.topic not in self.flow_control.held_back:
+            return False
+        unsealed_bytes = sum([size_bytes for _, size_bytes in self.unsealed.get(bundle.topic, ())])
+        if not self.flow_control.turns_away(tree, bundle, unsealed_bytes):
+            return False
+        self.host.trace(Dropped(bundle.topic, bundle.count, "no_room"))
+        return True
 
     def _may_publish(self, tree: Tree, sender: Contact) -> bool:
         """Has a peer shown, since this one is root, that it acts for somebody who may?"""
@@ -107,6 +120,8 @@ class Intake:
             return
         if admitter.closing and not self.trees.closing:  # who leaves has its own admitted to the last
             admitter.turn_away(self.host.contact, bundle)
+            return
+        if self.flow_control.held_back and self._turns_away(tree, bundle):
             return
         self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
         self.flow_control.taken_here(bundle.topic, bundle.size)

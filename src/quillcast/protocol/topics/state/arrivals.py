@@ -70,4 +70,4 @@ class Arrivals:
             self.host.release(sender, bundle.size)
             self.flow_control.hold_back()
         else:
-            self.flow_control.release(sender, bundle.size)
+            self.flow_control.release(sender, bundle.size, bundle.envelope.topic)

@@ -11,15 +11,19 @@ Where the budget is used up, a peer gives in this order:
    reaches, and told what it lost. A child that is up to date itself is asked to do the same with those below it
    (`CutLeases`).
 
-A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
-publishers' credit before: while the topic's share of buffers is used up, here or at a peer below (`shares.py`).
+A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds its
+publishers back before: while the topic's share of buffers is used up, here or at a peer below (`shares.py`). After a
+partition even these may fill up, with what both sides had. Topics that keep little here go on meanwhile: their credit
+goes back, up to a bound, and of each link such a topic leaves a part of the credit to them.
 """
 
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.host import Host, Timer
+from quillcast.core.host import Host, Timer, unreserved
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.log import Budget
@@ -32,10 +36,8 @@ from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.shares import Shares
 from quillcast.protocol.topics.state.tree import Tree
 
+LITTLE_PARTS = 16  # a topic keeps little that takes at most this part of the budget, and a window; a guess
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
-
-
-_NOTHING_WITHHELD: deque[tuple[bytes, int, bytes]] = deque()  # shared: an empty deque takes 600 bytes
 
 
 class PatienceOver(Timer, frozen=True):
@@ -59,14 +61,19 @@ class FlowControl:
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
         self.schedule, self.dispatch = schedule, dispatch
         self.shares = Shares(trees, budget, schedule)
-        self.withheld = _NOTHING_WITHHELD  # sender, bytes, topic
+        self.withheld: dict[bytes, deque[tuple[bytes, int, bool]]] = EMPTY  # by topic: sender, bytes, are they its own?
         self.withheld_bytes = 0
         self.held_back: dict[bytes, None] = {}  # topics whose publishers are held back here
         self.over_since: float | None = None
-        self.shed_again_at = 0.0
+        self.shed_again_at = self.look_again_at = 0.0
+        self.little_bytes = 0  # what small topics keep together, as it was at the last look, and what came since
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
         dispatch.on_message(CutLeases, self.cut_leases)
         dispatch.on_alarm(PatienceOver, self.patience)
+
+    def room_to(self, peer: Contact, tree: Tree) -> int:
+        """Bytes of a topic that a peer takes now. Topics that wait leave a part of the link's credit to the others."""
+        return unreserved(self.host, peer, waits=True) if tree.waits else self.host.room(peer)
 
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
 
@@ -78,8 +85,8 @@ class FlowControl:
         """A bundle of this peer's own publishers came to it as the root."""
         self.taken[topic] = self.taken.get(topic, 0) + size_bytes
 
-    def _give_back(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
-        if sender != self.host.me or not topic:  # over a link, or what this peer sent itself as to any other
+    def _give_back(self, sender: bytes, size_bytes: int, topic: bytes, *, own: bool) -> None:
+        if not own:
             self.host.release(sender, size_bytes)
             return
         was_full = self.room_for(topic) <= 0
@@ -102,26 +109,69 @@ class FlowControl:
 
         What senders had in transit when the buffers were full does not count: they are held back for it.
         """
-        over_bytes = self.budget.used_bytes - self.budget.limit_bytes
-        return over_bytes - self.withheld_bytes <= self.config.window_bytes
+        return self._unpaid_bytes <= self.config.window_bytes
 
-    def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
-        """A bundle has been moved: its credit goes back now, or when there is room again."""
-        if self.withheld or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
-            self.withheld = self.withheld or deque()
-            self.withheld.append((sender, size_bytes, topic))
-            self.withheld_bytes += size_bytes
-            self.hold_back()
+    @property
+    def _unpaid_bytes(self) -> int:
+        """By how much the buffers are over their budget beyond what senders are held back for."""
+        return self.budget.used_bytes - self.budget.limit_bytes - self.withheld_bytes
+
+    def turns_away(self, tree: Tree, bundle: Bundle, unsealed_bytes: int) -> bool:
+        """Is there no room for what a publisher sends that is held back? It sends that again after a while.
+
+        There is as for a repair, and some more for what is kept here of a past term: it takes the place of that.
+        `unsealed_bytes` were admitted before it in this turn.
+        """
+        beyond_bytes = self._unpaid_bytes + unsealed_bytes - self.config.window_bytes
+        return beyond_bytes > (self._little_bytes if tree.flow.holds_past(bundle.blocks) else 0)
+
+    def release(self, sender: bytes, size_bytes: int, topic: bytes, *, own: bool = False) -> None:
+        """A bundle has been moved: its credit goes back now, or when there is room again.
+
+        At once as well if other topics fill the buffers. `own`: a publisher here sent it to this peer, its root.
+        """
+        if not self.withheld and self.budget.used_bytes <= self.budget.limit_bytes:  # `over`, for every bundle
+            self._give_back(sender, size_bytes, topic, own=own)
+            return
+        if self.host.now() >= self.look_again_at:
+            self._look(self.host.now())
+        if self._goes_on(topic):
+            self.little_bytes += size_bytes
+            self._give_back(sender, size_bytes, topic, own=own)
         else:
-            self._give_back(sender, size_bytes, topic)
+            self.withheld = self.withheld or {}
+            self.withheld.setdefault(topic, deque()).append((sender, size_bytes, own))
+            self.withheld_bytes += size_bytes
+        self.hold_back()
 
     def release_admitted(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
-        """A bundle of a publisher was admitted. If that is held back, full buffers may wait for it, as for a repair."""
-        if topic in self.held_back and self.takes_repairs:
-            self._give_back(sender, size_bytes, topic)
+        """A bundle of a publisher was admitted. If that is held back, full buffers may wait for it, as for a repair.
+
+        There was room for it, then (`turns_away`).
+        """
+        own = sender == self.host.me
+        if topic in self.held_back:
+            self._give_back(sender, size_bytes, topic, own=own)
             self.hold_back()
         else:
-            self.release(sender, size_bytes, topic)
+            self.release(sender, size_bytes, topic, own=own)
+
+    def _goes_on(self, topic: bytes) -> bool:
+        """Does a topic go on while others fill the buffers? Those that keep little do, if they do so together, too."""
+        tree, little_bytes = self.trees.get(topic), self._little_bytes
+        return (tree is None or tree.flow.log.size_bytes <= little_bytes) and self.little_bytes <= little_bytes
+
+    def _look(self, now: float) -> None:
+        """While the buffers are over their budget: discard what is not needed, and see what small topics keep."""
+        self.look_again_at = now + self.config.report_s
+        self._shed(now)
+        kept = (tree.flow.log.size_bytes for tree in self.trees.values())
+        self.little_bytes = sum(size_bytes for size_bytes in kept if size_bytes <= self._little_bytes)
+        self.relieved()
+
+    @property
+    def _little_bytes(self) -> int:
+        return min(self.config.window_bytes, self.budget.limit_bytes // LITTLE_PARTS)
 
     def hold_back_publishers(self, tree: Tree) -> None:
         """If the topic's share of buffers is used up, its publishers are to send no more, and are told with receipts.
@@ -179,11 +229,19 @@ class FlowControl:
             self.shares.recheck()
         if not self.budget.over:
             self.over_since = None
-        over_bytes = max(0, self.budget.used_bytes - self.budget.limit_bytes) if self.budget.over else 0
-        while self.withheld and self.withheld_bytes - self.withheld[0][1] >= over_bytes:
-            sender, size_bytes, topic = self.withheld.popleft()
+        for topic in list(self.withheld):
+            self._relieve(topic)
+        self.withheld = self.withheld or EMPTY
+
+    def _relieve(self, topic: bytes) -> None:
+        """Give back what is withheld of a topic, as far as there is room again, or all if it keeps little here."""
+        withheld, goes_on = self.withheld[topic], self._goes_on(topic)
+        while withheld and (goes_on or self._unpaid_bytes + withheld[0][1] <= 0):
+            sender, size_bytes, own = withheld.popleft()
             self.withheld_bytes -= size_bytes
-            self._give_back(sender, size_bytes, topic)
+            self._give_back(sender, size_bytes, topic, own=own)
+        if not withheld:
+            del self.withheld[topic]
 
     # ---- time
 
@@ -204,15 +262,26 @@ class FlowControl:
             self.host.set_timer(PatienceOver(), self.config.patience_s)
         self.hold_back()
         self.shares.housekeep()
-        self._unblock_topics()
+        for topic in {**self.held_back, **self.shares.told}:
+            if topic in self.trees:
+                self._discard_past(self.trees[topic], 0)
+        if self.budget.over:
+            self._look(now)
+        self.relieved()
         self.patience()
 
     def cut(self) -> None:
-        """Wait no more: end leases, those that hold back the most first, until the buffers are within their budget."""
+        """Wait no more: end leases, those that hold back the most first, until the buffers are within their budget.
+
+        Where topics that wait fill these, no lease ends for that, unless the other topics keep more than a little.
+        """
         now = self.host.now()
-        self._discard_past(self._goal_bytes)
+        for tree in self.trees.values():
+            self._discard_past(tree, self._goal_bytes, needless_only=not self._may_cut(tree))
+        waiting_bytes = sum(tree.flow.kept_bytes for tree in self.trees.values() if not self._may_cut(tree))
+        goal_bytes = max(self._goal_bytes, waiting_bytes + self._little_bytes)
         for tree in self._busiest():
-            while self._may_cut(tree) and self.budget.used_bytes > self._goal_bytes and self._end_last_lease(tree, now):
+            while self._may_cut(tree) and self.budget.used_bytes > goal_bytes and self._end_last_lease(tree, now):
                 self._discard(tree, now)
         self._shed(now)
         self.relieved()
@@ -227,11 +296,12 @@ class FlowControl:
         return sorted(keeping, key=lambda tree: (tree.flow.log.size_bytes, tree.topic), reverse=True)
 
     def _may_cut(self, tree: Tree) -> bool:
-        return tree.descriptor.settings.slow == "cut"
+        return not tree.waits
 
     def _shed(self, now: float) -> None:
         """Keep no more copies than live leases at this peer and below need, and of past terms what was not stable."""
-        self._discard_past(self._goal_bytes, stable_only=True)
+        for tree in self.trees.values():
+            self._discard_past(tree, self._goal_bytes)
         for tree in self._busiest():
             if self.budget.used_bytes <= self._goal_bytes:
                 return
@@ -248,16 +318,12 @@ class FlowControl:
                 if (missing := tree.flow.kept_from(term) - needed_from) > 0:
                     self._dropped(tree, missing)
 
-    def _discard_past(self, goal_bytes: int, *, stable_only: bool = False) -> None:
-        """Discard the oldest bundles of past terms: the stable ones, or, where leases may end, any."""
-        for tree in self.trees.values():
-            for term in sorted(tree.flow.past):
-                over_bytes = self.budget.used_bytes - goal_bytes
-                needed_too = self._may_cut(tree) and not stable_only
-                if over_bytes <= 0 or (tree.flow.waits_for(term) and not needed_too):
-                    continue
-                if count := tree.flow.discard_past(term, over_bytes, stable_only=not needed_too):
-                    self._dropped(tree, count)
+    def _discard_past(self, tree: Tree, goal_bytes: int, *, needless_only: bool = True) -> None:
+        """Discard the oldest bundles of past terms while the buffers exceed a goal: what nobody needs, or all."""
+        for term in sorted(tree.flow.past):
+            over_bytes = self.budget.used_bytes - goal_bytes
+            if over_bytes > 0 and (count := tree.flow.discard_past(term, over_bytes, needless_only=needless_only)):
+                self._dropped(tree, count)
 
     def _dropped(self, tree: Tree, count: int) -> None:
         self.host.trace(Dropped(tree.topic, count, "budget"))

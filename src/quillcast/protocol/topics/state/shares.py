@@ -30,7 +30,7 @@ class Shares:
 
     def is_used_up(self, tree: Tree) -> bool:
         """May nothing more be published in this topic for now, for want of room here or below?"""
-        if tree.descriptor.settings.slow != "wait":
+        if not tree.waits:
             return False
         left_bytes = self.budget.limit_bytes - self.budget.used_bytes
         return tree.flow.log.size_bytes > left_bytes or self._is_below(tree)

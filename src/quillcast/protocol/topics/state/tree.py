@@ -139,6 +139,11 @@ class Tree:
         """How far the current term came here without a gap."""
         return self.flow.frontier
 
+    @property
+    def waits(self) -> bool:
+        """Does the topic wait for its slow subscribers?"""
+        return self.descriptor.settings.slow == "wait"
+
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed.
 
@@ -146,6 +151,8 @@ class Tree:
         """
         self.descriptor = descriptor
         self.changed |= bool(self.children)
+        for child in self.children.values():
+            child.waits = self.waits
         if descriptor.guarantee == self.guarantee or not self.flow.begun:
             self.session, self.flow.keeps = descriptor.session, descriptor.settings.reliable
             for subscription in self.subscriptions:
@@ -178,6 +185,7 @@ class Tree:
         if former is not None:
             self.flow.close(former.channel)
         self.children[child.contact.node_id] = child
+        child.waits = self.waits
         self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or EMPTY
 
     def install(self, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
