@@ -233,9 +233,13 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
         with pytest.raises(Unreachable):
             await Node(runtime_dir=tmp_path / "run", scope="site@127.0.0.1:1").start()
         async with Node(runtime_dir=tmp_path / "run") as nobody:
-            config = LiveConfig(join_timeout_s=2.0)
-            with pytest.raises(NotJoined, match=r"answer from scope site .*; `quillcast scope show NAME`"):
-                await Node(runtime_dir=tmp_path / "run", scope=f"site@{nobody.address}", live=config).start()
+            lines = list[str]()
+            why = f"scope site: the peer at {nobody.address} does not run its manager; it runs those of: none"
+            with pytest.raises(NotJoined, match=why):
+                await Node(
+                    runtime_dir=tmp_path / "run", scope=f"site@{nobody.address}", on_problem=lines.append
+                ).start()
+            assert lines == [f"waiting to take part in the scope: {why}"]
 
     asyncio.run(main())
 

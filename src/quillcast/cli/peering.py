@@ -16,6 +16,7 @@ from quillcast.core.errors import LocalError
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.node.node import Node
+from quillcast.live.node.presence import WAITS
 from quillcast.live.transport import local_ipc
 from quillcast.protocol.config import Config
 
@@ -35,7 +36,8 @@ class Peering(msgspec.Struct, frozen=True):
     scope: str | None = None
 
     def node(self, *, data: Path | None = None, journal: Path | None = None, **more: Any) -> Node:
-        """The peer that these options describe."""
+        """The peer that these options describe. On standard error it tells for what it waits."""
+        more.setdefault("on_problem", _tell_if_waiting)
         return Node(
             network=self.network,
             listen=self.listen,
@@ -139,6 +141,11 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(peering=peering, **options)
 
     return with_peering
+
+
+def _tell_if_waiting(line: str) -> None:
+    if line.startswith(WAITS):
+        print(f"quillcast: {line}", file=sys.stderr)
 
 
 def _tell_waiting(network: str, contacts: tuple[str, ...]) -> None:

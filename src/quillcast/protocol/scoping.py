@@ -209,6 +209,11 @@ class Scoping:
         """Does no scope admit this peer that is to be a member?"""
         return self.controller is not None and self.controller.membership.is_refused
 
+    @property
+    def is_unmanaged(self) -> bool:
+        """Does the manager of no scope of this peer run where it was asked?"""
+        return self.controller is not None and self.controller.membership.is_unmanaged
+
     def name(self) -> str:
         """The name of the scope that this peer is a member of; empty if it is in none."""
         owners = self.controller.membership.owners.values() if self.controller is not None else ()
@@ -276,6 +281,14 @@ class Scoping:
         elif (client := self.hosting.controller(control.to)) and _heeds(client, sender, control.message):
             self._carry_out(control.to, client.received(control.message, now))
             self.hosting.decide()
+        elif isinstance(control.message, Registration) and control.to not in (self.host.me, *self.hosting.clients):
+            party = control.message.member
+            self.host.send(sender, Control(party.id, RegistrationRefused(control.to, 0, self._not_managed())))
+
+    def _not_managed(self) -> str:
+        here = ", ".join(manager.state.scope.name for manager, _ in self.managers.values()) or "none"
+        address = self.host.contact.address
+        return f"the peer at {address} does not run its manager; it runs those of: {here}"
 
     def _disproof(self, sender: Contact, control: Control) -> Succession | None:
         """What shows an old manager that it is one."""

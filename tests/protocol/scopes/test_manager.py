@@ -13,7 +13,7 @@ from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import AGAIN_S, ScopeManager
-from quillcast.protocol.scopes.messages import Alive, ChannelRequest, Measured, Registration, Role
+from quillcast.protocol.scopes.messages import Alive, ChannelRequest, Measured, Registration, RegistrationRefused, Role
 from quillcast.protocol.scopes.orders import OTHERS_MAX
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policy import WantedChannel
@@ -763,3 +763,19 @@ def test_a_topic_that_the_file_does_not_root_at_the_scope_is_not_carried_as_if_i
     network.role("A", T, "X", subscribes=True)
     network.settle()
     assert "cannot be rooted at scope X" in standing(network, "A").why
+
+
+def test_a_member_that_asks_where_no_manager_runs_waits_and_knows_it() -> None:
+    network = campus()
+    network.crash_manager("Q")
+    late = network.add_peer("L", ["Q"])
+    owner, known = scope("Q"), network.peers[peer("C").id]
+    for controller in (late, known):
+        controller.received(RegistrationRefused(owner.id, 0, "it is not here"), network.now)
+    assert (late.membership.is_unmanaged, late.membership.is_refused, late.membership.is_waiting) == (True, False, True)
+    assert late.membership.obstacle() == "scope Q: it is not here"
+    assert (known.membership.is_unmanaged, known.membership.obstacle()) == (False, ""), "it has orders, and keeps them"
+    network.restore_manager("Q")
+    network.settle()
+    network.passed(LEASE_S)
+    assert (late.membership.is_unmanaged, late.membership.obstacle()) == (False, "")

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.publishing.publisher import Publisher
+
+WAITS = "waiting to take part in the scope"
+"""How a line begins that tells for what a peer waits before it is part of a scope."""
+_NOTICE_S = 2.0  # until that is told; a guess
+_MANAGER_S = 3.0  # for a manager to start in a peer that runs already; a guess
 
 
 @dataclass(frozen=True)
@@ -149,9 +154,15 @@ class Presence:
 
     async def joined(self, timeout_s: float) -> None:
         """Wait until the peer is part of the network. Raises `NotJoined`."""
+        peer, scoping = self.peer, self.peer.scoping
+        notice = self.pump.loop.call_later(_NOTICE_S, self._tell_waiting)
         try:
             async with asyncio.timeout(timeout_s):
-                await self.pump.until(lambda: self.peer.active or self.peer.scoping.is_refused)
+                await self.pump.until(lambda: peer.active or scoping.is_refused or scoping.is_unmanaged)
+                if not peer.active and scoping.is_unmanaged:
+                    with suppress(TimeoutError):  # its manager may be about to start there
+                        async with asyncio.timeout(_MANAGER_S):
+                            await self.pump.until(lambda: peer.active or scoping.is_refused)
         except TimeoutError as problem:
             if obstacle := self.peer.scoping.obstacle():
                 raise NotJoined(
@@ -163,8 +174,14 @@ class Presence:
                 f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s: "
                 f"{silent(awaited)}; `quillcast status` at a peer of it shows what it sees", node_ids(awaited)
             ) from problem  # fmt: skip
+        finally:
+            notice.cancel()
         if not self.peer.active:
             raise NotJoined(self.peer.scoping.obstacle())
+
+    def _tell_waiting(self) -> None:
+        if obstacle := self.peer.scoping.obstacle():
+            self.links.problems.append(f"{WAITS}: {obstacle}")
         if not self._is_shown:  # others of this machine may join through it
             self._is_shown = True
             credential = self.links.handshake.tls.fingerprint if self.links.handshake.tls is not None else ""

@@ -36,7 +36,7 @@ def memberships(scoping: Scoping) -> tuple[Membership, ...]:
             in_ring=not scoping.overlay.outside,
             epoch=owner.stamp[0],
             silent=id_ in known.silent,
-            obstacle=owner.refused,
+            obstacle=owner.refused or owner.unmanaged,
         )
         for id_, owner in known.owners.items()
     )
@@ -71,7 +71,7 @@ def _superscope(manager: ScopeManager, owner: Owner) -> Superscope:
         name=owner.party.name,
         epoch=owner.stamp[0],
         silent=owner.party.id in manager.membership.silent,
-        obstacle=owner.refused,
+        obstacle=owner.refused or owner.unmanaged,
     )
 
 

@@ -40,6 +40,8 @@ class Owner(msgspec.Struct):
     roles: dict[bytes, Role] = {}
     orders: Orders | None = None
     refused: str = ""
+    unmanaged: str = ""
+    """That its manager does not run where it was asked, or not yet: this party waits all the same."""
     token: str = ""
     """Of a join line of the scope, to be shown."""
     proof: Succession | None = None
@@ -152,6 +154,11 @@ class Membership:
         return bool(self.owners) and all(owner.refused for owner in self.owners.values())
 
     @property
+    def is_unmanaged(self) -> bool:
+        """Does no owner's manager run where it was asked?"""
+        return bool(self.owners) and all(owner.unmanaged for owner in self.owners.values())
+
+    @property
     def is_waiting(self) -> bool:
         """Has it owners, of which none has answered yet?"""
         return bool(self.owners) and all(owner.orders is None and not owner.refused for owner in self.owners.values())
@@ -160,7 +167,7 @@ class Membership:
         """Why no owner has this party as a member, in a sentence; empty if one has."""
         if any(owner.orders is not None and not owner.refused for owner in self.owners.values()):
             return ""
-        refused = [owner.refused for owner in self.owners.values() if owner.refused]
+        refused = [why for owner in self.owners.values() if (why := owner.refused or owner.unmanaged)]
         return refused[0] if refused else self.awaited()
 
     def awaited(self) -> str:
@@ -259,7 +266,7 @@ class Membership:
             return ()
         self._hear(owner, now)
         old, owner.orders = owner.orders, orders
-        owner.party, owner.refused = orders.owner, ""
+        owner.party, owner.refused, owner.unmanaged = orders.owner, "", ""
         owner.proof = succession.kept(orders.succession, owner.proof)
         if self.me.id in (orders.owner.id, *orders.above):
             owner.refused = str(ScopeCycle(self.me.name, orders.owner.name))
@@ -283,7 +290,10 @@ class Membership:
         if owner is None or message.epoch < owner.stamp[0]:
             return ()
         self._hear(owner, now)
-        owner.refused = message.why
+        if not message.epoch:
+            owner.unmanaged = f"scope {owner.party.name}: {message.why}"
+            return ()
+        owner.refused, owner.unmanaged = message.why, ""
         for topic in self.roles:
             self._assign(topic)
         self.unregistered.pop(message.owner, None)

@@ -219,7 +219,10 @@ class Heard(Message, frozen=True, tag=94):
 
 
 class RegistrationRefused(Message, frozen=True, tag=95):
-    """The registration cannot be accepted; `why` is a sentence for people."""
+    """The registration cannot be accepted; `why` is a sentence for people.
+
+    Epoch 0: the manager does not run where it was asked, or not yet. Who has its orders ignores that.
+    """
 
     owner: WireId
     epoch: Number
