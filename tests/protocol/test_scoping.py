@@ -29,6 +29,7 @@ from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.messages import Invite
 from quillcast.sim.host import SimHost
 from quillcast.sim.topology import Topology
 from tests.protocol.topics.village import Reader, Village
@@ -151,6 +152,22 @@ def test_a_scope_hangs_below_one_peer_in_the_shape_that_its_policy_wants() -> No
     assert [parent for parent in parents.values() if parent not in site.members] == [0], "one edge crosses the border"
     above = list(parents.values())
     assert all(above.count(number) <= 1 for number in site.members), "each serves one other"
+
+
+def test_nobody_invites_a_member_whom_its_manager_did_not_tell_to() -> None:
+    site = Site(4, Chain())
+    site.subscribe(site.members)
+    before, topic = site.parents(), described(site.name).topic
+    outside = site.village.peers[1]
+    for number in site.members:
+        contact = site.village.world.machines[number].contact
+        for invitation in (b"", bytes(8)):
+            said = Invite([topic], invitation)
+            site.village.act(1, lambda peer, contact=contact, said=said: peer.host.send(contact, said))
+    site.village.act(site.members[0], lambda peer: peer.host.send(outside.host.contact, Invite([topic], bytes(8))))
+    site.village.run(2)
+    assert site.parents() == before
+    assert site.village.world.journal.marks["uninvited"] == 9
 
 
 def test_a_scope_moves_up_where_a_peer_nearer_to_the_root_has_room() -> None:

@@ -57,6 +57,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.publishing.publishing import Publishing
+from quillcast.protocol.topics.state.effects import Invited
 from quillcast.protocol.topics.state.placement import Placement, may_have_others
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -113,6 +114,7 @@ class Scoping:
         "climb",
         "climbed",
         "controller",
+        "dispatch",
         "domains",
         "groups",
         "had_place",
@@ -148,7 +150,7 @@ class Scoping:
         self.subscribing, self.publishing, self.permissions = subscribing, publishing, subscribing.known.permissions
         self.permissions.refusal = self._refusal
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
-        self.placement, self.installing = placement, Installing(host, customs)
+        self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
         self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
         self.table, self.resume, self.rooted = table, resume, rooted
@@ -166,6 +168,7 @@ class Scoping:
         self.had_place = False
         self.hosting = ClientHost(lambda: host.contact)  # applications that use this peer as their own
         dispatch.on_message(Control, self._received)
+        dispatch.on_message(Invite, self._invited)
         dispatch.on_timer(Beat, self._beat)
         dispatch.on_timer(Paced, self._paced)
 
@@ -289,6 +292,13 @@ class Scoping:
         here = ", ".join(manager.state.scope.name for manager, _ in self.managers.values()) or "none"
         address = self.host.contact.address
         return f"the peer at {address} does not run its manager; it runs those of: {here}"
+
+    def _invited(self, sender: Contact, message: Invite) -> None:
+        """Be the child of another peer, if a manager of this peer's scopes wants that."""
+        if self.controller is not None and self.controller.membership.invited_by(message.invitation):
+            self.dispatch.order(Invited(tuple(message.topics), sender))
+        else:
+            self.host.trace(Mark("uninvited"))
 
     def _disproof(self, sender: Contact, control: Control) -> Succession | None:
         """What shows an old manager that it is one."""
@@ -467,13 +477,16 @@ class Scoping:
         self.invited = {each: invited for each, invited in self.invited.items() if each in missing}
         self.placement.expected = _by_topic(missing)
         topics = dict[Contact, list[WireId]]()
+        invitations = {
+            each.spec.peer: each.spec.invitation for each in controller.channels if isinstance(each.spec, Address)
+        }
         for topic, contact in missing:
             invited = self.invited.get((topic, contact), Tried(0, self.beats))
             if self.beats >= invited.again_at:
                 self.invited[topic, contact] = invited.again(self.beats, INVITED_EVERY_MAX)
                 topics.setdefault(contact, []).append(topic)
         for contact, of_it in topics.items():
-            self.host.send(contact, Invite(of_it))
+            self.host.send(contact, Invite(of_it, invitations[contact]))
 
     def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Contact]]:
         for channel in controller.channels:

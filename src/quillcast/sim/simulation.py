@@ -17,7 +17,6 @@ from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
 from quillcast.sim.applications import Reader, Writer, peer_of
@@ -277,7 +276,7 @@ class Simulation(Observed):
         return True
 
     def _plan(self, _: None) -> None:
-        """Have those below each topic's root form a chain below one of its children: each invites the next."""
+        """Have those below each topic's root form a chain below one of its children."""
         for topic, id_ in self.topics.items():
             parents = {number: tree.parent for number, tree in self.trees(topic).items() if tree.parent is not None}
             members = {self.world.machines[number].node_id for number in parents}
@@ -287,9 +286,9 @@ class Simulation(Observed):
         self.world.after(PLAN_S, self._plan, None)
 
     def _invite(self, topic: bytes, above: int, below: int, parent: Contact) -> None:
-        host, contact = self.world.machines[above].host, self.world.machines[below].contact
-        if host is not None and parent != host.contact and self.reach.now_with(above, below):
-            host.act(lambda: host.send(contact, Invite([topic])))
+        host, contact = self.world.machines[below].host, self.world.machines[above].contact
+        if host is not None and parent != contact and self.reach.now_with(above, below):
+            host.act(lambda: peer_of(host).scribe.membership.move([topic], contact))
 
     def _restart(self, order: tuple[int, str]) -> None:
         number, disk = order

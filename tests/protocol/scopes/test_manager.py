@@ -220,7 +220,8 @@ def test_the_sender_asks_the_receiving_scopes_manager_for_the_channel() -> None:
     assert sender.party == peer("B")
     asked = network.peers[peer("B").id].requests.asked[scope("Q").id]
     ((of, spec),) = asked.answer.specs
-    assert (of, [part.spec for part in spec.parts]) == (T, [Address(peer("C").contact)])
+    invitation = manager(network, "Q").state.invitation(peer("C").id)
+    assert (of, [part.spec for part in spec.parts]) == (T, [Address(peer("C").contact, invitation)])
 
 
 def test_a_receiver_renegotiates_when_its_entry_point_is_gone() -> None:

@@ -1,6 +1,5 @@
 """Trees that somebody plans: a peer follows an invitation without missing an event, and without waiting for one."""
 
-from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, next_life
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
@@ -8,8 +7,8 @@ from tests.protocol.topics.village import Reader, Village
 
 
 def invite(village: Village, parent: int, child: int) -> None:
-    contact = village.world.machines[child].contact
-    village.act(parent, lambda peer: peer.host.send(contact, Invite([TOPIC])))
+    contact = village.world.machines[parent].contact
+    village.act(child, lambda peer: peer.scribe.membership.move([TOPIC], contact))
 
 
 def parent_of(village: Village, number: int) -> int | None:

@@ -19,6 +19,8 @@ from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
 from quillcast.protocol.scopes.records import NO_RECORD, VERSIONS, Record, forwarded, matches, misroutes
 
+INVITATION_BYTES = 8  # nobody guesses it over the network
+
 
 class Party(msgspec.Struct, frozen=True, array_like=True):
     """Who takes part in the control interface: a peer, or a scope, which is reached through its manager's peer."""
@@ -37,6 +39,8 @@ class Address(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A peer."""
 
     peer: Contact
+    invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
+    """What shows the peer that its scope's manager wants it to be the child of whoever has this."""
 
 
 class Multicast(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -88,9 +92,9 @@ Answers: TypeAlias = Callable[[Party, bytes], Spec | None]
 """What the manager of a scope answered for a topic; None: nothing yet."""
 
 
-def to_party(party: Party) -> Spec:
+def to_party(party: Party, invitation: bytes = b"") -> Spec:
     """The specification of a channel to a peer; that of a scope's channels is its manager's to give."""
-    return Ask(party) if party.managed else Address(party.contact)
+    return Ask(party) if party.managed else Address(party.contact, invitation)
 
 
 # ---- channels

@@ -464,7 +464,8 @@ class Composition:
                 yield client.label, ChannelOrder(ChannelLabel((), (server,)), self._spec(server), any_bundle)
 
     def _spec(self, label: int) -> Spec:
-        return to_party(self.state.members[label].party)
+        party = self.state.members[label].party
+        return to_party(party, self.state.invitation(party.id))
 
     def _shares_of_senders(self) -> tuple[Rate, ...]:
         """What each sender has to keep to."""

@@ -189,6 +189,10 @@ class Membership:
         known = {root.scope: root for orders in reversed([*self._obeyed()]) for root in reversed(orders.roots)}
         return tuple(reversed(known.values()))
 
+    def invited_by(self, invitation: bytes) -> bool:
+        """Is this what shows that an owner wants this party to be somebody's child?"""
+        return any(orders.invitation == invitation for orders in self._obeyed() if orders.invitation)
+
     def bounds(self) -> tuple[Bounds, ...]:
         """What scopes above bound."""
         return tuple(dict.fromkeys(each for orders in self._obeyed() for each in orders.bounds))

@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.scopes import patterns
-from quillcast.protocol.scopes.channels import ChannelOrder, Party, Rate, Spec
+from quillcast.protocol.scopes.channels import INVITATION_BYTES, ChannelOrder, Party, Rate, Spec
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
@@ -208,6 +208,8 @@ class Orders(Message, frozen=True, tag=93):
     """The scopes that topics of the member may be rooted at: the owner, and those above it."""
     bounds: tuple[Bounds, ...] = ()
     """What the owner bounds, and what the scopes above it do."""
+    invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
+    """Who shows this to the member is to be its parent in trees, as the manager wants."""
 
 
 class Heard(Message, frozen=True, tag=94):

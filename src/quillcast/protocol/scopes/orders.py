@@ -114,7 +114,7 @@ class OrderBook:
         scope, epoch = self.state.scope, self.state.epoch
         orders = Orders(
             scope, epoch, number, member.serial, label, common.above, standings, channels, common.ring, groups,
-            self.succession, self._others(label), common.roots, common.bounds,
+            self.succession, self._others(label), common.roots, common.bounds, self.state.invitation(member.party.id),
         )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))

@@ -8,7 +8,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.channels import INVITATION_BYTES, Party
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
@@ -181,6 +181,10 @@ class ScopeState(msgspec.Struct):
         assert self.secret, "the manager's host has to draw a secret"
         what = f"quillcast multicast {self.generation} {mechanism}"
         return hashlib.blake2b(what.encode(), key=self.secret, digest_size=KEY_BYTES).digest()
+
+    def invitation(self, member: bytes) -> bytes:
+        """What shows a member that it is invited as the manager wants. It stays the same."""
+        return hashlib.blake2b(b"invitation" + member, key=self.secret, digest_size=INVITATION_BYTES).digest()
 
     def set_owners(self, owners: Mapping[bytes, Owner]) -> None:
         """Be a member of these scopes, the preferred one first, and of no others. What is known of them stays."""

@@ -10,6 +10,7 @@ from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.milestones import ToldMilestones
+from quillcast.protocol.scopes.channels import INVITATION_BYTES
 from quillcast.protocol.security.access import SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -76,9 +77,13 @@ class Rejoin(Message, frozen=True, tag=42):
 
 
 class Invite(Message, frozen=True, tag=55):
-    """Who plans these topics' trees wants you to be my child: ask me with a `Rejoin`. Keep your parent until then."""
+    """Who plans these topics' trees wants you to be my child: ask me with a `Rejoin`. Keep your parent until then.
+
+    `invitation` shows that: the manager of the receiver's scope gave it to those that are to invite the receiver.
+    """
 
     topics: list[WireId]
+    invitation: Annotated[bytes, msgspec.Meta(max_length=INVITATION_BYTES)] = b""
 
 
 class Accepted(Message, frozen=True, tag=43):

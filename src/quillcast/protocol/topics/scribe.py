@@ -73,6 +73,7 @@ from quillcast.protocol.topics.state.effects import (
     FindParent,
     FrontFilled,
     GapNoticed,
+    Invited,
     LeaseEnded,
     LeaveIfIdle,
     NeighbourLost,
@@ -313,6 +314,8 @@ class Scribe:
         match effect:
             case FindParent(tree, fault):
                 self.membership.join(tree, fault=fault)
+            case Invited(topics, parent):
+                self.membership.move(topics, parent)
             case LeaveIfIdle(tree, anyway):
                 self.membership.leave_if_idle(tree, anyway=anyway)
             case ParentAccepted(tree, parent):

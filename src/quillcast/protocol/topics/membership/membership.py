@@ -17,7 +17,7 @@ from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import wishes
-from quillcast.protocol.topics.messages import Accepted, Invite, Join, Leave, RecordState, Rejoin
+from quillcast.protocol.topics.messages import Accepted, Join, Leave, RecordState, Rejoin
 from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     ChildIsParent,
@@ -73,7 +73,6 @@ class TreeMembership:
         self.parents_had = first_number(host.incarnation)  # in all topics
         self.began_at = host.now()
         dispatch.on_message(Accepted, self.accepted)
-        dispatch.on_message(Invite, self.invited)
         dispatch.on_timer(JoinTimeout, self.timed_out)
 
     # ---- joining
@@ -238,10 +237,6 @@ class TreeMembership:
                 self.refuse(parent, message.topic, message.term)
         else:
             self._attach(tree, parent, message)
-
-    def invited(self, sender: Contact, message: Invite) -> None:
-        """Move below another peer that is to be the parent."""
-        self.move(message.topics, sender)
 
     def move(self, topics: Iterable[bytes], to: Contact) -> None:
         """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late."""

@@ -21,6 +21,13 @@ class FindParent(msgspec.Struct, frozen=True):
     fault: bool = False
 
 
+class Invited(msgspec.Struct, frozen=True):
+    """This peer is to be the child of another one in these topics."""
+
+    topics: tuple[bytes, ...]
+    parent: Contact
+
+
 class LeaveIfIdle(msgspec.Struct, frozen=True):
     """Something that needed the topic is gone: leave the tree unless something else needs it.
 
@@ -189,7 +196,15 @@ class OpenSession(msgspec.Struct, frozen=True):
 
 
 PlaceEffect = (
-    FindParent | LeaveIfIdle | ParentAccepted | ChildIsParent | NobodyAnswers | PlaceTaken | TopicFailed | NeighbourLost
+    FindParent
+    | Invited
+    | LeaveIfIdle
+    | ParentAccepted
+    | ChildIsParent
+    | NobodyAnswers
+    | PlaceTaken
+    | TopicFailed
+    | NeighbourLost
 )
 ArrivalEffect = ChildEntered | LeaseEnded | AllStable | RoomAgain | GapNoticed | FrontFilled | CameFromSource
 RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
