@@ -273,18 +273,28 @@ class FlowControl:
     def cut(self) -> None:
         """Wait no more: end leases, those that hold back the most first, until the buffers are within their budget.
 
-        Where topics that wait fill these, no lease ends for that, unless the other topics keep more than a little.
+        Topics that keep little lose nothing: whoever fills the buffers, it is not they (`_culprits`).
         """
-        now = self.host.now()
-        for tree in self.trees.values():
-            self._discard_past(tree, self._goal_bytes, needless_only=not self._may_cut(tree))
-        waiting_bytes = sum(tree.flow.kept_bytes for tree in self.trees.values() if not self._may_cut(tree))
-        goal_bytes = max(self._goal_bytes, waiting_bytes + self._little_bytes)
+        now, culprits = self.host.now(), self._culprits()
+        for topic, tree in self.trees.items():
+            self._discard_past(tree, self._goal_bytes, needless_only=topic not in culprits)
         for tree in self._busiest():
-            while self._may_cut(tree) and self.budget.used_bytes > goal_bytes and self._end_last_lease(tree, now):
+            while tree.topic in culprits and self.budget.used_bytes > self._goal_bytes:
+                if not self._end_last_lease(tree, now):
+                    break
                 self._discard(tree, now)
         self._shed(now)
         self.relieved()
+
+    def _culprits(self) -> dict[bytes, None]:
+        """The topics whose leases may end: all that do not wait, but for the smallest, which keep little together."""
+        kept = ((tree.flow.kept_bytes, topic) for topic, tree in self.trees.items() if self._may_cut(tree))
+        found, small_bytes = dict[bytes, None](), 0
+        for size_bytes, topic in sorted(kept):
+            small_bytes += size_bytes
+            if small_bytes > self._little_bytes:
+                found[topic] = None
+        return found
 
     @property
     def _goal_bytes(self) -> int:
