@@ -284,6 +284,23 @@ def test_but_not_between_events_that_came() -> None:
     assert notes.lost_ == [(STREAM.counter, 1, 3, "unavailable")]
 
 
+def test_nor_behind_events_that_came_before_the_stream_was_over_for_a_while() -> None:
+    edge, notes, _ = an_edge()
+    edge.readmits = Readmits.NO
+    edge.begin(STREAM, 0)
+    edge.take(down(STREAM, 0, block(PAUL, 0)))
+    edge.end(STREAM, 1)
+    edge.begin(STREAM, 1)
+    assert not edge.pass_by(STREAM, 3)
+    edge.skip(STREAM, [(1, 6)], "unavailable")
+    edge.take(down(STREAM, 6, block(PAUL, 6)))
+    edge.take(down(STREAM, 8, block(PAUL, 8)))
+    edge.skip(STREAM, [(7, 8)], "unavailable")
+    assert notes.got == [b"0", b"6", b"8"]
+    told = [(STREAM.counter, 3, 6), (STREAM.counter, 1, 3), (STREAM.counter, 7, 8)]
+    assert notes.lost_ == [(*each, "unavailable") for each in told], "the older ones by their sequences, each once"
+
+
 def test_nor_is_what_other_publishers_sent_before_it_reported_once_an_old_event_came() -> None:
     edge, notes, _ = an_edge()
     edge.readmits = Readmits.NO

@@ -41,6 +41,24 @@ def test_who_subscribed_when_a_streams_last_event_had_come_did_not_lose_that_str
     assert world.source_streams.ended(tree)[0][2][-1] == (5, ago_s + 1.0)
 
 
+@pytest.mark.parametrize("ago_s", [25.0, 15.0])
+def test_but_between_two_of_its_events_every_one_is_reported_although_the_stream_was_over_meanwhile(
+    world: Parts, ago_s: float
+) -> None:
+    tree, notes = a_subscription_to_sources(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0),)))
+    world.source_streams.conclude(tree, STREAM, 1)
+    world.source_streams.learn_ends(tree, [(STREAM, 5, ((3, 25.0), (5, ago_s)))], BOB)
+    world.source_streams.resume(tree, STREAM, None)
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 5), (block(PAUL, 5),)))
+    notes.turn_over()
+    assert notes.got == [b"0", b"5"]
+    lost = {number for _, first, last, _ in notes.lost_ for number in range(first, last)}
+    assert lost == {1, 2, 3, 4}
+    assert sum(last - first for _, first, last, _ in notes.lost_) == 4, "each once"
+
+
 def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_did_not(world: Parts) -> None:
     tree, _ = a_subscription_to_sources(world)
     world.source_streams.learn(tree, STREAM, 0)

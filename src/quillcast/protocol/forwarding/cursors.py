@@ -69,7 +69,7 @@ class PublisherCursor:
     """A subscriber's place in the events of one publisher."""
 
     __slots__ = (
-        "awaited", "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from",
+        "awaited", "before", "began", "delivered", "held", "index", "looked_at_next", "lost", "next", "owed_from",
         "passed_over", "term",
     )  # fmt: skip
 
@@ -82,6 +82,7 @@ class PublisherCursor:
         self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
         self.looked_at_next: int | None = -1  # `next` at the last check (`forget_publishers`)
         self.term: Term | None = None  # of its last event
+        self.index = 0  # one past that event's index
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.delivered: RangeSet | None = None  # sequences delivered or reported lost, where gaps delay nothing
         self.held: list[tuple[Block, Position]] = []  # waiting behind a hole

@@ -258,12 +258,16 @@ class Edge(Sink):
         term_cursor = self.term_cursor(term)
         if term_cursor is None or index <= term_cursor.start:
             return False
-        if term_cursor.next > term_cursor.start:
+        if term_cursor.next > term_cursor.start or self.was_given(term):
             term_cursor.old = max(term_cursor.old, index)
             return False
         term_cursor.start = term_cursor.next = index
         self._resume(term_cursor)
         return True
+
+    def was_given(self, term: Term) -> bool:
+        """Is an event of a term the last one of its publisher here? It may be a stream that was over in between."""
+        return any(cursor.term == term for cursor in self.publishers.values())
 
     def exclude(self, bundle: Bundle) -> None:
         term_cursor = self.term_cursor(bundle.envelope.term)
@@ -511,7 +515,7 @@ class Edge(Sink):
         if block.first > expected and self._may_come(cursor, block.publisher, term, (expected, block.first)):
             self._hold(cursor, block, term, index)
             return
-        cursor.term, began = term, cursor.began
+        cursor.term, cursor.index, began = term, index + block.count, cursor.began
         if began is not None and self._precedes(term, began[0]) and self._in_order(term):
             late = (block.first + done, block.last)
             begin, end = self._older(block.publisher, term, index + done, late)
@@ -612,12 +616,25 @@ class Edge(Sink):
         if cursor.term != term:
             return True
         if self._is_only(term):
-            if self._old(term):
-                self._lose_events(publisher, [missing], term, "unavailable")
+            if untold := self._untold(cursor, term, missing):
+                self._lose_events(publisher, untold, term, "unavailable")
             return False
         if self.doubts is None or cursor.awaited.within(*missing):
             return True
         return not self.doubts.stood_in(term, sum(last - first for first, last in cursor.lost.missing(*missing)))
+
+    def _untold(self, cursor: PublisherCursor, term: Term, missing: Range) -> list[Range]:
+        """The missing events of a publisher that may have been older than this subscription.
+
+        No report of positions included them. They are the first ones, at most as many as there are such positions
+        behind the publisher's last event.
+        """
+        most, untold = self._old(term) - cursor.index, list[Range]()
+        for first, last in cursor.lost.missing(*missing):
+            if most > 0:
+                untold.append((first, min(last, first + most)))
+            most -= last - first
+        return untold
 
     def _was_told(self, publisher: bytes, term: Term, sequences: Range) -> bool:
         """Were missing events of a publisher, before one of a term, reported by their positions?"""

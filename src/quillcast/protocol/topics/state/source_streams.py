@@ -242,10 +242,11 @@ class SourceStreams:
         milestones.learn(told, self.host.now(), end)
         self._note_milestones(tree, term, milestones)
         for subscription in tree.subscriptions if owed else ():
-            start = max(known, milestones.before(subscription.began_at))
-            if start < end:
-                subscription.begin(term, start)
-                subscription.skip(term, [(start, end)], "unavailable")
+            start = max(known, min(end, milestones.before(subscription.began_at)))
+            if start < end or subscription.was_given(term):
+                subscription.begin(term, known)
+                subscription.pass_by(term, start)
+                subscription.skip(term, [(known, end)], "unavailable")
 
     # ---- how long events have been there
 
