@@ -90,7 +90,8 @@ def test_a_source_that_is_one_too_many_is_told_so() -> None:
             with pytest.raises(NotAdmitted, match="as many sources as it may have"):
                 await bob.publisher("prices").publish(b"second", wait="root", timeout_s=1.0)
             [problem] = bob.status().problems
-            bound = "topic prices has as many sources as it may have (streams_max): wait until one ends"
+            bounds = "streams_max, or streams.map_bytes_max for all topics of two peers"
+            bound = f"topic prices has as many sources as it may have ({bounds}): wait until one ends"
             assert problem == f"publishers here wait: {bound}"
             assert not alice.status().problems
             assert [(each.source, each.streams) for each in (alice.status().topics[0], bob.status().topics[0])] == [

@@ -6,6 +6,7 @@ import pytest
 
 from quillcast.core.errors import LocalError, Malformed, RemoteError
 from quillcast.core.messages import Contact, Message
+from quillcast.core.trace import Mark
 from quillcast.protocol import wire
 from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
@@ -119,10 +120,38 @@ def test_an_entry_too_large_for_a_message_is_rejected() -> None:
         Link().a.put(SNOW, bytes(60_000))
 
 
-def test_a_map_that_exceeds_its_bound_is_rejected_at_the_sender() -> None:
+def test_what_would_exceed_the_bound_of_a_map_is_counted_and_not_told() -> None:
     link = link_with({SUN: bytes(80)}, map_bytes_max=100)
-    with pytest.raises(LocalError, match="at most 100"):
-        link.a.put(RAIN, b"some")
+    link.a.put(RAIN, b"some")
+    link.a.put(SUN, bytes(90))
+    assert link.a.traced == [Mark("reports_full")] * 2
+    link.a.put(SUN, bytes(84))
+    link.advance(0.1)
+    link.deliver_all()
+    assert link.b.told() == {SUN: bytes(84)}
+    link.a.drop(SUN)
+    link.a.put(RAIN, b"some")
+    link.advance(0.1)
+    link.deliver_all()
+    assert link.b.told() == {RAIN: b"some"}
+
+
+def test_a_map_has_room_for_topics_up_to_half_of_its_bound_and_for_sources_up_to_three_quarters() -> None:
+    link = link_with({SUN: bytes(34)}, map_bytes_max=100)
+    here, there = link.a.streams, link.b.streams
+    assert not here.crowded(link.b.me)
+    assert not there.crowded(link.a.me)
+    link.a.put(SUN, bytes(35))
+    link.advance(0.1)
+    link.deliver_all()
+    assert here.crowded(link.b.me)
+    assert there.crowded(link.a.me), "the end that tells more counts"
+    assert not here.full(link.b.me)
+    link.a.put(SUN, bytes(60))
+    link.advance(0.1)
+    link.deliver_all()
+    assert here.full(link.b.me)
+    assert not there.full(link.a.me), "a neighbour may make up what it tells"
 
 
 def test_a_neighbour_that_exceeds_the_bound_violates_the_protocol() -> None:

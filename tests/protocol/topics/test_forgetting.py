@@ -5,6 +5,7 @@ import pytest
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import ring_distance
 from quillcast.protocol.config import Config
+from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
@@ -141,3 +142,22 @@ def test_a_topic_too_many_is_refused_with_the_bound_and_nobody_takes_more_than_h
     village.run(3)
     assert len(known(root)) == 11, "its own applications are never refused"
     root.check()
+
+
+def test_a_topic_too_many_for_the_reports_of_two_peers_is_refused() -> None:
+    village = Village(3, config=Config(topics=TopicConfig(replicas=2), streams=StreamConfig(map_bytes_max=1_000)))
+    village.run(2)
+    names = iter([name for name in map("topic/{}".format, range(200)) if replicas(village, name)[0] == 0])
+    errors = list[str]()
+    for _ in range(8):
+        reader = Reader()
+        village.subscribe(1, next(names), reader)
+        village.run(3)
+        errors += [str(reader.error)] if reader.error is not None else []
+    assert 2 <= len(errors) <= 5
+    assert set(errors) == {"what two peers tell each other of topics takes at most half of streams.map_bytes_max"}
+    assert "reports_full" not in village.marks
+    reader = Reader()
+    village.subscribe(2, next(names), reader)
+    village.run(3)
+    assert reader.start is not None, "others have room of their own"

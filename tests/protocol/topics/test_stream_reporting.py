@@ -7,7 +7,9 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, OF_SOURCES, Envelope, Term
 from quillcast.core.errors import Implausible
 from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
 from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import described
@@ -284,3 +286,13 @@ def test_a_source_next_to_this_peer_is_told_in_the_same_turn_that_its_events_are
     world.stream_reporting.conclude_turn()
     told = world.streams.telling(BOB.node_id)
     assert told[stream_key(tree.topic, STREAM)] == encode(StreamUp(1, 1, 1))
+
+
+def test_a_source_too_many_for_what_two_peers_tell_each_other_waits(world: Parts) -> None:
+    tree = below(world)
+    world.streams.config = StreamConfig(map_bytes_max=100)
+    world.streams.put(BOB, b"another topic...", bytes(59))
+    assert world.source_streams.open(tree, None) is None
+    assert world.host.records[-1] == Mark("streams_full")
+    world.streams.drop(BOB, b"another topic...")
+    assert world.source_streams.open(tree, None) is not None

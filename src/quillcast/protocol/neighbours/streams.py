@@ -28,6 +28,8 @@ from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Res
 
 V = TypeVar("V", bytes, bytes | None)
 
+TOPICS_SHARE = 1 / 2  # of a map's bound, for topics: entries grow, and sources have some; a guess
+SOURCES_SHARE = 3 / 4  # the rest is for entries that grow; a guess
 BUCKETS = 64
 _DIGEST_BYTES = 8
 _LIFE_BYTES = 8  # host.incarnation
@@ -210,7 +212,8 @@ class Streams:
     def put(self, to: Contact, key: bytes, value: bytes) -> None:
         """Set a value under a key in the map for this neighbour.
 
-        Raises `LocalError` if the entry does not fit a message, or the map would exceed its bound.
+        Beyond the bound of the map the neighbour is not told, and keeps what it was told before. Ask first (`crowded`,
+        `full`). Raises `LocalError` if the entry does not fit a message.
         """
         outgoing = self._outgoing.get(to.node_id)
         if outgoing is not None:
@@ -225,12 +228,29 @@ class Streams:
         if outgoing is None:
             self._make_room()
             outgoing = self._outgoing[to.node_id] = _Outgoing(to, self._epoch())
-        if outgoing.size_bytes + len(key) + len(value) > self.config.map_bytes_max:
-            raise LocalError(
-                f"the stream to {to.address} has {outgoing.size_bytes} bytes of entries; at most "
-                f"{self.config.map_bytes_max} are allowed"
-            )
+        old = outgoing.entries.get(key)
+        before = len(key) + len(old) if old is not None else 0
+        if outgoing.size_bytes - before + len(key) + len(value) > self.config.map_bytes_max:
+            self.host.trace(Mark("reports_full"))
+            return
         self._change(outgoing, key, value)
+
+    def crowded(self, node_id: bytes) -> bool:
+        """Do this peer and that one tell each other so much that there is no room for one more topic?"""
+        incoming = self._incoming.get(node_id)
+        told = incoming.size_bytes if incoming is not None else 0
+        return max(told, self._telling_bytes(node_id)) >= TOPICS_SHARE * self.config.map_bytes_max
+
+    def full(self, node_id: bytes) -> bool:
+        """Does this peer tell that one so much that there is no room for one more source?
+
+        What it is told itself does not count: any neighbour can make that up.
+        """
+        return self._telling_bytes(node_id) >= SOURCES_SHARE * self.config.map_bytes_max
+
+    def _telling_bytes(self, node_id: bytes) -> int:
+        outgoing = self._outgoing.get(node_id)
+        return outgoing.size_bytes if outgoing is not None else 0
 
     def drop(self, to: Contact, key: bytes) -> None:
         """Remove a key from the map for this neighbour."""

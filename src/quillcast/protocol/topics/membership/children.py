@@ -102,12 +102,18 @@ class ChildrenTables:
                 self.schedule.touch(tree)
 
     def crowded(self, topic: bytes, child: bytes) -> str:
-        """Why there is no room for a child in one more topic, in a sentence: at this peer, or in half of it."""
+        """Why there is no room for a child in one more topic, in a sentence: at this peer, or in the child's part."""
         share, tree = self.trees.known.forgetting.topics_max // 2, self.trees.by_topic.get(topic)
-        if self.links.counts.get(child, 0) < share or (tree is not None and child in tree.children):
+        if tree is not None and child in tree.children:
+            return self.trees.known.crowded(topic)
+        if self.links.counts.get(child, 0) >= share:
+            why = f"one peer is another's child in at most {share} topics (half of topics.topics_max)"
+        elif self.links.crowded(child):
+            why = "what two peers tell each other of topics takes at most half of streams.map_bytes_max"
+        else:
             return self.trees.known.crowded(topic)
         self.host.trace(Mark("topics_full"))
-        return f"one peer is another's child in at most {share} topics (half of topics.topics_max)"
+        return why
 
     def refers(self, tree: Tree, newcomer: Contact) -> bool:
         """Is a newcomer to join somebody else, rather than this peer?"""

@@ -41,6 +41,10 @@ class TreeLinks:
         report = self.told(node, topic)
         return isinstance(report, ChildReport) and report.leaf
 
+    def crowded(self, node: bytes) -> bool:
+        """Is there no room for reports on one more topic?"""
+        return self.streams.crowded(node)
+
     def drop(self, contact: Contact, topic: bytes) -> None:
         """Tell the neighbour no more of a topic: it has this part in it no longer."""
         self.streams.drop(contact, topic)

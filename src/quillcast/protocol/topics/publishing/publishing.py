@@ -112,7 +112,8 @@ class Publishing:
             return ""
         if topic in self.crowded:
             name = publisher.descriptor.name
-            return f"topic {name} has as many sources as it may have (streams_max): wait until one ends"
+            bounds = "streams_max, or streams.map_bytes_max for all topics of two peers"
+            return f"topic {name} has as many sources as it may have ({bounds}): wait until one ends"
         return self.known.permissions.why_not(publisher.descriptor, "publishes")
 
     def topics(self) -> dict[bytes, Descriptor]:

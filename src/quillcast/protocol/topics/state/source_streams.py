@@ -101,7 +101,8 @@ class SourceStreams:
         return tree.sources
 
     def _full(self, tree: Tree) -> bool:
-        if len(tree.flow.others) < self.config.streams_max:
+        untold = any(self.streams.full(each.node_id) for each in tree.neighbours())
+        if len(tree.flow.others) < self.config.streams_max and not untold:
             return False
         self.host.trace(Mark("streams_full"))
         return True
