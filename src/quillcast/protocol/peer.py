@@ -285,7 +285,7 @@ class Peer:
         self.scribe.housekeeping.notice()
         self.neighbours.link_lost(contact)
         self.overlay.link_lost(contact)
-        self.scribe.publishing.link_lost(contact)
+        self.scribe.root_finder.link_lost(contact)
         self.recovery.link_lost(contact)
         self.table.link_lost(contact)
 

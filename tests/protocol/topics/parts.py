@@ -28,6 +28,7 @@ from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.publishing import Publishing
+from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.candidacy import Candidacies
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
@@ -327,10 +328,14 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
+    def root_finder(self) -> RootFinder:
+        return RootFinder(self.host, CONFIG, self.ring, self.neighbours)
+
+    @cached_property
     def publishing(self) -> Publishing:
         return Publishing(
-            self.host, CONFIG, self.ring, self.neighbours, self.known, self.open_trees, self.intake,
-            self.source_streams, self.changes, self.schedule, self.dispatch,
+            self.host, CONFIG, self.root_finder, self.known, self.open_trees, self.intake, self.source_streams,
+            self.changes, self.schedule, self.dispatch,
         )  # fmt: skip
 
     @cached_property

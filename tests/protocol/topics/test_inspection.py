@@ -31,7 +31,7 @@ def survey(village: Village, number: int, name: str = NAME) -> dict[bytes, Branc
 def topics_known(village: Village) -> list[set[bytes]]:
     """What each peer has of any topic."""
     scribes = [village.peers[number].scribe for number in village.alive()]
-    return [{*scribe.trees, *scribe.descriptors, *scribe.publishing.roots} for scribe in scribes]
+    return [{*scribe.trees, *scribe.descriptors, *scribe.root_finder.roots} for scribe in scribes]
 
 
 def test_events_of_a_past_term_that_are_neither_found_nor_given_up_are_as_old_as_the_end_of_that_term() -> None:
@@ -201,7 +201,7 @@ def test_a_root_that_is_remembered_and_gone_passes_the_question_on() -> None:
     village.run(2)
     elsewhere = next(number for number in village.alive() if village.tree(number, NAME) is None and number)
     topic = village.peers[0].scribe.describe(NAME).topic
-    village.peers[0].scribe.publishing.roots[topic] = village.world.machines[elsewhere].contact
+    village.peers[0].scribe.root_finder.watch(topic, village.world.machines[elsewhere].contact)
     assert any(branch.root for branch in survey(village, 0).values())
 
 

@@ -37,10 +37,10 @@ def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there
     village.run(1)
     assert told == [described(NAME)]
     publishing = village.peers[writer].scribe.publishing
-    assert not publishing.roots, "nobody watches over a root's address where there are no publishers"
+    assert not publishing.finder.roots, "nobody watches over a root's address where there are no publishers"
     publisher = village.publisher(writer, NAME)
     village.run(1)
-    assert publishing.watched == {village.world.machines[root].node_id: {TOPIC: None}}
+    assert publishing.finder.watched == {village.world.machines[root].node_id: {TOPIC: None}}
     for _ in range(20):
         village.publish(writer, publisher, b"x" * village.world.window_bytes)
     village.run(1.5)
@@ -140,8 +140,9 @@ def test_roots_and_peers_forget_closed_publishers() -> None:
         publishing = village.peers[peer].scribe.publishing
         assert len(publishing.publishers[TOPIC]) == 1  # the last one stays, in case that the root ends soon
         village.run(village.config.topics.lease_s)
-        tables = (publishing.publishers, publishing.roots, publishing.watched, publishing.asked_at, publishing.closed)
-        assert tables == ({}, {}, {}, {}, {})
+        finder = publishing.finder
+        assert (publishing.publishers, publishing.closed) == ({}, {})
+        assert (finder.roots, finder.watched, finder.asked_at, finder.settled) == ({}, {}, {}, {})
     assert not root_of(village, root).admissions
 
 

@@ -15,7 +15,7 @@ def test_a_publisher_looks_for_the_root(world: Parts) -> None:
     assert isinstance(message, FindRoot)
     assert key == DESCRIPTOR.topic
     world.dispatch.message(CAROL, RootIs(FIRST, DESCRIPTOR))
-    assert world.publishing.roots == {DESCRIPTOR.topic: CAROL}
+    assert world.root_finder.roots == {DESCRIPTOR.topic: CAROL}
 
 
 class Listener:

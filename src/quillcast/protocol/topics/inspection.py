@@ -134,7 +134,7 @@ class Inspection:
 
     def _to_root(self, message: Survey) -> None:
         """To the root if it is known, else to the peer closest to the topic."""
-        tree, root = self.trees.get(message.topic), self.publishing.roots.get(message.topic)
+        tree, root = self.trees.get(message.topic), self.publishing.finder.roots.get(message.topic)
         if tree is not None and tree.root is not None:
             self._survey(message)
         elif root is not None and root.node_id != self.host.me:

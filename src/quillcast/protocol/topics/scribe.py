@@ -11,8 +11,8 @@ that are made before it, and a folder only those before it. From the bottom up:
 - `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), what others
   ask of it (`rendezvous.py`, `settings.py`), and how it becomes root and ceases to be it (`candidacy.py`,
   `root_terms.py`, `leadership_transfer.py`);
-- `publishing/`: its own publishers (`publishing.py`), the topics that it creates and changes (`creating.py`,
-  `changes.py`);
+- `publishing/`: its own publishers (`publishing.py`) and their roots (`root_finder.py`), the topics that it creates and
+  changes (`creating.py`, `changes.py`);
 - what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
 
 What travels in the tree is the data path's matter (`protocol.forwarding`).
@@ -51,6 +51,7 @@ from quillcast.protocol.topics.messages import Accepted, Create, Created, FindRo
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.publishing import Publishing
+from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
 from quillcast.protocol.topics.root.intake import Intake, Seal
@@ -156,6 +157,7 @@ class Scribe:
         "replication",
         "reporting",
         "rivals",
+        "root_finder",
         "root_settings",
         "root_terms",
         "schedule",
@@ -293,8 +295,9 @@ class Scribe:
         self.changes = SettingsChanges(
             host, config.receipt_timeout_s, overlay, self.known, self.creating, self.schedule
         )  # fmt: skip
+        self.root_finder = RootFinder(host, config, overlay, self.neighbours)
         self.publishing = Publishing(
-            host, config, overlay, self.neighbours, self.known, self.open_trees, self.intake, self.source_streams,
+            host, config, self.root_finder, self.known, self.open_trees, self.intake, self.source_streams,
             self.changes, self.schedule, dispatch,
         )  # fmt: skip
         self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)

@@ -1,23 +1,21 @@
-"""A peer's publishers: finding roots and keeping their address, receipts, and what is asked of a root from afar."""
+"""A peer's publishers: their roots and receipts, and what is asked of a root from afar."""
 
 from typing import Any
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError
 from quillcast.core.host import Host, Timer, reserved
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
 from quillcast.protocol.topics.messages import (
     Closed,
     Denied,
-    FindRoot,
     NotRoot,
     Receipts,
     RootIs,
@@ -25,17 +23,15 @@ from quillcast.protocol.topics.messages import (
 )
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import LocalRoom
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
-
-SETTLED_TERMS_MAX = 4  # terms of a topic of which a publisher's peer remembers how far they were stable; a guess
 
 
 class SayClosed(Timer, frozen=True):
@@ -43,23 +39,17 @@ class SayClosed(Timer, frozen=True):
 
 
 class Publishing:
-    """All publishers of one peer, by topic. The root's address is kept once found (Scribe, event dissemination)."""
+    """All publishers of one peer, by topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Overlay, neighbours: Neighbours, known: KnownTopics, trees: Trees,
-        intake: Intake, source_streams: SourceStreams, changes: SettingsChanges, schedule: Schedule,
-        dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, finder: RootFinder, known: KnownTopics, trees: Trees, intake: Intake,
+        source_streams: SourceStreams, changes: SettingsChanges, schedule: Schedule, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.ring, self.neighbours, self.known = host, config, ring, neighbours, known
+        self.host, self.config, self.finder, self.known = host, config, finder, known
         self.open_trees, self.trees, self.intake = trees, trees.by_topic, intake
         self.source_streams, self.changes, self.schedule, self.dispatch = source_streams, changes, schedule, dispatch
         self.publishers = changes.publishers
-        self.roots: dict[bytes, Contact] = {}
-        self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
-        self.broken: dict[bytes, None] = {}  # roots that the link to broke
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
-        self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
-        self.settled: dict[bytes, dict[Term, int]] = {}  # by topic, below which index its latest terms are stable
         self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
         self.count = 0
         self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
@@ -95,8 +85,8 @@ class Publishing:
         if tree is not None and tree.root is not None:
             self._watch(topic, self.host.contact)
             self._tell(publisher, self.host.contact, tree.root.term, held_back=False)
-        elif topic in self.roots and not descriptor.access and warrant is None:
-            publisher.root_is(self.roots[topic], NO_TERM)
+        elif topic in self.finder.roots and not descriptor.access and warrant is None:
+            publisher.root_is(self.finder.roots[topic], NO_TERM)
         else:
             self._find(topic)
         return publisher
@@ -127,14 +117,14 @@ class Publishing:
 
     def bounds_changed(self) -> None:
         """Scopes bound other topics than before: publishers that have begun go on."""
-        for topic in self.roots:
+        for topic in self.finder.roots:
             self.known.permissions.begin(topic, "publishes")
 
     def permitted(self) -> None:
         """A scope may let publishers begin that wait for it, or say why it does not."""
         for topic, publishers in list(self.publishers.items()):
             waiting = [each for each in publishers.values() if each.root is None and not each.closed]
-            if waiting and topic not in self.asked_at and topic not in self.crowded:
+            if waiting and topic not in self.finder.asked_at and topic not in self.crowded:
                 self._find(topic)
                 for publisher in waiting:
                     publisher.listener.progressed()
@@ -161,7 +151,7 @@ class Publishing:
 
     def _lingers(self, publisher: Publisher) -> bool:
         """Is it the last of its topic? It stays for a lease, because a new root may have to be told what was stable."""
-        alone = len(self.publishers[publisher.topic]) == 1 and publisher.topic in self.settled
+        alone = len(self.publishers[publisher.topic]) == 1 and publisher.topic in self.finder.settled
         return alone and self.host.now() - publisher.progress_at < self.config.lease_s
 
     def _closed(self, root: Contact, topic: bytes, publisher: bytes) -> None:
@@ -195,12 +185,10 @@ class Publishing:
         self.publishers.get(topic, {}).pop(publisher.id, None)
         if not self.publishers.get(topic):
             self.publishers.pop(topic, None)
-            self.settled.pop(topic, None)
             self.crowded.pop(topic, None)
-            self._forget_root(topic)
+            self.finder.end(topic)
             if topic in self.trees:
                 self.source_streams.close(self.trees[topic])
-            self.asked_at.pop(topic, None)
             self.known.done_with(topic)
 
     @property
@@ -240,21 +228,9 @@ class Publishing:
         return self.host.room(root) - reserved(self.host.window(root), waits=waits)
 
     def _find(self, topic: bytes) -> None:
-        if any(self._waits(publisher) for publisher in self.publishers.get(topic, {}).values()):
-            return
-        again = topic in self.asked_at  # for what was answered is asked no more
-        self.asked_at[topic] = self.host.now()
-        if not self.ring.active:
-            return
-        publishers = self.publishers.get(topic, {})
-        rooted = [(p.term, p.spoke_at or 0.0) for p in publishers.values() if not p.term.of_source]
-        term, spoke_at = max(rooted, default=(NO_TERM, 0.0))
-        spoke_s = self.host.now() - spoke_at if spoke_at else None
-        descriptor = next((p.descriptor for p in publishers.values()), None)
-        shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
-        settled = tuple(self.settled.get(topic, {}).items())
-        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled)
-        self.ring.route(message, topic)
+        publishers = self.publishers.get(topic, {}).values()
+        if not any(map(self._waits, publishers)):
+            self.finder.ask(topic, publishers)
 
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
@@ -270,7 +246,7 @@ class Publishing:
     def _root_is(self, root: Contact, message: RootIs) -> None:
         """Believe it of a peer that was asked for the root, or is it already. From others only settings are news."""
         topic = message.descriptor.topic
-        if topic in self.asked_at or self._is_root(topic, root):
+        if topic in self.finder.asked_at or self._is_root(topic, root):
             self._root_known(root, message.term, message.descriptor, held_back=message.held_back)
         else:
             self.known.learn(message.descriptor)
@@ -288,7 +264,7 @@ class Publishing:
         publishers = list(self.publishers.get(topic, {}).values())
         if any(term < publisher.term for publisher in publishers if not publisher.term.of_source):
             return  # a root of the past; it was paused, or this peer was
-        self.asked_at.pop(topic, None)
+        self.finder.answered(topic)
         if any(map(self._waits, publishers)):
             return  # it looks for the root again when it need not wait any more
         if not self.known.descriptors[topic].settings.by_source:
@@ -349,51 +325,29 @@ class Publishing:
             if (rule := self._denied(publisher)) is not None:
                 self._fail(publisher, AccessDenied(rule))
         self._forget_root(topic)
-        self.asked_at[topic] = self.host.now()
+        self.finder.ask_later(topic)
 
     def _watch(self, topic: bytes, root: Contact) -> None:
-        """Keep a root's address for as long as there are publishers, and notice when it is lost or has room again."""
-        if topic not in self.publishers or self.roots.get(topic) == root:
-            return
-        self._forget_root(topic)
-        self.roots[topic] = root
-        if root.node_id not in self.watched:
-            self.watched[root.node_id] = {}
-            if root.node_id != self.host.me:
-                self.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
-        self.watched[root.node_id][topic] = None
+        """Keep a root's address for as long as there are publishers."""
+        if topic in self.publishers and self.finder.roots.get(topic) != root:
+            self._wake(topic)
+            self.finder.watch(topic, root)
 
     def _forget_root(self, topic: bytes) -> None:
-        root = self.roots.pop(topic, None)
         if topic in self.publishers:
             self._wake(topic)
-        topics = self.watched.get(root.node_id) if root is not None else None
-        if root is None or topics is None:
-            return
-        topics.pop(topic, None)
-        if not topics:
-            del self.watched[root.node_id]
-            self.broken.pop(root.node_id, None)
-            if root.node_id != self.host.me:
-                self.neighbours.unwatch(root.node_id, "root")
+        self.finder.forget(topic)
 
     def lost(self, node: bytes) -> None:
         """A neighbour is gone: topics whose root it was get another."""
-        for topic in [topic for topic, root in self.roots.items() if root.node_id == node]:
+        for topic in self.finder.rooted_at(node):
             self.host.trace(Mark("publisher_lost_root"))
             self._look_again(topic)
 
-    def link_lost(self, contact: Contact) -> None:
-        """The link to a peer broke. It may be up again before anybody counts that peer as lost (`link_up`)."""
-        if contact.node_id in self.watched:
-            self.broken[contact.node_id] = None
-
     def link_up(self, contact: Contact) -> None:
         """If the link to a root broke, it may be another process now, which knows neither publishers nor settings."""
-        if contact.node_id in self.broken:
-            del self.broken[contact.node_id]
-            for topic in list(self.watched.get(contact.node_id, ())):
-                self._find(topic)
+        for topic in self.finder.link_up(contact):
+            self._find(topic)
 
     def _look_again(self, topic: bytes) -> None:
         self._forget_root(topic)
@@ -411,7 +365,7 @@ class Publishing:
             return
         publishers = self.publishers.get(message.topic, {})
         if message.settled and publishers:
-            self._note_settled(message.topic, message.term, message.settled)
+            self.finder.note_stable(message.topic, message.term, message.settled)
         if self.crowded and any(admitted for _, admitted, _, _ in message.marks):
             self.crowded.pop(message.topic, None)
         for id_, admitted, stable, again in message.marks:
@@ -426,31 +380,24 @@ class Publishing:
     def _learn_version(self, topic: bytes, version: int) -> None:
         """The root has this version of a topic's settings: ask for it, if publishers here use an earlier one."""
         publishers = self.publishers.get(topic, {}).values()
-        if topic not in self.asked_at and any(each.descriptor.version < version for each in publishers):
+        if topic not in self.finder.asked_at and any(each.descriptor.version < version for each in publishers):
             self._find(topic)
-
-    def _note_settled(self, topic: bytes, term: Term, index: int) -> None:
-        """A root declared its term stable below an index. Later roots are told, as they may not know that."""
-        settled = self.settled.setdefault(topic, {})
-        settled[term] = max(index, settled.pop(term, 0))
-        if len(settled) > SETTLED_TERMS_MAX:
-            del settled[next(iter(settled))]
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
         if message.why:
-            if topic in self.asked_at or self.changes.asks(topic):
+            if topic in self.finder.asked_at or self.changes.asks(topic):
                 self._wrong(topic, LocalError(message.why))
             return
         if message.unknown and self.changes.unknown(topic):
             return
-        if message.unknown and topic not in self.asked_at:
+        if message.unknown and topic not in self.finder.asked_at:
             return
         if message.unknown:
             for publisher in list(self.publishers.get(topic, {}).values()):
                 self._fail(publisher, unknown_topic(publisher.descriptor.name))
             return
-        known = self.roots.get(topic)
+        known = self.finder.roots.get(topic)
         if known is not None and known.node_id != sender.node_id:
             return  # old news
         self._look_again(topic)
@@ -475,7 +422,7 @@ class Publishing:
         beside = self._is_beside(topic, sender)
         if message.full and beside:
             self._find_no_place(self.trees[topic])
-        elif not message.full and (beside or self.roots.get(topic) == sender):
+        elif not message.full and (beside or self.finder.roots.get(topic) == sender):
             self._refused(message.descriptor)
 
     def _find_no_place(self, tree: Tree) -> None:
@@ -488,7 +435,7 @@ class Publishing:
             publisher.root_lost()
             publisher.listener.progressed()
         self._forget_root(topic)
-        self.asked_at[topic] = self.host.now()
+        self.finder.ask_later(topic)
         self.dispatch.order(LeaveIfIdle(tree))
 
     def _is_beside(self, topic: bytes, other: Contact) -> bool:
@@ -505,21 +452,23 @@ class Publishing:
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards a root, or room in this peer as one (`room_to`)."""
-        topics = self.watched.get(contact.node_id, {})
-        for topic in list(topics):
+        topics, served = list(self.finder.watched.get(contact.node_id, ())), []
+        for topic in topics:
             held_back = any(publisher.held_back for publisher in self.publishers[topic].values())
             if self.room_to(contact, topic, held_back) <= 0:
                 continue
-            topics[topic] = topics.pop(topic)  # it comes last the next time: those that find no room now come first
+            served.append(topic)
             for publisher in self.publishers[topic].values():
                 publisher.push()
                 publisher.listener.progressed()
+        if 0 < len(served) < len(topics):
+            self.finder.had_turn(contact.node_id, served)
 
     def housekeep(self, now: float, *, paused: bool = False) -> None:
         """Look anew for roots that are silent about events they were sent."""
         for topic in list(self.due):
             self._check_topic(topic, now)
-            rests = topic in self.roots or topic not in self.publishers
+            rests = topic in self.finder.roots or topic not in self.publishers
             if rests and not any(publisher.is_due for publisher in self.publishers.get(topic, {}).values()):
                 self.due.pop(topic, None)
 
@@ -528,11 +477,10 @@ class Publishing:
 
     def check(self) -> None:
         """Raise AssertionError if events wait in a topic that nobody looks over, or a root is kept for no publisher."""
-        watched = [(topic, node) for node, topics in self.watched.items() for topic in topics]
-        assert sorted(watched) == sorted((topic, root.node_id) for topic, root in self.roots.items())
-        assert self.roots.keys() <= self.publishers.keys()
+        self.finder.check()
+        assert self.finder.roots.keys() <= self.publishers.keys()
         for topic, group in self.publishers.items():
-            waits = topic not in self.roots or any(publisher.is_due for publisher in group.values())
+            waits = topic not in self.finder.roots or any(publisher.is_due for publisher in group.values())
             assert topic in self.due or not waits, "time passes by publishers that wait for it"
 
     def _check_topic(self, topic: bytes, now: float) -> None:
@@ -541,17 +489,16 @@ class Publishing:
             publisher.trim(now)
             publisher.remind(now)
             self._drop_if_done(publisher)
-        asked = self.asked_at.get(topic)
         if topic not in self.publishers:
             return
-        if topic not in self.roots:
-            if asked is None or now - asked >= self.config.receipt_timeout_s:
+        if topic not in self.finder.roots:
+            if self.finder.may_ask(topic, now):
                 self._find(topic)
         elif any(publisher.overdue(now) for publisher in publishers.values()):
             self.host.trace(Mark("receipt_overdue"))
             for publisher in publishers.values():
                 publisher.resend()
-            if asked is None or now - asked >= self.config.receipt_timeout_s:
+            if self.finder.may_ask(topic, now):
                 self._find(topic)
 
 

@@ -1,0 +1,124 @@
+"""Finding the roots of the topics that are published in here, and watching over those that were found."""
+
+from collections.abc import Collection
+
+from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.messages import FindRoot
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.overlay import Overlay
+
+SETTLED_TERMS_MAX = 4  # terms of a topic of which a publisher's peer remembers how far they were stable; a guess
+
+
+class RootFinder:
+    """Asks for roots over the overlay, and keeps the address of each that is found (Scribe, event dissemination)."""
+
+    def __init__(self, host: Host, config: TopicConfig, ring: Overlay, neighbours: Neighbours) -> None:
+        self.host, self.config, self.ring, self.neighbours = host, config, ring, neighbours
+        self.roots: dict[bytes, Contact] = {}
+        self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
+        self.broken: dict[bytes, None] = {}  # roots that the link to broke
+        self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
+        self.settled: dict[bytes, dict[Term, int]] = {}  # by topic, below which index its latest terms are stable
+
+    # ---- asking
+
+    def ask(self, topic: bytes, publishers: Collection[Publisher]) -> None:
+        """Ask for a topic's root, and say what these publishers in it know."""
+        again = topic in self.asked_at  # for what was answered is asked no more
+        self.asked_at[topic] = self.host.now()
+        if not self.ring.active:
+            return
+        rooted = [(p.term, p.spoke_at or 0.0) for p in publishers if not p.term.of_source]
+        term, spoke_at = max(rooted, default=(NO_TERM, 0.0))
+        spoke_s = self.host.now() - spoke_at if spoke_at else None
+        descriptor = next((p.descriptor for p in publishers), None)
+        shown = dict.fromkeys(p.warrant for p in publishers if p.warrant is not None)
+        settled = tuple(self.settled.get(topic, {}).items())
+        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled)
+        self.ring.route(message, topic)
+
+    def may_ask(self, topic: bytes, now: float) -> bool:
+        """Is no question for this topic's root under way, or has the last one had time enough?"""
+        asked = self.asked_at.get(topic)
+        return asked is None or now - asked >= self.config.receipt_timeout_s
+
+    def ask_later(self, topic: bytes) -> None:
+        """This peer was turned away: ask when a question would have had time enough."""
+        self.asked_at[topic] = self.host.now()
+
+    def answered(self, topic: bytes) -> None:
+        """The root is known."""
+        self.asked_at.pop(topic, None)
+
+    def note_stable(self, topic: bytes, term: Term, index: int) -> None:
+        """A root declared its term stable below an index. Later roots are told, as they may not know that."""
+        settled = self.settled.setdefault(topic, {})
+        settled[term] = max(index, settled.pop(term, 0))
+        if len(settled) > SETTLED_TERMS_MAX:
+            del settled[next(iter(settled))]
+
+    # ---- watching
+
+    def watch(self, topic: bytes, root: Contact) -> None:
+        """Keep a root's address, and notice when it is lost or has room again."""
+        self.forget(topic)
+        self.roots[topic] = root
+        if root.node_id not in self.watched:
+            self.watched[root.node_id] = {}
+            if root.node_id != self.host.me:
+                self.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
+        self.watched[root.node_id][topic] = None
+
+    def forget(self, topic: bytes) -> None:
+        """Nobody is known as the topic's root."""
+        root = self.roots.pop(topic, None)
+        if root is None:
+            return
+        topics = self.watched[root.node_id]
+        del topics[topic]
+        if not topics:
+            del self.watched[root.node_id]
+            self.broken.pop(root.node_id, None)
+            if root.node_id != self.host.me:
+                self.neighbours.unwatch(root.node_id, "root")
+
+    def end(self, topic: bytes) -> None:
+        """Nobody publishes in the topic any more."""
+        self.settled.pop(topic, None)
+        self.forget(topic)
+        self.asked_at.pop(topic, None)
+
+    def rooted_at(self, node: bytes) -> list[bytes]:
+        """The topics whose root this peer is, the one that was found first before others."""
+        return [topic for topic, root in self.roots.items() if root.node_id == node]
+
+    def link_lost(self, contact: Contact) -> None:
+        """The link to a peer broke. It may be up again before anybody counts that peer as lost (`link_up`)."""
+        if contact.node_id in self.watched:
+            self.broken[contact.node_id] = None
+
+    def link_up(self, contact: Contact) -> list[bytes]:
+        """The topics whose root may be another process now, for the link to it broke: ask for their root again.
+
+        Another process knows neither publishers nor settings.
+        """
+        if contact.node_id not in self.broken:
+            return []
+        del self.broken[contact.node_id]
+        return list(self.watched[contact.node_id])
+
+    def had_turn(self, node: bytes, topics: Collection[bytes]) -> None:
+        """There was room for these topics at their root: the next time they come after those that found none."""
+        watched = self.watched[node]
+        for topic in topics:
+            watched[topic] = watched.pop(topic)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the topics by root are those whose root is known."""
+        watched = [(topic, node) for node, topics in self.watched.items() for topic in topics]
+        assert sorted(watched) == sorted((topic, root.node_id) for topic, root in self.roots.items())
