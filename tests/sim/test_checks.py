@@ -207,6 +207,27 @@ def test_only_an_outage_of_about_a_lease_is_an_excuse(sound: Simulation) -> None
         check(sound)  # it had had time to take a lease anew
 
 
+def test_an_outage_between_a_subscriber_and_the_root_that_called_a_sources_event_stable_is_one_too(
+    sound: Simulation,
+) -> None:
+    reader, writer = forget_the_last(sound), sound.writers[0]
+    number = len(writer.written) - 1
+    reader.log.append(told_of(sound, number))
+    admitted = {each.machine for each in sound.ledgers["news"].admitted(writer.publisher.id, number)}
+    other = next(machine for machine in range(5) if machine not in {1, 2, *admitted})
+    apart(sound, 12.0, 45.0)
+    cuts = sound.reach
+    cuts.apart = lambda a, b, join_s: [Span(12.0, 45.0)] if other in (a, b) else []  # type: ignore[method-assign]
+    cuts.cut_off = lambda machine, others, join_s: []  # type: ignore[assignment,method-assign,misc]
+    with pytest.raises(Broken, match="never received event"):
+        check(sound)
+    sound.vouched[Event(writer.name, number)] = [other]
+    try:
+        check(sound)
+    finally:
+        sound.vouched.clear()
+
+
 def test_a_subscription_that_begins_beyond_a_cut_learns_of_events_of_lower_terms(sound: Simulation) -> None:
     reader = forget_the_last(sound)
     start, began, written = reader.start, reader.started_at, sound.writers[0].written[-1]

@@ -359,6 +359,7 @@ class Delivery:
             return "it was slow, or was catching up"
         places = {writer.host.machine.number: None}
         places |= {each.machine: None for each in self.ledger.admitted(writer.publisher.id, event.number)}
+        places |= dict.fromkeys(self.run.vouched.get(event, ()))
         for machine in places:
             ended = self.leases.ended(reader, machine, at)
             if ended:

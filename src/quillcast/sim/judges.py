@@ -15,6 +15,7 @@ docs/decisions/judges.md says which text of docs/delivery.md each judge checks, 
 
 from collections.abc import Iterator
 
+from quillcast.core.envelope import Term
 from quillcast.core.trace import Admitted, Delivered, Dropped
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.state.flow_control import LITTLE_PARTS
@@ -42,6 +43,10 @@ class Judges:
         plan = self.plans[self.run.topics[writer.topic]]
         if plan.delivery != "reliable":
             return
+        if writer.publisher.term.of_source:
+            root = self._term(writer)
+            roots = [each.number for each in self.run.world.machines if root.is_of(each.node_id)]
+            self.run.vouched |= {Event(writer.name, at): roots for at in range(before, writer.publisher.stable)}
         for reader in self.run.readers:
             if reader.topic == writer.topic and reader.ended_at is None and reader.host.alive:
                 for number in range(before, writer.publisher.stable):
@@ -58,7 +63,7 @@ class Judges:
         if event in reader.heard or reader.started_at is None or written <= reader.started_at:
             return
         admitted = self.run.ledgers[writer.topic].admitted(writer.publisher.id, number)
-        places = [writer.host.machine.number, *(each.machine for each in admitted)]
+        places = {writer.host.machine.number, *(each.machine for each in admitted), *self.run.vouched.get(event, ())}
         if any(self.leases.ended(reader, place, written) for place in places) or self._elsewhere(reader, writer):
             return
         if self._began_under_a_rival(reader, writer, written):
@@ -83,10 +88,12 @@ class Judges:
         """Whether its subscription began under another root so recently that the two roots need not have met."""
         assert reader.started_at is not None
         assert reader.start is not None
+        return written - reader.started_at < MEET_S and reader.start.term != self._term(writer)
+
+    def _term(self, writer: Writer) -> Term:
+        """The term of the root under which it publishes, which numbers its events or not."""
         term = writer.publisher.term
-        if term.of_source:  # the root under which it publishes is not the one that numbers its events
-            term = peer_of(writer.host).scribe.trees[self.run.topics[writer.topic]].term
-        return written - reader.started_at < MEET_S and reader.start.term != term
+        return peer_of(writer.host).scribe.trees[self.run.topics[writer.topic]].term if term.of_source else term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
         """Whether a budget ran out since the reader was up to date, or shortly before: then its lease is cut first.
