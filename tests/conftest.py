@@ -14,8 +14,11 @@ settings.load_profile("quillcast")
 
 SMALL_TABLES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Spark interprets its plans: for a few thousand rows, compiling them takes a third of a test's time."""
-TOGETHER = ("tests/demo/", "tests/evaluation/", "tests/pipeline/")
-"""Folders whose tests one worker runs: it starts Java once, and compiles each kernel once; one demo runs at a time."""
+TOGETHER = {"tests/demo/": "audits", "tests/pipeline/": "audits", "tests/evaluation/": "evaluation"}
+"""Folders whose tests one worker runs, by group: it starts Java once, and compiles each kernel once.
+
+At most one demo or audit runs at a time, beside one evaluation: three at once on two cores take minutes each.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -25,19 +28,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("long"):
             item.add_marker("slow")
     slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("live")}
-    items.sort(key=lambda item: (not item.nodeid.startswith(TOGETHER), item.path not in slow))
+    items.sort(key=lambda item: (not item.nodeid.startswith((*TOGETHER,)), item.path not in slow))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """`--dist loadfile`, with each folder of `TOGETHER` like one file, and in the order of collection."""
+    """`--dist loadfile`, with each group of `TOGETHER` like one file, and in the order of collection."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+            groups = (group for folder, group in TOGETHER.items() if nodeid.startswith(folder))
+            return next(groups, super()._split_scope(nodeid))
 
     config.option.loadscopereorder = False
     return Files(config, log)

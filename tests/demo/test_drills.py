@@ -37,11 +37,11 @@ def test_peers_are_killed_by_hand_and_nothing_is_lost(quillcast: Commands, tmp_p
     subscribers = [peer["name"] for peer in peers if peer["role"] == "subscriber" and not peer["children"]]
     [root] = [peer["name"] for peer in peers if peer["role"] == "root"]
 
-    cut = quillcast.json("demo", "partition", subscribers[0], "--seconds", "2")
-    assert cut["text"].startswith("cut off for 2 s")
-    assert quillcast.json("demo", "slow", subscribers[1], "--seconds", "1")["repaired_s"] is None
+    cut = quillcast.json("demo", "partition", subscribers[0], "--seconds", "4")
+    assert cut["text"].startswith("cut off for 4 s")
     code, _, err = quillcast.run("demo", "kill", subscribers[0])
     assert (code, err) == (2, f"quillcast: {subscribers[0]} is cut off; choose another\n")
+    assert quillcast.json("demo", "slow", subscribers[1], "--seconds", "1")["repaired_s"] is None
     heard(demo, f"{subscribers[0]} is connected again")
     struck = quillcast.json("demo", "kill", root)
     assert struck["children"] > 0

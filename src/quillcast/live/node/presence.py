@@ -178,14 +178,14 @@ class Presence:
             notice.cancel()
         if not self.peer.active:
             raise NotJoined(self.peer.scoping.obstacle())
-
-    def _tell_waiting(self) -> None:
-        if obstacle := self.peer.scoping.obstacle():
-            self.links.problems.append(f"{WAITS}: {obstacle}")
         if not self._is_shown:  # others of this machine may join through it
             self._is_shown = True
             credential = self.links.handshake.tls.fingerprint if self.links.handshake.tls is not None else ""
             self.rendezvous.enter(self.contact, credential, joined=True)
+
+    def _tell_waiting(self) -> None:
+        if obstacle := self.peer.scoping.obstacle():
+            self.links.problems.append(f"{WAITS}: {obstacle}")
 
     async def leave(self, within_s: float | None = None) -> None:
         """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""
