@@ -27,6 +27,7 @@ from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
+from quillcast.protocol.topics.publishing.own_streams import OwnStreams
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.candidacy import Candidacies
@@ -332,10 +333,14 @@ class Parts:
         return RootFinder(self.host, CONFIG, self.ring, self.neighbours)
 
     @cached_property
+    def own_streams(self) -> OwnStreams:
+        return OwnStreams(self.open_trees, self.source_streams, self.dispatch)
+
+    @cached_property
     def publishing(self) -> Publishing:
         return Publishing(
-            self.host, CONFIG, self.root_finder, self.known, self.open_trees, self.intake, self.source_streams,
-            self.changes, self.schedule, self.dispatch,
+            self.host, CONFIG, self.known, self.intake, self.root_finder, self.own_streams, self.changes,
+            self.schedule, self.dispatch,
         )  # fmt: skip
 
     @cached_property

@@ -149,7 +149,7 @@ def test_a_root_without_room_takes_of_publishers_that_are_held_back_what_it_keep
     for bundle, taken in ((another, 1), (another, 1), (kept, 2)):
         world.intake.up(BOB, bundle)
         assert len(world.intake.unsealed[tree.topic]) == taken
-    world.intake.publish_here(tree, another)
+    world.intake.publish_here(another)
     world.budget.used_bytes += CONFIG.window_bytes
     world.intake.up(BOB, kept)
     assert len(world.intake.unsealed[tree.topic]) == 2, "nor of its own, nor beyond a bound"

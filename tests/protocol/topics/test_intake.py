@@ -1,7 +1,7 @@
 """A peer as the root: bundles that come, publishers that send, and requests that wait."""
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, NO_TERM, Envelope
+from quillcast.core.envelope import DOWN, NO_TERM, UP, Envelope
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import (
     FindRoot,
@@ -73,7 +73,7 @@ def test_a_peer_that_is_not_root_returns_credit_and_names_the_likely_root(world:
 def test_a_root_admits_events_and_seals_them_at_the_end_of_the_turn(world: Parts) -> None:
     tree = world.root(described("weather"))
     assert world.intake.trees.by_topic[tree.topic] is tree
-    world.intake.publish_here(tree, up(0, block(PAUL, 0)))
+    world.intake.publish_here(Bundle(Envelope(tree.topic, UP), (block(PAUL, 0),)))
     world.dispatch.timer(Seal(tree.topic))
     assert tree.frontier == 1
     assert [type(timer) for timer in world.timers if isinstance(timer, (Seal, Acknowledge))] == [Seal, Acknowledge]

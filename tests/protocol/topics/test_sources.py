@@ -250,14 +250,14 @@ def test_a_source_that_knows_of_no_other_is_told_that_it_is_one_too_many() -> No
     (late,) = publishers(village, third)
     village.publish(third, late, b"late")
     village.run(5)
-    assert TOPIC in village.peers[third].scribe.publishing.crowded
+    assert TOPIC in village.peers[third].scribe.publishing.own_streams.crowded
     assert not reader.payloads
     village.act(first, lambda peer: peer.close_publisher(opened[0]))
     village.run(10)
     assert reader.payloads == [b"late"]
     assert not reader.losses
     assert late.stable == 1
-    assert TOPIC not in village.peers[third].scribe.publishing.crowded
+    assert TOPIC not in village.peers[third].scribe.publishing.own_streams.crowded
 
 
 def a_listed_village(count: int, *readers: int, entries: tuple[str, ...], **world: Any) -> tuple[Village, list[Reader]]:

@@ -11,8 +11,8 @@ that are made before it, and a folder only those before it. From the bottom up:
 - `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), what others
   ask of it (`rendezvous.py`, `settings.py`), and how it becomes root and ceases to be it (`candidacy.py`,
   `root_terms.py`, `leadership_transfer.py`);
-- `publishing/`: its own publishers (`publishing.py`) and their roots (`root_finder.py`), the topics that it creates and
-  changes (`creating.py`, `changes.py`);
+- `publishing/`: its own publishers (`publishing.py`), their roots (`root_finder.py`), its streams as a source
+  (`own_streams.py`), the topics that it creates and changes (`creating.py`, `changes.py`);
 - what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
 
 What travels in the tree is the data path's matter (`protocol.forwarding`).
@@ -50,6 +50,7 @@ from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Accepted, Create, Created, FindRoot, Join, RootIs
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
+from quillcast.protocol.topics.publishing.own_streams import OwnStreams
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.admissions import Admissions
@@ -296,9 +297,9 @@ class Scribe:
             host, config.receipt_timeout_s, overlay, self.known, self.creating, self.schedule
         )  # fmt: skip
         self.root_finder = RootFinder(host, config, overlay, self.neighbours)
+        own_streams = OwnStreams(self.open_trees, self.source_streams, dispatch)
         self.publishing = Publishing(
-            host, config, self.root_finder, self.known, self.open_trees, self.intake, self.source_streams,
-            self.changes, self.schedule, dispatch,
+            host, config, self.known, self.intake, self.root_finder, own_streams, self.changes, self.schedule, dispatch
         )  # fmt: skip
         self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)
         self.housekeeping = Housekeeping(

@@ -22,16 +22,14 @@ from quillcast.protocol.topics.messages import (
     StillOpen,
 )
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
+from quillcast.protocol.topics.publishing.own_streams import OwnStreams
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.intake import Intake
-from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import LocalRoom
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
 
 
 class SayClosed(Timer, frozen=True):
@@ -42,15 +40,14 @@ class Publishing:
     """All publishers of one peer, by topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, finder: RootFinder, known: KnownTopics, trees: Trees, intake: Intake,
-        source_streams: SourceStreams, changes: SettingsChanges, schedule: Schedule, dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, known: KnownTopics, intake: Intake, finder: RootFinder,
+        own_streams: OwnStreams, changes: SettingsChanges, schedule: Schedule, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.finder, self.known = host, config, finder, known
-        self.open_trees, self.trees, self.intake = trees, trees.by_topic, intake
-        self.source_streams, self.changes, self.schedule, self.dispatch = source_streams, changes, schedule, dispatch
+        self.host, self.config, self.known, self.intake = host, config, known, intake
+        self.finder, self.own_streams, self.changes = finder, own_streams, changes
+        self.schedule, self.dispatch = schedule, dispatch
         self.publishers = changes.publishers
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
-        self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
         self.count = 0
         self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
         known.spare(self.publishers)
@@ -79,12 +76,12 @@ class Publishing:
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
         self.schedule.begin()
-        tree = self.trees.get(topic)
         if self._waits(publisher):
             return publisher
-        if tree is not None and tree.root is not None:
+        term = self.intake.term(topic)
+        if term is not None:
             self._watch(topic, self.host.contact)
-            self._tell(publisher, self.host.contact, tree.root.term, held_back=False)
+            self._tell(publisher, self.host.contact, term, held_back=False)
         elif topic in self.finder.roots and not descriptor.access and warrant is None:
             publisher.root_is(self.finder.roots[topic], NO_TERM)
         else:
@@ -100,7 +97,7 @@ class Publishing:
         publisher = next(iter(self.publishers.get(topic, {}).values()), None)
         if publisher is None:
             return ""
-        if topic in self.crowded:
+        if topic in self.own_streams.crowded:
             name = publisher.descriptor.name
             bounds = "streams_max, or streams.map_bytes_max for all topics of two peers"
             return f"topic {name} has as many sources as it may have ({bounds}): wait until one ends"
@@ -124,7 +121,7 @@ class Publishing:
         """A scope may let publishers begin that wait for it, or say why it does not."""
         for topic, publishers in list(self.publishers.items()):
             waiting = [each for each in publishers.values() if each.root is None and not each.closed]
-            if waiting and topic not in self.finder.asked_at and topic not in self.crowded:
+            if waiting and topic not in self.finder.asked_at and topic not in self.own_streams.crowded:
                 self._find(topic)
                 for publisher in waiting:
                     publisher.listener.progressed()
@@ -185,10 +182,8 @@ class Publishing:
         self.publishers.get(topic, {}).pop(publisher.id, None)
         if not self.publishers.get(topic):
             self.publishers.pop(topic, None)
-            self.crowded.pop(topic, None)
             self.finder.end(topic)
-            if topic in self.trees:
-                self.source_streams.close(self.trees[topic])
+            self.own_streams.end(topic)
             self.known.done_with(topic)
 
     @property
@@ -208,10 +203,8 @@ class Publishing:
         assert root is not None
         if root.node_id != self.host.me:
             self.host.carry(root, bundle)
-            return
-        tree = self.trees.get(publisher.topic)
-        if tree is not None:
-            self.intake.publish_here(tree, bundle)
+        else:
+            self.intake.publish_here(bundle)
 
     def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
         """Bytes of a topic that its root takes now.
@@ -294,15 +287,11 @@ class Publishing:
 
     def _number_here(self, publisher: Publisher) -> None:
         """The topic's events are numbered by their sources: this peer is one, with a place in the tree."""
-        tree = self.open_trees.open(publisher.descriptor)
-        source = self.source_streams.open(tree, publisher.warrant)
-        if source is None:
-            self.crowded[publisher.topic] = None  # it waits for one of the topic's streams to end
-            return
-        self._watch(publisher.topic, self.host.contact)
-        publisher.root_is(self.host.contact, source.term)
-        if not tree.attached and not tree.joining:
-            self.dispatch.order(FindParent(tree))
+        term = self.own_streams.open(publisher)
+        if term is not None:
+            self._watch(publisher.topic, self.host.contact)
+            publisher.root_is(self.host.contact, term)
+            self.own_streams.take_place(publisher.topic)
 
     def _denied(self, publisher: Publisher) -> str | None:
         descriptor = publisher.descriptor
@@ -366,8 +355,8 @@ class Publishing:
         publishers = self.publishers.get(message.topic, {})
         if message.settled and publishers:
             self.finder.note_stable(message.topic, message.term, message.settled)
-        if self.crowded and any(admitted for _, admitted, _, _ in message.marks):
-            self.crowded.pop(message.topic, None)
+        if self.own_streams.crowded and any(admitted for _, admitted, _, _ in message.marks):
+            self.own_streams.note_admitted(message.topic)
         for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
@@ -419,31 +408,22 @@ class Publishing:
 
     def _told_denied(self, sender: Contact, message: Denied) -> None:
         topic = message.descriptor.topic
-        beside = self._is_beside(topic, sender)
+        beside = self.own_streams.is_beside(topic, sender)
         if message.full and beside:
-            self._find_no_place(self.trees[topic])
+            self._find_no_place(topic)
         elif not message.full and (beside or self.finder.roots.get(topic) == sender):
             self._refused(message.descriptor)
 
-    def _find_no_place(self, tree: Tree) -> None:
+    def _find_no_place(self, topic: bytes) -> None:
         """The topic has as many sources as it may have: this peer's publishers wait, and try again after a while."""
-        topic = tree.topic
-        if not self.source_streams.withdraw(tree):
+        if not self.own_streams.withdraw(topic):
             return
-        self.crowded[topic] = None
         for publisher in self.publishers.get(topic, {}).values():
             publisher.root_lost()
             publisher.listener.progressed()
         self._forget_root(topic)
         self.finder.ask_later(topic)
-        self.dispatch.order(LeaveIfIdle(tree))
-
-    def _is_beside(self, topic: bytes, other: Contact) -> bool:
-        """Is this a neighbour in the tree of a topic, in which this peer numbers its own events?"""
-        tree = self.trees.get(topic)
-        if tree is None or tree.sources.own is None:
-            return False
-        return any(contact.node_id == other.node_id for contact in tree.neighbours())
+        self.own_streams.leave_place(topic)
 
     # ---- time and room
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped
@@ -112,8 +113,16 @@ class Intake:
                 if len(shown) > self.config.admissions_max:
                     del shown[next(iter(shown))]  # it shows its warrant again when it is denied
 
-    def publish_here(self, tree: Tree, bundle: Bundle) -> None:
+    def term(self, topic: bytes) -> Term | None:
+        """The term of the topic's root, if that is this peer."""
+        tree = self.trees.by_topic.get(topic)
+        return tree.root.term if tree is not None and tree.root is not None else None
+
+    def publish_here(self, bundle: Bundle) -> None:
         """A publisher of this very peer: no link lies between."""
+        tree = self.trees.by_topic.get(bundle.topic)
+        if tree is None:
+            return  # it sends this again where the topic's root is then
         admitter = tree.admitter
         if admitter is None:
             self.host.send(self.host.contact, NotRoot(bundle.topic, self.successors.of(bundle.topic)))

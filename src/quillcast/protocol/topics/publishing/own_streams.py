@@ -1,0 +1,61 @@
+"""This peer as a source: its streams in the topics whose events are numbered by those who publish them."""
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
+from quillcast.protocol.topics.state.source_streams import SourceStreams
+from quillcast.protocol.topics.state.trees import Trees
+
+
+class OwnStreams:
+    """One stream per topic, with a place in its tree: from the first publisher until the last is gone."""
+
+    def __init__(self, trees: Trees, source_streams: SourceStreams, dispatch: Dispatch) -> None:
+        self.trees, self.source_streams, self.dispatch = trees, source_streams, dispatch
+        self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
+
+    def open(self, publisher: Publisher) -> Term | None:
+        """The stream that this publisher's events belong to. None: it waits for one of the topic's streams to end."""
+        tree = self.trees.open(publisher.descriptor)
+        source = self.source_streams.open(tree, publisher.warrant)
+        if source is None:
+            self.crowded[publisher.topic] = None
+            return None
+        return source.term
+
+    def take_place(self, topic: bytes) -> None:
+        """The stream leaves here through the topic's tree: find a parent, unless there is one or will be."""
+        tree = self.trees.by_topic[topic]
+        if not tree.attached and not tree.joining:
+            self.dispatch.order(FindParent(tree))
+
+    def note_admitted(self, topic: bytes) -> None:
+        """Events of this peer were admitted: it waits for no other stream."""
+        self.crowded.pop(topic, None)
+
+    def is_beside(self, topic: bytes, other: Contact) -> bool:
+        """Is this a neighbour in the tree of a topic, in which this peer numbers its own events?"""
+        tree = self.trees.by_topic.get(topic)
+        if tree is None or tree.sources.own is None:
+            return False
+        return any(contact.node_id == other.node_id for contact in tree.neighbours())
+
+    def withdraw(self, topic: bytes) -> bool:
+        """A neighbour has no room for this peer's stream. It waits from now on, unless another peer has some of it."""
+        if not self.source_streams.withdraw(self.trees.by_topic[topic]):
+            return False
+        self.crowded[topic] = None
+        return True
+
+    def leave_place(self, topic: bytes) -> None:
+        """The place in the tree is needed no more, unless for something else."""
+        self.dispatch.order(LeaveIfIdle(self.trees.by_topic[topic]))
+
+    def end(self, topic: bytes) -> None:
+        """The topic's last publisher here is gone."""
+        self.crowded.pop(topic, None)
+        tree = self.trees.by_topic.get(topic)
+        if tree is not None:
+            self.source_streams.close(tree)
