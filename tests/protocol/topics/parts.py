@@ -36,6 +36,7 @@ from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfe
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
 from quillcast.protocol.topics.root.root_terms import RootTerms
+from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
 from quillcast.protocol.topics.state.admitter import PublisherState
@@ -273,10 +274,16 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
+    def sealing(self) -> Sealing:
+        return Sealing(
+            self.host, self.open_trees, self.progress, self.flow_control, self.schedule, self.tracing, self.dispatch
+        )  # fmt: skip
+
+    @cached_property
     def intake(self) -> Intake:
         return Intake(
             self.host, CONFIG, self.ring, self.open_trees, self.terms, self.progress, self.flow_control,
-            self.schedule, self.tracing, self.dispatch,
+            self.schedule, self.sealing,
         )  # fmt: skip
 
     @cached_property

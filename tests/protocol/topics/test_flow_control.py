@@ -14,7 +14,7 @@ from quillcast.protocol.topics.messages import (
     Receipts,
     RootIs,
 )
-from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
@@ -148,11 +148,11 @@ def test_a_root_without_room_takes_of_publishers_that_are_held_back_what_it_keep
     world.budget.used_bytes = world.budget.limit_bytes + CONFIG.window_bytes
     for bundle, taken in ((another, 1), (another, 1), (kept, 2)):
         world.intake.up(BOB, bundle)
-        assert len(world.intake.unsealed[tree.topic]) == taken
+        assert len(world.sealing.unsealed[tree.topic]) == taken
     world.intake.publish_here(another)
     world.budget.used_bytes += CONFIG.window_bytes
     world.intake.up(BOB, kept)
-    assert len(world.intake.unsealed[tree.topic]) == 2, "nor of its own, nor beyond a bound"
+    assert len(world.sealing.unsealed[tree.topic]) == 2, "nor of its own, nor beyond a bound"
     assert world.host.released == [(BOB.node_id, another.size), (BOB.node_id, kept.size)]
 
 
@@ -240,8 +240,8 @@ def test_publishers_of_a_topic_without_room_are_told_and_their_credit_goes_back(
     intake = world.intake
     intake.up(BOB, Bundle(Envelope(tree.topic, UP), (block(PAUL, 0),)))
     world.budget.limit_bytes = 0
-    intake.seal(Seal(tree.topic))
-    intake.acknowledge(Acknowledge(tree.topic))
+    world.sealing.seal(Seal(tree.topic))
+    world.sealing.acknowledge(Acknowledge(tree.topic))
     assert [message.held_back for _, message in world.host.sent if isinstance(message, Receipts)] == [True]
     world.budget.limit_bytes = 10 * world.budget.used_bytes
     world.flow_control.relieved()

@@ -8,7 +8,7 @@ from quillcast.protocol.topics.messages import (
     NotRoot,
     TransferLeadership,
 )
-from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
 from quillcast.protocol.topics.state.effects import (
     AllStable,
     AwaitRoot,

@@ -8,9 +8,9 @@ that are made before it, and a folder only those before it. From the bottom up:
   report (`progress.py`) and when (`schedule.py`), and how much to keep (`flow_control.py`);
 - `membership/`: local subscriptions (`subscribing.py`), this peer as a parent (`joins.py`, `children.py`) and as a
   child (`membership.py`), what neighbours report (`reporting.py`), what follows a loss (`repair.py`);
-- `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), what others
-  ask of it (`rendezvous.py`, `settings.py`), and how it becomes root and ceases to be it (`candidacy.py`,
-  `root_terms.py`, `leadership_transfer.py`);
+- `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`,
+  `sealing.py`), what others ask of it (`rendezvous.py`, `settings.py`), and how it becomes root and ceases to be it
+  (`candidacy.py`, `root_terms.py`, `leadership_transfer.py`);
 - `publishing/`: its own publishers (`publishing.py`), their roots (`root_finder.py`), its streams as a source
   (`own_streams.py`), the topics that it creates and changes (`creating.py`, `changes.py`);
 - what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
@@ -55,11 +55,12 @@ from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
-from quillcast.protocol.topics.root.intake import Intake, Seal
+from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
 from quillcast.protocol.topics.root.root_terms import RootTerms
+from quillcast.protocol.topics.root.sealing import Seal, Sealing
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
 from quillcast.protocol.topics.state.arrivals import Arrivals
@@ -162,6 +163,7 @@ class Scribe:
         "root_settings",
         "root_terms",
         "schedule",
+        "sealing",
         "sessions",
         "source_streams",
         "stream_reporting",
@@ -265,9 +267,11 @@ class Scribe:
         self.replication = Replication(
             host, config, overlay, self.replica_set, self.known, self.trees, self.terms, self.comparing, dispatch
         )  # fmt: skip
+        self.sealing = Sealing(
+            host, trees, self.progress, self.flow_control, self.schedule, self.tracing, dispatch
+        )  # fmt: skip
         self.intake = Intake(
-            host, config, overlay, trees, self.terms, self.progress, self.flow_control, self.schedule, self.tracing,
-            dispatch,
+            host, config, overlay, trees, self.terms, self.progress, self.flow_control, self.schedule, self.sealing
         )  # fmt: skip
         self.leadership_transfer = LeadershipTransfer(
             host, config, overlay, self.known, trees, self.terms, self.membership, self.intake, dispatch
@@ -448,7 +452,7 @@ class Scribe:
 
     def _end_stream(self, tree: Tree) -> None:
         """This peer publishes no more: its stream ends, and the parent is told where."""
-        self.intake.seal(Seal(tree.topic))
+        self.sealing.seal(Seal(tree.topic))
         self.source_streams.close(tree)
         if tree.sources.mine:
             self.progress.tell(tree)

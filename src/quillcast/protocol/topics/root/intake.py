@@ -1,17 +1,16 @@
-"""What publishers send to the roots at this peer: admitted, sealed into bundles, and acknowledged."""
+"""What publishers send to this peer as the root of topics, or as a source: whether it is admitted, and who is root."""
 
 from collections.abc import Iterable
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
-from quillcast.core.host import Host, Timer
+from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
-from quillcast.protocol.topics.state.admitter import Admitter
+from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
@@ -19,21 +18,8 @@ from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
-
-
-class Seal(Timer, frozen=True):
-    """What publishers sent since the last one goes down the tree as one bundle."""
-
-    topic: bytes
-
-
-class Acknowledge(Timer, frozen=True):
-    """What was sealed is on its way: publishers get their receipts, and those who sent it their credit."""
-
-    topic: bytes
 
 
 class Intake:
@@ -41,15 +27,12 @@ class Intake:
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, trees: Trees, terms: Terms, progress: Progress,
-        flow_control: FlowControl, schedule: Schedule, tracing: Tracing, dispatch: Dispatch,
+        flow_control: FlowControl, schedule: Schedule, sealing: Sealing,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
         self.progress, self.flow_control, self.schedule = progress, flow_control, schedule
-        self.tracing, self.successors = tracing, Successors()
+        self.sealing, self.successors = sealing, Successors()
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
-        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
-        dispatch.on_timer(Seal, self.seal)
-        dispatch.on_timer(Acknowledge, self.acknowledge)
 
     # ---- admission
 
@@ -83,15 +66,14 @@ class Intake:
             self.host.release(sender.node_id, bundle.size)
             tree.root.turn_away(sender, bundle)
             return
-        self.unsealed.setdefault(bundle.topic, []).append((sender.node_id, bundle.size))
         tree.root.admit(sender, bundle)
-        self._seal_soon(tree, tree.root)
+        self.sealing.admitted(tree, tree.root, sender.node_id, bundle.size)
 
     def _turns_away(self, tree: Tree, bundle: Bundle) -> bool:
         """Is there no room for what a publisher sends that is held back? It sends that again after a while."""
         if tree.flow.topic not in self.flow_control.held_back:
             return False
-        unsealed_bytes = sum([size_bytes for _, size_bytes in self.unsealed.get(bundle.topic, ())])
+        unsealed_bytes = sum([size_bytes for _, size_bytes in self.sealing.unsealed.get(bundle.topic, ())])
         if not self.flow_control.turns_away(tree, bundle, unsealed_bytes):
             return False
         self.host.trace(Dropped(bundle.topic, bundle.count, "no_room"))
@@ -132,48 +114,13 @@ class Intake:
             return
         if self.flow_control.held_back and self._turns_away(tree, bundle):
             return
-        self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
         self.flow_control.taken_here(bundle.topic, bundle.size)
         admitter.admit(self.host.contact, bundle)
-        self._seal_soon(tree, admitter)
-
-    def _seal_soon(self, tree: Tree, admitter: Admitter) -> None:
-        """All that came in one turn of the host is sealed together: a lone event leaves at once."""
-        if not admitter.sealing:
-            admitter.sealing = True
-            self.schedule.wake(tree)
-            self.host.set_timer(Seal(tree.topic), 0.0)
+        self.sealing.admitted(tree, admitter, self.host.me, bundle.size)
 
     def room_for(self, topic: bytes) -> int:
         """Bytes of a topic that this peer takes now from its own publishers."""
         return self.flow_control.room_for(topic)
-
-    def seal(self, timer: Seal) -> None:
-        """The turn in which events were admitted is over."""
-        tree = self.trees.by_topic.get(timer.topic)
-        admitter = tree.admitter if tree is not None else None
-        if tree is not None and admitter is not None and admitter.sealing:
-            sealed = admitter.seal()
-            if self.tracing.marks:
-                sealed = self.tracing.marked(sealed)
-            for bundle in sealed:
-                self.trees.table.move(tree.flow, bundle)
-                if bundle.envelope.tags:
-                    self.tracing.began(tree, bundle)
-            self.host.set_timer(Acknowledge(timer.topic), 0.0)
-
-    def acknowledge(self, timer: Acknowledge) -> None:
-        """What was sealed is on its way."""
-        tree = self.trees.by_topic.get(timer.topic)
-        if tree is not None and tree.admitter is not None:
-            self._acknowledge(tree)
-
-    def _acknowledge(self, tree: Tree) -> None:
-        self.flow_control.hold_back_publishers(tree)
-        self.progress.send_receipts(tree)
-        topic = tree.flow.topic
-        for node, size in self.unsealed.pop(topic, ()):
-            self.flow_control.release_admitted(node, size, topic)
 
     def room_again(self, tree: Tree) -> None:
         """Publishers were held back for want of room, and may send again: tell them, and those that only asked."""
@@ -194,9 +141,7 @@ class Intake:
         root = tree.root
         if root is None:
             return ()
-        for bundle in root.seal():
-            self.trees.table.move(tree.flow, bundle)
-        self._acknowledge(tree)
+        self.sealing.finish(tree, root)
         tree.root = None
         if not self.ring.is_closest(tree.topic):
             self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again

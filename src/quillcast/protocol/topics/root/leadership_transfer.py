@@ -165,7 +165,7 @@ class LeadershipTransfer:
         publishers = self.intake.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
         self._tell(to, self._last_words(tree, root, to))
-        self.intake.tracing.pass_on(tree.topic, to)
+        self.intake.sealing.hand_over(tree.topic, to)
         for bundle in tree.flow.holding(tree.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges

@@ -1,0 +1,85 @@
+"""What was admitted at this peer is sealed into bundles, which leave down the tree; then publishers are answered."""
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.state.admitter import Admitter
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.schedule import Schedule
+from quillcast.protocol.topics.state.tracing import Tracing
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
+
+
+class Seal(Timer, frozen=True):
+    """What publishers sent since the last one goes down the tree as one bundle."""
+
+    topic: bytes
+
+
+class Acknowledge(Timer, frozen=True):
+    """What was sealed is on its way: publishers get their receipts, and those who sent it their credit."""
+
+    topic: bytes
+
+
+class Sealing:
+    """Seals once per turn, after all that came in it. Credit goes back when the bundles have left."""
+
+    def __init__(
+        self, host: Host, trees: Trees, progress: Progress, flow_control: FlowControl, schedule: Schedule,
+        tracing: Tracing, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.trees, self.progress, self.flow_control = host, trees, progress, flow_control
+        self.schedule, self.tracing = schedule, tracing
+        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
+        dispatch.on_timer(Seal, self.seal)
+        dispatch.on_timer(Acknowledge, self.acknowledge)
+
+    def admitted(self, tree: Tree, admitter: Admitter, sender: bytes, size_bytes: int) -> None:
+        """A peer's bundle was admitted. All that comes in this turn is sealed together: a lone event leaves at once."""
+        topic = tree.flow.topic
+        self.unsealed.setdefault(topic, []).append((sender, size_bytes))
+        if not admitter.sealing:
+            admitter.sealing = True
+            self.schedule.wake(tree)
+            self.host.set_timer(Seal(topic), 0.0)
+
+    def seal(self, timer: Seal) -> None:
+        """The turn in which events were admitted is over."""
+        tree = self.trees.by_topic.get(timer.topic)
+        admitter = tree.admitter if tree is not None else None
+        if tree is not None and admitter is not None and admitter.sealing:
+            sealed = admitter.seal()
+            if self.tracing.marks:
+                sealed = self.tracing.marked(sealed)
+            for bundle in sealed:
+                self.trees.table.move(tree.flow, bundle)
+                if bundle.envelope.tags:
+                    self.tracing.began(tree, bundle)
+            self.host.set_timer(Acknowledge(timer.topic), 0.0)
+
+    def acknowledge(self, timer: Acknowledge) -> None:
+        """What was sealed is on its way."""
+        tree = self.trees.by_topic.get(timer.topic)
+        if tree is not None and tree.admitter is not None:
+            self._answer(tree)
+
+    def finish(self, tree: Tree, root: Root) -> None:
+        """The root's term ends here: what it admitted leaves first."""
+        for bundle in root.seal():
+            self.trees.table.move(tree.flow, bundle)
+        self._answer(tree)
+
+    def hand_over(self, topic: bytes, to: Contact) -> None:
+        """Another peer seals from now on: it marks the next bundle for those who follow one."""
+        self.tracing.pass_on(topic, to)
+
+    def _answer(self, tree: Tree) -> None:
+        self.flow_control.hold_back_publishers(tree)
+        self.progress.send_receipts(tree)
+        topic = tree.flow.topic
+        for node, size_bytes in self.unsealed.pop(topic, ()):
+            self.flow_control.release_admitted(node, size_bytes, topic)
