@@ -32,8 +32,6 @@ from quillcast.pipeline.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NICENESS = 10  # of Spark's start during the stream: peers' heartbeats have priority
-
 
 def plan(
     peers: int, rate: float, file: Path | None, limit: int, seed: int, output: Path | None, *, kill: bool, stay: bool,
@@ -129,9 +127,13 @@ class Performance:
         }
 
     def _start_spark(self) -> None:
-        """Start Spark's Java machine during the stream. An error is raised where the audit waits for it."""
+        """Start Spark's Java machine during the stream. An error is raised where the audit waits for it.
+
+        It makes way for peers that wake up, as a batch job. A lower priority would stay with it for the whole audit:
+        only the superuser may raise one again.
+        """
         try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            os.sched_setscheduler(threading.get_native_id(), os.SCHED_BATCH, os.sched_param(0))
             self._spark.set_result(spark_session())
         except BaseException as problem:  # noqa: BLE001 - any error is raised again there
             self._spark.set_exception(problem)

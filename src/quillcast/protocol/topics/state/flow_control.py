@@ -157,8 +157,13 @@ class FlowControl:
             self.release(sender, size_bytes, topic, own=own)
 
     def _goes_on(self, topic: bytes) -> bool:
-        """Does a topic go on while others fill the buffers? Those that keep little do, if they do so together, too."""
+        """Does a topic go on while others fill the buffers? Those that keep little do, if they do so together, too.
+
+        Repairs and what went on so exceed the budget by no more than a window and that, in however many topics.
+        """
         tree, little_bytes = self.trees.get(topic), self._little_bytes
+        if self._unpaid_bytes > self.config.window_bytes + little_bytes:
+            return False
         return (tree is None or tree.flow.log.size_bytes <= little_bytes) and self.little_bytes <= little_bytes
 
     def _look(self, now: float) -> None:
@@ -235,8 +240,8 @@ class FlowControl:
 
     def _relieve(self, topic: bytes) -> None:
         """Give back what is withheld of a topic, as far as there is room again, or all if it keeps little here."""
-        withheld, goes_on = self.withheld[topic], self._goes_on(topic)
-        while withheld and (goes_on or self._unpaid_bytes + withheld[0][1] <= 0):
+        withheld = self.withheld[topic]
+        while withheld and (self._unpaid_bytes + withheld[0][1] <= 0 or self._goes_on(topic)):
             sender, size_bytes, own = withheld.popleft()
             self.withheld_bytes -= size_bytes
             self._give_back(sender, size_bytes, topic, own=own)
