@@ -113,6 +113,10 @@ def test_subscribers_without_an_event_are_named(quillcast: Commands) -> None:
     topic = topic_near(node["node_id"])
     subscriber = quillcast.subscribed(topic)
     [peer] = [peer for peer in quillcast.json("tree", topic)["peers"] if peer["subscriptions"]]
+    began = time.monotonic()
+    assert quillcast.run("pub", topic, "zero")[0] == 0
+    usual_s = time.monotonic() - began
+    assert subscriber.line() == "zero"
     publisher = quillcast.start("pub", topic, "--wait", "stable", "--timeout", "2", "--json")
     publisher.write("one\n")
     assert subscriber.line() == "one"
@@ -129,7 +133,7 @@ def test_subscribers_without_an_event_are_named(quillcast: Commands) -> None:
     late = rf"not known to be held by every subscriber within [12][.\d]* s: {peer['node_id'][:8]} \("
     assert re.search(late, err)
     assert "does not answer" in err
-    assert took_s < 3.0, "naming, leaving and closing links take no second more than was allowed"
+    assert took_s < 3.0 + usual_s, "naming, leaving and closing links take no second more than that"
 
 
 def test_a_subscriber_gives_up_if_asked(quillcast: Commands) -> None:
