@@ -375,8 +375,8 @@ class Flow:
     def _needed(self, past: EndedStream) -> Callable[[Bundle], bool]:
         """Which bundles of an ended term somebody may need.
 
-        Those that wait in a channel here; of the others those that are not stable and that no later term admitted
-        again, because whoever is owed them is owed that term.
+        Those that wait in a channel here. Of the others, those that are not stable and that no later term admitted
+        again: subscribers that are owed them are owed that term too.
         """
         channels, again = self.channels, self._admitted_later(past.term)
         waiting = RangeSet((b.envelope.first, b.last) for channel in channels for b in channel.waiting(past.term))

@@ -40,7 +40,7 @@ class Address(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
     peer: Contact
     invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
-    """What shows the peer that its scope's manager wants it to be the child of whoever has this."""
+    """It shows the peer that its scope's manager wants it to be a child of the peer that sends this."""
 
 
 class Multicast(msgspec.Struct, frozen=True, array_like=True, tag=2):

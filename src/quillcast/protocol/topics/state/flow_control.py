@@ -278,7 +278,7 @@ class FlowControl:
     def cut(self) -> None:
         """Wait no more: end leases, those that hold back the most first, until the buffers are within their budget.
 
-        Topics that keep little lose nothing: whoever fills the buffers, it is not they (`_culprits`).
+        Topics that keep little lose nothing, because they do not fill the buffers (`_culprits`).
         """
         now, culprits = self.host.now(), self._culprits()
         for topic, tree in self.trees.items():

@@ -9,7 +9,7 @@ entry point **periods** decide, which depend on nothing but the events that come
 - when the next period begins, if somebody still lacks something. What that one lacks is for the reports after it.
 
 Whatever else a report says is told at once, as by any peer: terms, moves, leases, the ends of streams, and how far a
-stream goes whose source is below. So is progress where buffers fill up, for whoever is to cut a lease has to know who
+stream goes whose source is below. So is progress where buffers fill up, because peers that cut leases have to know who
 keeps up. A source that is the parent waits for word that a second peer has its events, and gets that in a message of
 its own (`Confirmed`).
 """
