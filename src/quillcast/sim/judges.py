@@ -187,7 +187,7 @@ class Judges:
         topics = self.run.scenario.config_of(number).topics
         mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
         little_bytes = min(topics.window_bytes, topics.budget_bytes // LITTLE_PARTS)
-        passing_bytes = topics.window_bytes + little_bytes  # of repairs, for which full buffers may wait, and of others
+        passing_bytes = topics.window_bytes + 2 * little_bytes  # of repairs, for which full buffers wait, and others
         bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes + passing_bytes
         kept, largest = holdings.kept_bytes(peer)
         bound += largest  # the one that exceeded a bound

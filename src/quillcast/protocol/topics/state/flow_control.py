@@ -159,10 +159,10 @@ class FlowControl:
     def _goes_on(self, topic: bytes) -> bool:
         """Does a topic go on while others fill the buffers? Those that keep little do, if they do so together, too.
 
-        Repairs and what went on so exceed the budget by no more than a window and that, in however many topics.
+        Repairs exceed the budget by a window and a little at most (`turns_away`), and these topics by a little more.
         """
         tree, little_bytes = self.trees.get(topic), self._little_bytes
-        if self._unpaid_bytes > self.config.window_bytes + little_bytes:
+        if self._unpaid_bytes > self.config.window_bytes + 2 * little_bytes:
             return False
         return (tree is None or tree.flow.log.size_bytes <= little_bytes) and self.little_bytes <= little_bytes
 
