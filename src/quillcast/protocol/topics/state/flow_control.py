@@ -293,7 +293,7 @@ class FlowControl:
 
     def _culprits(self) -> dict[bytes, None]:
         """The topics whose leases may end: all that do not wait, but for the smallest, which keep little together."""
-        kept = ((tree.flow.kept_bytes, topic) for topic, tree in self.trees.items() if self._may_cut(tree))
+        kept = ((tree.flow.kept_bytes, topic) for topic, tree in self.trees.items() if not tree.waits)
         found, small_bytes = dict[bytes, None](), 0
         for size_bytes, topic in sorted(kept):
             small_bytes += size_bytes
@@ -309,9 +309,6 @@ class FlowControl:
         """The topics that keep anything, the busiest first."""
         keeping = [tree for tree in self.trees.values() if len(tree.flow.log)]
         return sorted(keeping, key=lambda tree: (tree.flow.log.size_bytes, tree.topic), reverse=True)
-
-    def _may_cut(self, tree: Tree) -> bool:
-        return not tree.waits
 
     def _shed(self, now: float) -> None:
         """Keep no more copies than live leases at this peer and below need, and of past terms what was not stable."""
@@ -368,7 +365,7 @@ class FlowControl:
     def _end_elsewhere(self, cut: Tree, node: bytes, now: float) -> None:
         """One patience for a culprit: what holds one topic back would hold back the others next."""
         for tree in self.trees.values():
-            if tree is cut or not self._may_cut(tree):
+            if tree is cut or tree.waits:
                 continue
             for holder in _of(tree, node, now):
                 self._end(tree, holder, now)
@@ -392,7 +389,7 @@ class FlowControl:
     def cut_leases(self, sender: Contact, message: CutLeases) -> None:
         """The parent's buffers are full: end the leases here and below that do not cover a position."""
         tree, now = self.trees.get(message.topic), self.host.now()
-        if tree is None or tree.term != message.term or not self._may_cut(tree):
+        if tree is None or tree.term != message.term or tree.waits:
             return
         if tree.parent is None or tree.parent.node_id != sender.node_id:
             return
