@@ -329,6 +329,22 @@ MUTANTS = (
         "protocol/topics/test_candidacy.py::test_a_root_without_a_majority_of_replicas_marks_its_acknowledgements",
     ),
     Mutant(
+        "first-childrens-events-as-own",
+        "A forwarder that was restarted does not speak for those that were below it, even if others have joined it.",
+        "protocol/topics/state/tree.py",
+        "        return replace(least, own=False) if least is not None else None\n",
+        "        return least\n",
+        "protocol/topics/test_restarts.py",
+    ),
+    Mutant(
+        "restarted-mover-believed",
+        "A peer that was restarted before it moved does not speak for those that were below it.",
+        "protocol/topics/state/tree.py",
+        "            if lease is not None and lease.is_of_another_life(move):\n",
+        "            if lease is None:\n",
+        "protocol/topics/test_restarts.py",
+    ),
+    Mutant(
         "awaited-named-to-nobody",
         "A leadership transfer names the peers that the previous root named and that have not arrived.",
         "protocol/topics/root/leadership_transfer.py",

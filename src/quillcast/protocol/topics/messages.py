@@ -28,10 +28,15 @@ PastEnds = Annotated[tuple[tuple[AnyTerm, Number], ...], msgspec.Meta(max_length
 
 
 class Have(Message, frozen=True, tag=40):
-    """What a peer has of a topic when it joins (again): its term, and from where it needs that term's events."""
+    """What a peer has of a topic when it joins (again): its term, and from where it needs that term's events.
+
+    `own`: it was here before, and speaks for those that were below it. A peer new to the tree says what its first
+    children have.
+    """
 
     term: Term
     frontier: Number
+    own: bool = True
 
 
 class Join(Message, frozen=True, tag=41):
@@ -66,6 +71,11 @@ class Join(Message, frozen=True, tag=41):
     """From the root to the parent that it left, if it moved."""
     silent: tuple[WireId, ...] = ()
     """Those that it was referred to and that did not answer: refer it to others, or take it in."""
+
+    @property
+    def is_new(self) -> bool:
+        """Is the child new to the tree, or was it restarted? Then it knows nothing of those that were below it."""
+        return self.have is None or not self.have.own
 
 
 class Rejoin(Message, frozen=True, tag=42):

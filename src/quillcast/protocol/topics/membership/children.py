@@ -53,7 +53,7 @@ class ChildrenTables:
             child = Child(self.host, contact, cursor, tree.term, start)
         self.source_streams.joined(tree, child, starts, [term for term, *_ in join.streams] if join is not None else ())
         former = tree.children.get(node)  # its Join may come twice
-        lease = (None if child.sends_only else tree.came_back(node)) or former
+        lease = (None if child.sends_only else tree.orphaned_leases.get(node)) or former  # ends when the child speaks
         tree.enter(child)
         self.placement.install(tree)
         if lease is not None and lease.acknowledged_term == tree.term:
@@ -95,7 +95,7 @@ class ChildrenTables:
             return
         nodes = tuple(node for node in child.speaks_for if node not in child.outdated)
         if nodes:
-            ended = tree.heard_from(nodes)
+            ended = tree.heard_through(child)
             if tree.root is not None:
                 tree.root.heard_from(nodes)
             if ended or child.named_until:

@@ -121,7 +121,7 @@ class Joins:
         contact = join.child
         if tree.parent is not None and not tree.children:
             self._be_no_leaf(tree, join)
-        if join.have is None:
+        if join.is_new:
             self.children.forgot(tree, contact)
         self.source_streams.learn_ends(tree, join.ended, contact)
         start = _start_for(tree, join)

@@ -13,7 +13,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, StreamUp
+from quillcast.protocol.topics.state.link_reports import COUNT_BITS, ChildReport, Move, StreamUp
 
 
 class LeaseHolder(Protocol):
@@ -224,7 +224,7 @@ class OrphanedLease:
     Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
     """
 
-    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "streams", "until")
+    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "move", "streams", "until")
 
     def __init__(
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None
@@ -234,6 +234,11 @@ class OrphanedLease:
         self.streams = child.streams
         self.awaited: dict[bytes, Move | None] = dict.fromkeys(awaited, move)
         self.leaf = leaf  # it is the child's own lease only
+        self.move = child.move  # by which that had come here
+
+    def is_of_another_life(self, move: Move) -> bool:
+        """Was the child restarted since, before it moved so?"""
+        return self.move is not None and self.move.number >> COUNT_BITS != move.number >> COUNT_BITS
 
     @property
     def is_cut(self) -> bool:

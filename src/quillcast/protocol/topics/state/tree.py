@@ -288,7 +288,7 @@ class Tree:
             )
         self.orphaned_leases[node] = lease
         for other in self.children.values():
-            self.heard_from(name for name in other.speaks_for if name not in other.outdated)
+            self.heard_through(other)
         self.heard_from(self.ended)
 
     def speaks_here(self, node: bytes) -> None:
@@ -310,6 +310,17 @@ class Tree:
                     del self.orphaned_leases[former]
         return len(self.orphaned_leases) < before
 
+    def heard_through(self, child: Child) -> bool:
+        """A child speaks for itself and for those that came below it. True if a lease ended by that.
+
+        One that was restarted before it came knows nothing of those that were below it.
+        """
+        for move in child.others.arrivals:
+            lease = self.orphaned_leases.get(move.peer)
+            if lease is not None and lease.is_of_another_life(move):
+                self.forgot(move.peer)
+        return self.heard_from(name for name in child.speaks_for if name not in child.outdated)
+
     def note_arrived(self, arrivals: Iterable[Move]) -> bool:
         """What the parent reports covers peers that moved away from here: their leases end. True if one did."""
         before = len(self.orphaned_leases)
@@ -327,15 +338,6 @@ class Tree:
             if node in lease.awaited and not lease.leaf:
                 del lease.awaited[node]
                 lease.awaited[UNKNOWN_PEER] = None
-
-    def came_back(self, node: bytes) -> OrphanedLease | None:
-        """A child is entered again: its former lease, if it had one, which does not wait for it any more."""
-        lease = self.orphaned_leases.get(node)
-        if lease is not None:
-            lease.awaited.pop(node, None)
-            if not lease.awaited:
-                del self.orphaned_leases[node]
-        return lease
 
     def note_ended(self, node: bytes, until: float) -> None:
         """A child that came from another parent has left in good order; a lease that it had there is over, too."""
@@ -449,7 +451,8 @@ class Tree:
         if self.flow.begun and (self.was_served or not self.receives):
             return Have(self.term, self.frontier)
         haves = [join.have for join in self.waiting.values() if join.have is not None]
-        return min(haves, key=lambda have: (have.term, have.frontier), default=None)
+        least = min(haves, key=lambda have: (have.term, have.frontier), default=None)
+        return replace(least, own=False) if least is not None else None
 
     def follow_path(self, path: tuple[bytes, ...]) -> bool:
         """The path from the root to the parent; a child of old that now stands above speaks for itself.

@@ -1,0 +1,77 @@
+"""A forwarder that was restarted knows nothing of those that were below it: their leases go on without it."""
+
+import pytest
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.messages import Have, Join
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, next_life
+from quillcast.protocol.topics.state.root import UNKNOWN_PEER
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import BOB, CAROL, FIRST
+from tests.protocol.topics.parts import DESCRIPTOR, Parts
+
+NUMBER = next_life(7)
+
+
+def joined(world: Parts, tree: Tree, contact: Contact, have: Have | None, **options: int | bool) -> None:
+    world.joins.adopt(Join(tree.topic, contact, have, DESCRIPTOR.digest, **options))
+
+
+def says(world: Parts, tree: Tree, contact: Contact, **names: tuple[Move, ...]) -> None:
+    world.reporting.changed(contact, tree.topic, encode(ChildReport(tree.term, 0, tree.term, **names)))
+
+
+def awaited(tree: Tree) -> list[list[bytes]]:
+    return [list(lease.awaited) for lease in tree.orphaned_leases.values()]
+
+
+@pytest.mark.parametrize(
+    ("have", "left"),
+    [(None, [[UNKNOWN_PEER]]), (Have(FIRST, 0, own=False), [[UNKNOWN_PEER]]), (Have(FIRST, 0), [])],
+    ids=["restarted", "restarted, and others joined it meanwhile", "not restarted"],
+)
+def test_a_child_that_comes_again_speaks_for_those_below_it_unless_it_was_restarted(
+    have: Have | None, left: list[list[bytes]]
+) -> None:
+    world = Parts()
+    tree = world.root()
+    joined(world, tree, BOB, None)
+    says(world, tree, BOB)
+    world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    joined(world, tree, BOB, have)
+    says(world, tree, BOB)
+    assert awaited(tree) == left
+
+
+def test_a_child_that_is_restarted_before_it_speaks_ends_no_lease_of_those_below_it() -> None:
+    world = Parts()
+    tree = world.root()
+    joined(world, tree, BOB, None)
+    says(world, tree, BOB)
+    world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    joined(world, tree, BOB, Have(FIRST, 0))
+    joined(world, tree, BOB, None)
+    says(world, tree, BOB)
+    assert awaited(tree) == [[UNKNOWN_PEER]]
+
+
+@pytest.mark.parametrize(("number", "left"), [(NUMBER + 1, []), (next_life(NUMBER), [[UNKNOWN_PEER]])])
+def test_a_former_child_that_others_name_speaks_for_those_below_it_unless_it_was_restarted(
+    number: int, left: list[list[bytes]]
+) -> None:
+    world = Parts()
+    tree = world.root()
+    joined(world, tree, CAROL, None)
+    joined(world, tree, BOB, None, number=NUMBER)
+    says(world, tree, BOB)
+    world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
+    assert awaited(tree) == left
+
+
+def test_a_new_forwarder_says_what_its_first_children_have_and_that_this_is_not_its_own() -> None:
+    world = Parts()
+    tree = world.tree()
+    joined(world, tree, BOB, Have(FIRST, 3))
+    joined(world, tree, CAROL, Have(FIRST, 2))
+    assert world.membership.join_message(tree, fault=False).have == Have(FIRST, 2, own=False)
