@@ -13,6 +13,7 @@ from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
 from tests.cli.commands import Commands
 from tests.cli.test_welcome import completed
+from tests.live.scopes.agents_in_need import NeverEnds
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scope-files.md").read_text()
@@ -160,6 +161,17 @@ def test_a_recovery_protocol_is_checked(capsys: pytest.CaptureFixture[str]) -> N
     code, _, err = check(capsys, "recovery", "check", "rink")
     known = "known: tree, gossip, ring, srm"
     assert (code, err) == (2, f"quillcast: there is no recovery protocol 'rink' (did you mean ring?); {known}\n")
+
+
+def test_a_recovery_protocol_that_loops_does_not_pass_the_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quillcast.live.scopes.plugins.check_recovery", lambda name: None)
+    monkeypatch.setattr("quillcast.live.scopes.plugins.protocol_class", lambda name: NeverEnds)
+    monkeypatch.setattr("quillcast.cli.scope.CHECK_LIMIT_S", 0.1)
+    code, out, err = check(capsys, "recovery", "check", "never_ends")
+    assert (code, out) == (2, "")
+    assert err == "quillcast: recovery protocol never_ends is not checked after 0.1 s: does it loop?\n"
 
 
 def test_a_file_with_an_unknown_recovery_protocol(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,9 @@
 """Live members of a scope that miss events get them from other members, by the protocol that the scope's file names."""
 
 import asyncio
+import os
+import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -9,10 +12,13 @@ import pytest
 from quillcast import Config
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import UP
+from quillcast.core.extensions import offered
 from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact, Message
 from quillcast.live.node.host import LiveHost
 from quillcast.live.node.node import Node
+from quillcast.live.scopes import agents
+from quillcast.live.scopes.agents import ConfinedAgent
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.reliability.messages import Fetch, Offered, RingToken, Sought
 from quillcast.protocol.reliability.protocols.suppression import Suppression
@@ -56,14 +62,48 @@ class Wire:
         monkeypatch.setattr(LiveHost, "carry", lose)
 
 
+@pytest.fixture
+def never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A recovery protocol of an installed package whose agents loop when they are asked."""
+    info = tmp_path / "site" / "never_ends-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: never-ends\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[quillcast.recovery_protocols]\nnever_ends = agents_in_need:NeverEnds\n")
+    monkeypatch.syspath_prepend(info.parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent / "scopes"), *sys.path]))
+    monkeypatch.setattr(agents, "ANSWER_LIMIT_S", 0.2)
+    offered.cache_clear()
+    yield "never_ends"
+    offered.cache_clear()
+
+
 @pytest.mark.parametrize(("recovery", "words"), [("ring", {RingToken}), ("srm", {Sought, Offered})])
 def test_a_member_gets_what_it_misses_from_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: str, words: set[type[Message]]
 ) -> None:
+    wire, inside, _ = repaired(tmp_path, monkeypatch, recovery)
+    assert words <= {type(message) for _, _, message in wire.sent}
+    asked = [to for sender, to, message in wire.sent if isinstance(message, Fetch) and sender in inside]
+    assert asked
+    assert {*asked} <= inside
+
+
+def test_a_member_gets_what_it_misses_though_its_agent_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_ends: str
+) -> None:
+    _, _, problems = repaired(tmp_path, monkeypatch, never_ends)
+    why = "it took longer than 0.2 s for a call; members repair along the tree"
+    assert f"recovery protocol never_ends was stopped: {why}" in problems
+
+
+def repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: str) -> tuple["Wire", set[bytes], list[str]]:
+    """A member of three gets what was lost on the way to it. Returns what was sent, the members, and its problems."""
+    wire, problems = Wire(monkeypatch), list[str]()
+    identities = [Identity.new() for _ in range(3)]
+    inside = {identity.node_id for identity in identities}
+
     async def main() -> None:
-        wire, run, file = Wire(monkeypatch), tmp_path / "run", tmp_path / "site.toml"
-        identities = [Identity.new() for _ in range(3)]
-        inside = {identity.node_id for identity in identities}
+        run, file = tmp_path / "run", tmp_path / "site.toml"
         file.write_text(FILE.format(members=", ".join(f'"{node.hex()}"' for node in inside), by=recovery))
         async with AsyncExitStack() as stack:
             outside = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data", config=QUICK))
@@ -90,18 +130,18 @@ def test_a_member_gets_what_it_misses_from_members(
                 for subscription in subscriptions:
                     got = [(await anext(subscription)).payload for _ in range(1 + 2 * LOST)]
                     assert got == [b"before", *(b"%d" % number for number in range(2 * LOST))]
+            problems.extend(victim._presence.links.problems.recent)
         assert wire.lost == LOST
-        assert words <= {type(message) for _, _, message in wire.sent}
-        asked = [to for sender, to, message in wire.sent if isinstance(message, Fetch) and sender in inside]
-        assert asked
-        assert {*asked} <= inside
 
     asyncio.run(main())
+    return wire, inside, problems
 
 
 def knows_all(member: Node, topic: str) -> bool:
     """Does its agent know the two other members?"""
     agent = member._peer.recovery.agents.of(described(topic).topic)
+    if isinstance(agent, ConfinedAgent):
+        return agent.is_made and len(agent.gate.others) == 2
     return isinstance(agent, TokenRing | Suppression) and len(agent.others) == 2
 
 

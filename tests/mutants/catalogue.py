@@ -587,6 +587,14 @@ MUTANTS = (
         "live/scopes/test_confined.py::test_a_policy_that_goes_wrong_is_stopped_with_one_line",
     ),
     Mutant(
+        "agents-without-a-limit",
+        "A recovery agent whose call never ends is stopped.",
+        "live/scopes/agents.py",
+        "            self.patience = self.line.wait(limit_s, lambda",
+        "            self.patience = self.line.wait(3600.0, lambda",
+        "live/scopes/test_agents.py::test_an_agent_has_one_order_at_a_time_and_a_limit_for_each",
+    ),
+    Mutant(
         "any-file-for-a-pin",
         "A file that changed after it was pinned is not run.",
         "live/scopes/plugins.py",

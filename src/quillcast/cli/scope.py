@@ -2,10 +2,11 @@
 
 import asyncio
 import hashlib
+import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
 from quillcast.core.status import PolicyChange, ScopeStatus
+
+CHECK_LIMIT_S = 60.0  # for the check of a recovery protocol; a guess: the built-in ones take less than 5 s
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -314,7 +317,12 @@ def check_recovery(name: str, as_json: bool) -> None:
 
     check_known(name)
     try:
-        report = check(BUILT_IN.get(name) or protocol_class(name), whole=name in ("ring", "srm"))
+        with _bounded(CHECK_LIMIT_S):
+            report = check(BUILT_IN.get(name) or protocol_class(name), whole=name in ("ring", "srm"))
+    except _TooLong:
+        raise RepairsWrongly(
+            f"recovery protocol {name} is not checked after {CHECK_LIMIT_S:g} s: does it loop?"
+        ) from None
     except RepairsWrongly as broken:
         raise RepairsWrongly(f"recovery protocol {name} breaks a rule: {broken}") from None
     if as_json:
@@ -324,6 +332,26 @@ def check_recovery(name: str, as_json: bool) -> None:
         f"{name} keeps the rules of recovery protocols: checked in {report.domains} domains with {report.messages} "
         f"messages and {report.requests} requests"
     )
+
+
+class _TooLong(BaseException):
+    """Time is up. Code of other packages does not catch it by mistake."""
+
+
+@contextmanager
+def _bounded(limit_s: float) -> Iterator[None]:
+    """Raise `_TooLong` after this many seconds, and again if that is caught all the same."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise _TooLong
+
+    former = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
 
 
 def _sha256(name: str) -> str:

@@ -1,15 +1,20 @@
 """Recovery agents of other packages: how they are loaded, checked, and stopped when they do what no agent may."""
 
+import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from quillcast.core.envelope import Term
@@ -17,16 +22,27 @@ from quillcast.core.errors import LocalError
 from quillcast.core.extensions import offered
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
-from quillcast.live.scopes.agents import CALL_LIMIT_S, TIMERS_MAX, WORDS_MAX, GuardedAgent
+from quillcast.core.trace import Mark
+from quillcast.live.runtime.patience import Patience
+from quillcast.live.scopes import agents
+from quillcast.live.scopes.agentchild import AgentChild
+from quillcast.live.scopes.agentline import SocketLine, Surroundings
+from quillcast.live.scopes.agentorders import FROM_AGENT, TO_AGENT, Begin, FromAgent, ToAgent
+from quillcast.live.scopes.agents import QUESTIONS_MAX, TIMERS_MAX, WORDS_MAX, AgentLine, ConfinedAgent, LineListener
 from quillcast.live.scopes.plugins import InstalledRecoveries, check_recovery, protocol_class
+from quillcast.live.scopes.process import ANSWER_LIMIT_S, START_LIMIT_S
 from quillcast.protocol.reliability.conformance import TIMES, check
-from quillcast.protocol.reliability.domain import AgentDue, Findings, Post, Silent, StreamId
+from quillcast.protocol.reliability.domain import Findings, Holder, Post, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
 from tests.protocol.recording import ALICE, BOB, CAROL
 
 PACKAGE = Path(__file__).parents[3] / "examples" / "recovery" / "by_entry_point"
 SCOPE, STREAM = b"s" * 16, StreamId(bytes(16), Term(1, bytes(16)))
 LACKS = [(0, 3)]
+ALONG_TREE = Findings((), (CAROL,), LACKS)
+SOUGHT = Findings([], (), [])
+MODULE = "agents_in_need"
+NOBODY = Surroundings(print, lambda time_s, function: Never())
 
 
 @pytest.fixture
@@ -56,12 +72,10 @@ def test_the_tests_of_the_example_pass() -> None:
 
 @pytest.mark.usefixtures("site")
 def test_an_installed_package_offers_a_recovery_protocol_by_name() -> None:
-    told = list[str]()
-    recoveries = InstalledRecoveries(told.append)
+    recoveries = InstalledRecoveries(print, NOBODY)
     assert list(recoveries) == ["roll_call"]
     check_recovery("roll_call")
-    assert check(recoveries["roll_call"], whole=True, sizes=(1, 3, 6)).messages > 0
-    assert told == []
+    assert check(protocol_class("roll_call"), whole=True, sizes=(1, 3, 6)).messages > 0
 
 
 def test_a_protocol_that_nobody_offers_is_refused_with_those_that_there_are() -> None:
@@ -69,7 +83,46 @@ def test_a_protocol_that_nobody_offers_is_refused_with_those_that_there_are() ->
         check_recovery("rink")
     with pytest.raises(KeyError):
         protocol_class("rink")
-    assert InstalledRecoveries(print).get("rink") is None
+    assert InstalledRecoveries(print, NOBODY).get("rink") is None
+
+
+class Never:
+    """A time-out that is never over."""
+
+    def end(self) -> None: ...
+
+
+class Direct:
+    """A line to an agent in this process, which carries out orders when it is told to `run`."""
+
+    def __init__(self, listener: LineListener) -> None:
+        self.listener = listener
+        self.orders, self.answers = deque[Begin](), deque[ToAgent]()
+        self.child = AgentChild(self._say, self.answers.popleft)
+        self.waits: list[tuple[float, Callable[[], object]]] = []
+        self.is_closed = False
+
+    def send(self, message: msgspec.Struct) -> None:
+        came = TO_AGENT.decode(msgspec.msgpack.encode(message))
+        if isinstance(came, Begin):
+            self.orders.append(came)
+        else:
+            self.answers.append(came)
+
+    def _say(self, message: msgspec.Struct) -> None:
+        came: FromAgent = FROM_AGENT.decode(msgspec.msgpack.encode(message))
+        self.listener.came(came)
+
+    def wait(self, time_s: float, function: Callable[[], object]) -> Never:
+        self.waits.append((time_s, function))
+        return Never()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def run(self) -> None:
+        while self.orders and not self.is_closed:
+            self.child.carry_out(self.orders.popleft())
 
 
 class Member:
@@ -79,9 +132,14 @@ class Member:
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.lacking: list[Range] = LACKS
         self.sent: list[tuple[Contact, Message]] = []
         self.timers: list[Any] = []
         self.told: list[str] = []
+        self.marks: list[object] = []
+        self.repaired: list[Findings] = []
+        self.came = asyncio.Event()
+        self.line: Direct
 
     def now(self) -> float:
         return self.time
@@ -93,137 +151,153 @@ class Member:
         self.timers.append(timer)
 
     def proximity(self, node: bytes) -> float | None:
-        return None
+        return 0.25
 
-    def trace(self, record: object) -> None: ...
+    def trace(self, record: object) -> None:
+        self.marks.append(record)
+
     def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
-        return []
+        return [(0, 1)]
 
     def lacks(self, stream: StreamId) -> list[Range]:
-        return LACKS
+        return self.lacking
 
-    def found(self, stream: StreamId) -> None: ...
+    def found(self, stream: StreamId) -> None:
+        """Repairs go on with what was found."""
+        self.repaired.append(self.finds())
 
-    def agent(self, make: Callable[[Post], Any], clock: Callable[[], float] = lambda: 0.0) -> GuardedAgent:
+    def hand(self, function: Callable[..., object], *args: Any) -> None:
+        """An input from the agent's process."""
+        function(*args)
+        self.came.set()
+
+    async def after_an_input(self) -> None:
+        self.came.clear()
+        await self.came.wait()
+
+    def agent(self, name: str, open_line: Callable[[LineListener], AgentLine] | None = None) -> ConfinedAgent:
         """An agent whose domain has Bob in it, besides Alice."""
-        agent = GuardedAgent("odd", make, Post(self, TIMES, SCOPE, self), self.told.append, clock)
-        agent.follow((BOB,))
-        return agent
+        post = Post(self, TIMES, SCOPE, self)
+        self.asked = ConfinedAgent("odd", f"{MODULE}:{name}", post, open_line or self._direct, self.told.append)
+        self.asked.follow((BOB,))
+        return self.asked
 
-    def finds(self, agent: GuardedAgent) -> Findings:
-        return agent.find(STREAM, LACKS, (CAROL,), at_border=False)
+    def _direct(self, listener: LineListener) -> Direct:
+        self.line = Direct(listener)
+        return self.line
 
-
-class Odd(Silent):
-    """It does one odd thing when it is asked."""
-
-    def __init__(self, post: Post) -> None:
-        self.host = post.host
-
-    def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Any:
-        return self.act() or Findings((), (), ())
-
-    def act(self) -> Any: ...
+    def finds(self) -> Findings:
+        return self.asked.find(STREAM, self.lacking, (CAROL,), at_border=False)
 
 
-class Speaks(Odd):
-    def act(self) -> Any:
-        self.host.send(BOB, AgentWord(b"x" * 16, "another", b"hello"))
-        self.host.set_timer(AgentDue(b"x" * 16, "another", 7), 1.0)
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package with the odd agents, here and in processes."""
+    folder = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([folder, *sys.path]))
 
 
-class Raises(Odd):
-    def act(self) -> Any:
-        raise RuntimeError("out of\nluck")
-
-
-class Floods(Odd):
-    def act(self) -> Any:
-        for _ in range(WORDS_MAX + 1):
-            self.host.send(BOB, AgentWord(SCOPE, "odd", b""))
-
-
-class NeverRests(Odd):
-    def act(self) -> Any:
-        for _ in range(TIMERS_MAX + 1):
-            self.host.set_timer(AgentDue(SCOPE, "odd"), 0.0)
-
-
-class Swallows(Odd):
-    """It goes on although it was told to stop."""
-
-    def act(self) -> Any:
-        for _ in range(2 * WORDS_MAX):
-            try:
-                self.host.send(BOB, AgentWord(SCOPE, "odd", b""))
-            except Exception:  # noqa: BLE001
-                continue
-
-
-class WritesToStrangers(Odd):
-    def act(self) -> Any:
-        self.host.send(Contact(b"z" * 16, "127.0.0.1:99"), AgentWord(SCOPE, "odd", b""))
-
-
-class WritesTooMuch(Odd):
-    def act(self) -> Any:
-        self.host.send(BOB, AgentWord(SCOPE, "odd", bytes(WORD_BYTES_MAX + 1)))
-
-
-class NamesStrangers(Odd):
-    def act(self) -> Any:
-        return Findings((), (Contact(b"z" * 16, "127.0.0.1:99"),), ())
-
-
-class SeeksMore(Odd):
-    def act(self) -> Any:
-        return Findings((), (), [(0, 9)])
-
-
-class Babbles(Odd):
-    def act(self) -> Any:
-        return "nowhere"
-
-
-def test_an_agent_speaks_under_the_name_of_its_own_protocol() -> None:
+@pytest.mark.usefixtures("package")
+def test_what_an_agent_found_is_an_input_of_its_own() -> None:
     member = Member()
-    assert member.finds(member.agent(Speaks)) == Findings((), (), ())
-    assert member.sent == [(BOB, AgentWord(SCOPE, "odd", b"hello"))]
-    assert member.timers == [AgentDue(SCOPE, "odd", 7)]
-    assert member.told == []
+    agent = member.agent("Speaks")
+    assert member.finds() == ALONG_TREE, "its process has not started"
+    member.line.run()
+    assert member.finds() == SOUGHT
+    member.line.run()
+    found = Findings([Holder(BOB, [(0, 1)])], [BOB], [(2, 3)])
+    assert member.repaired == [found]
+    assert member.sent == [(BOB, AgentWord(SCOPE, "odd", b"hello"))], "it speaks under the name of its own protocol"
+    assert member.marks == [Mark("spoke")]
+    (timer,) = member.timers
+    assert (timer.scope, timer.protocol) == (SCOPE, "odd")
+    member.lacking = [(1, 3)]
+    agent.due(timer.what)
+    member.line.run()
+    assert member.repaired[1:] == [Findings([], [BOB], [(2, 3)])], "what is lacking no more is left out"
+    member.lacking = []
+    agent.filled(STREAM)
+    member.line.run()
+    agent.end()
+    assert (member.told, member.line.is_closed) == ([], True)
 
 
+@pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        (Raises, "it raised RuntimeError: out of luck"),
-        (Floods, f"it sends more than {WORDS_MAX} words in 0.5 s"),
-        (Swallows, f"it sends more than {WORDS_MAX} words in 0.5 s"),
-        (NeverRests, f"it sets more than {TIMERS_MAX} timers in 0.5 s"),
-        (WritesToStrangers, "it names 127.0.0.1:99, which is no member of its domain"),
-        (WritesTooMuch, f"it sends {WORD_BYTES_MAX + 1} bytes in one word; at most {WORD_BYTES_MAX} are allowed"),
-        (NamesStrangers, "it names 127.0.0.1:99, which is no member of its domain"),
-        (SeeksMore, "it seeks (3, 9), which its member does not lack"),
-        (Babbles, "its answer is a str instead of Findings"),
+        ("CannotBeMade", r"it raised ZeroDivisionError: division by zero \(agents_in_need.py, line \d+\)"),
+        ("Raises", r"it raised RuntimeError: out of luck \(agents_in_need.py, line \d+\)"),
+        ("Floods", f"it sends more than {WORDS_MAX} words in 0.5 s"),
+        ("NeverRests", f"it sets more than {TIMERS_MAX} timers in 0.5 s"),
+        ("AsksOnAndOn", f"it asks or says more than {QUESTIONS_MAX} things in 0.5 s"),
+        ("WritesToStrangers", "it names 127.0.0.1:99, which is no member of its domain"),
+        ("WritesTooMuch", f"it sends {WORD_BYTES_MAX + 1} bytes in one word; at most {WORD_BYTES_MAX} are allowed"),
+        ("Forges", "it records a Stopped instead of a Mark"),
+        ("NamesStrangers", "it names 127.0.0.1:99, which is no member of its domain"),
+        ("SeeksMore", r"it seeks \(3, 9\), which its member does not lack"),
+        ("Babbles", "its answer is a str instead of Findings"),
     ],
 )
-def test_an_agent_that_does_what_none_may_is_stopped_and_the_tree_repairs(odd: Callable[[Post], Any], why: str) -> None:
+def test_an_agent_that_does_what_none_may_is_stopped_and_the_tree_repairs(odd: str, why: str) -> None:
     member = Member()
-    agent = member.agent(odd)
-    along_tree = Findings((), (CAROL,), LACKS)
-    assert member.finds(agent) == along_tree
-    assert member.told == [f"recovery protocol odd was stopped: {why}; members repair along the tree"]
-    member.time += 1.0
-    assert member.finds(agent) == along_tree
+    member.agent(odd)
+    member.line.run()
+    member.finds()
+    member.line.run()
+    assert member.finds() == ALONG_TREE
+    (line,) = member.told
+    assert re.fullmatch(f"recovery protocol odd was stopped: {why}; members repair along the tree", line)
+    assert member.line.is_closed
     assert len(member.sent) <= WORDS_MAX
-    assert len(member.told) == 1
 
 
-def test_an_agent_that_cannot_be_made_or_takes_too_long_is_stopped() -> None:
-    member, times = Member(), iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0 + 2 * CALL_LIMIT_S])
-    assert member.finds(member.agent(lambda post: 1 / 0)).neighbours == (CAROL,)
-    member.finds(member.agent(Odd, lambda: next(times)))
-    assert [line.partition(": ")[2].partition(";")[0] for line in member.told] == [
-        "it raised ZeroDivisionError: division by zero",
-        "a call took 0.5 s, longer than 0.25 s",
-    ]
+@pytest.mark.usefixtures("package")
+def test_an_agent_has_one_order_at_a_time_and_a_limit_for_each() -> None:
+    member = Member()
+    agent = member.agent("Odd")
+    for _ in range(2 * WORDS_MAX):
+        agent.received(BOB, AgentWord(SCOPE, "odd", b"hello"))
+    assert len(member.line.orders) == 1
+    assert len(agent.waiting) == WORDS_MAX, "further words are lost"
+    member.line.run()
+    assert [time_s for time_s, _ in member.line.waits] == [START_LIMIT_S, *[ANSWER_LIMIT_S] * WORDS_MAX]
+    member.finds()
+    member.line.waits[-1][1]()
+    why = "it took longer than 2 s for a call"
+    assert member.told == [f"recovery protocol odd was stopped: {why}; members repair along the tree"]
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        ("Speaks", ""),
+        ("NeverEnds", "it took longer than 0.2 s for a call"),
+        ("Exits", "its process ended with exit code 3"),
+        ("TakesMemory", "it needs more memory than it may use"),
+    ],
+)
+def test_an_agent_runs_in_a_process_that_can_be_killed(odd: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        member, loop = Member(), asyncio.get_running_loop()
+        surroundings = Surroundings(member.hand, partial(Patience, loop))
+        monkeypatch.setattr(agents, "START_LIMIT_S", 30.0)
+        agent = member.agent(odd, partial(SocketLine, surroundings))
+        assert isinstance(agent.line, SocketLine)
+        try:
+            async with asyncio.timeout(30.0):
+                while not agent.is_made:
+                    await member.after_an_input()
+                monkeypatch.setattr(agents, "ANSWER_LIMIT_S", 0.2 if odd == "NeverEnds" else 10.0)
+                member.finds()
+                while not member.repaired and not member.told:
+                    await member.after_an_input()
+            assert [line.partition(": ")[2].partition(";")[0] for line in member.told] == ([told] if told else [])
+            assert member.finds() == (ALONG_TREE if told else member.repaired[0])
+        finally:
+            agent.end()
+        assert agent.line.process.returncode is not None
+
+    asyncio.run(main())

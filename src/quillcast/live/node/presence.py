@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,10 @@ from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopeaddress import ScopeAddress
+from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
+from quillcast.live.scopes.agentline import Surroundings
 from quillcast.live.scopes.plugins import InstalledFilters, InstalledRecoveries
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
@@ -127,8 +130,10 @@ class Presence:
         stack.callback(disk.close)
         host = LiveHost(pump, self.links, disk, self.journal.trace if self.journal is not None else _forget)
         customs = InstalledFilters(self.links.problems.append)
-        recoveries = InstalledRecoveries(self.links.problems.append)
+        surroundings = Surroundings(pump.hand, partial(Patience, pump.loop))
+        recoveries = InstalledRecoveries(self.links.problems.append, surroundings)
         self.peer = pump.inputs = Peer(host, setting.config, customs=customs, recoveries=recoveries)
+        stack.callback(self.peer.recovery.agents.follow, {})
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()

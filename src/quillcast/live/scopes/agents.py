@@ -1,143 +1,249 @@
-"""Recovery agents of other packages: they run in the peer, and are stopped when they do what no agent may.
+"""Recovery agents of other packages: they run in processes of their own, which are killed when they do what none may.
 
-An agent answers within the input that asks it, so it has no process of its own, as filters have none. What it says and
-answers passes through `GuardedAgent`, and what it raises ends there. An agent is stopped that
+An agent is asked within an input of its peer, and a peer waits for nobody. So `ConfinedAgent` passes inputs on and
+answers with what the agent found last. What it has not found yet is being sought: when its answer comes, that is an
+input, and repairs go on. The process carries out one order after another. An agent is stopped that
 
-- raises an exception,
-- takes longer than `CALL_LIMIT_S` for a call (afterwards: a call that never ends stops its peer),
+- raises an exception, ends its process, or needs more memory than it may use,
+- takes longer than `ANSWER_LIMIT_S` for an order, be it for ever,
 - sends or sets timers more often than `WORDS_MAX` and `TIMERS_MAX` allow, or sends words longer than a message may be,
 - names peers that are no members of its domain, or ranges that its member does not lack.
 
-From then on the member repairs along the tree, and one line says why. That protects the peer from mistakes, not from
-attacks: install only what you trust.
+Until its process has started, and after it was stopped, the member repairs along the tree; one line says why it was
+stopped.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from random import Random
-from time import perf_counter
-from typing import Any, NoReturn
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from quillcast.core.host import Timer
-from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
-from quillcast.core.ranges import Range, RangeSet, difference
-from quillcast.core.trace import Record
-from quillcast.protocol.reliability.domain import AgentDue, Findings, Post, RecoveryProtocol, StreamId
+from quillcast.core.ranges import Range, RangeSet, difference, intersection
+from quillcast.core.trace import Mark
+from quillcast.live.scopes.agentorders import (
+    AgentFailed,
+    AskHolds,
+    AskLacks,
+    AskRoundTrip,
+    Begin,
+    Done,
+    Due,
+    Filled,
+    Find,
+    FindingsAre,
+    Follow,
+    Found,
+    FromAgent,
+    Heard,
+    LinkLost,
+    MakeAgent,
+    MarkIt,
+    Misbehaved,
+    RangesAre,
+    RoundTripIs,
+    Say,
+    SetTimer,
+    Task,
+)
+from quillcast.live.scopes.process import ANSWER_LIMIT_S, START_LIMIT_S
+from quillcast.protocol.reliability.domain import AgentDue, Findings, Holder, Post, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 
-CALL_LIMIT_S = 0.25  # a guess: the peer does nothing else meanwhile
+QUESTIONS_MAX = 16_384  # in one `gap_s`; a guess: some per stream and word
 WORDS_MAX = 256  # in one `gap_s`; a guess: some per member and stream that it knows
 TIMERS_MAX = 256  # likewise
 _TREE = AlongTree()
+_SOUGHT = Findings((), (), ())
 
 
-class _Misbehaved(Exception):
-    """The agent did what no agent may; the text says what."""
+class Wait(Protocol):
+    """A time-out that runs."""
+
+    def end(self) -> None:
+        """Stop waiting."""
+        ...
 
 
-class GuardedAgent:
-    """An agent of another package, and what stands between it and its peer."""
+class AgentLine(Protocol):
+    """The way to an agent's process. What comes from there is an input of the peer."""
+
+    def send(self, message: msgspec.Struct) -> None: ...
+    def wait(self, time_s: float, function: Callable[[], object]) -> Wait: ...
+    def close(self) -> None: ...
+
+
+class LineListener(NamedTuple):
+    """Who gets what comes over a line."""
+
+    came: Callable[[FromAgent], None]
+    failed: Callable[[str], None]
+    """The line is of no use any more; the text says why."""
+
+
+class ConfinedAgent:
+    """An agent of another package, as its peer sees it."""
 
     def __init__(
-        self, name: str, make: Callable[[Post], RecoveryProtocol], post: Post, tell: Callable[[str], object],
-        clock: Callable[[], float] = perf_counter,
+        self, name: str, reference: str, post: Post, open_line: Callable[[LineListener], AgentLine],
+        tell: Callable[[str], object],
     ) -> None:  # fmt: skip
-        """`tell` is given a line if the agent is stopped. `clock` measures how long its calls take, in seconds."""
-        self.name, self.tell, self.clock = name, tell, clock
-        self.gate = _Gate(name, post)
-        self.agent: RecoveryProtocol | None = None
-        with self._guard():
-            self.agent = make(Post(self.gate, post.times, post.scope, post.bottom))
+        """`tell` is given a line if the agent is stopped."""
+        self.name, self.post, self.tell = name, post, tell
+        self.gate = _Gate(post)
+        self.is_made = self.is_over = False
+        self.waiting: deque[Task] = deque()
+        self.order: Task | None = None  # what it carries out
+        self.patience: Wait | None = None
+        self.found: dict[StreamId, Findings] = {}  # of the streams of which the member lacks something
+        self.answered: StreamId | None = None  # that repairs go on with what was found
+        self.line = open_line(LineListener(self._came, self._stop))
+        seed = post.host.random.getrandbits(63)
+        self._order(MakeAgent(name, reference, post.host.contact, post.scope, post.times, seed))
 
-    @contextmanager
-    def _guard(self) -> Iterator[None]:
-        """Stop the agent if a call goes wrong, or takes too long."""
-        began = self.clock()
-        try:
-            yield
-        except _Misbehaved as fault:
-            self._stop(str(fault))
-        except Exception as error:  # noqa: BLE001  another package's code may raise anything
-            self._stop(f"it raised {type(error).__name__}: {' '.join(str(error).split())}")
-        if self.agent is None:
-            return
-        if self.gate.fault:  # the agent went on all the same
-            self._stop(self.gate.fault)
-        elif (took_s := self.clock() - began) > CALL_LIMIT_S:
-            self._stop(f"a call took {took_s:.1f} s, longer than {CALL_LIMIT_S:g} s")
-
-    def _stop(self, why: str) -> None:
-        self.agent, self.gate.fault = None, why
-        self.tell(f"recovery protocol {self.name} was stopped: {why}; members repair along the tree")
+    # ---- the peer's inputs
 
     def follow(self, others: tuple[Contact, ...]) -> None:
         """Members come or go."""
         self.gate.others = dict.fromkeys(each.node_id for each in others)
-        with self._guard():
-            if self.agent is not None:
-                self.agent.follow(others)
+        self._order(Follow(others))
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
-        """What the agent finds; what neighbours are asked for, if there is none any more."""
-        found: Findings | None = None
-        self.gate.neighbours = dict.fromkeys(each.node_id for each in neighbours)
-        with self._guard():
-            if self.agent is not None:
-                found = self._checked(self.agent.find(stream, lacks, neighbours, at_border=at_border), lacks)
-        if found is None or self.agent is None:
+        """What the agent found last, and have it look again; what neighbours are asked for, if there is no agent."""
+        if self.is_over or not self.is_made:
             return _TREE.find(stream, lacks, neighbours, at_border=at_border)
-        return found
-
-    def _checked(self, found: Any, lacks: list[Range]) -> Findings:
-        if not isinstance(found, Findings):
-            raise _Misbehaved(f"its answer is a {type(found).__name__} instead of Findings")
-        for contact in (*(each.contact for each in found.holders), *found.neighbours):
-            self.gate.check(contact)
-        if beyond := difference(found.lacks, RangeSet(lacks)):
-            raise _Misbehaved(f"it seeks {beyond[0]}, which its member does not lack")
-        return found
+        self.gate.neighbours = dict.fromkeys(each.node_id for each in neighbours)
+        found = self.found.setdefault(stream, _SOUGHT)
+        if stream != self.answered and not any(
+            isinstance(each, Find) and each.stream == stream for each in self.waiting
+        ):
+            self._order(Find(stream, [*lacks], tuple(neighbours), at_border))
+        holders = [Holder(each.contact, some) for each in found.holders if (some := intersection(lacks, each.ranges))]
+        return Findings(holders, found.neighbours, intersection(lacks, RangeSet(found.lacks)))
 
     def filled(self, stream: StreamId) -> None:
         """Nothing of a stream is lacking."""
-        with self._guard():
-            if self.agent is not None:
-                self.agent.filled(stream)
+        if self.found.pop(stream, None) is not None:
+            self._order(Filled(stream))
 
     def received(self, sender: Contact, message: Message) -> None:
-        """Another member's agent spoke."""
+        """Another member's agent spoke. Agents have to bear the loss of words that come too fast for them."""
         self.gate.heard(sender)
-        with self._guard():
-            if self.agent is not None:
-                self.agent.received(sender, message)
+        if isinstance(message, AgentWord) and len(self.waiting) < WORDS_MAX:
+            self._order(Heard(sender, message.body))
 
-    def due(self, what: Any) -> None:
+    def due(self, what: object) -> None:
         """Its timer is due."""
-        with self._guard():
-            if self.agent is not None:
-                self.agent.due(what)
+        if isinstance(what, int):
+            self._order(Due(what))
 
     def link_lost(self, node: bytes) -> None:
         """A peer cannot be reached."""
-        with self._guard():
-            if self.agent is not None:
-                self.agent.link_lost(node)
+        self._order(LinkLost(node))
+
+    def end(self) -> None:
+        """End the process: the member is not in this domain any more."""
+        if not self.is_over:
+            self.is_over = True
+            self.waiting.clear()
+            self._rest()
+            self.line.close()
+
+    # ---- the process
+
+    def _order(self, task: Task) -> None:
+        if not self.is_over:
+            self.waiting.append(task)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Give the next order, if the last one is carried out."""
+        if self.order is None and self.waiting:
+            self.order = self.waiting.popleft()
+            limit_s = START_LIMIT_S if isinstance(self.order, MakeAgent) else ANSWER_LIMIT_S
+            self.patience = self.line.wait(limit_s, lambda: self._stop(f"it took longer than {limit_s:g} s for a call"))
+            self.line.send(Begin(self.post.host.now(), self.order))
+
+    def _rest(self) -> None:
+        self.order = None
+        if self.patience is not None:
+            self.patience.end()
+            self.patience = None
+
+    def _stop(self, why: str) -> None:
+        if not self.is_over:
+            self.end()
+            self.tell(f"recovery protocol {self.name} was stopped: {why}; members repair along the tree")
+
+    def _came(self, message: FromAgent) -> None:
+        if not self.is_over:
+            try:
+                self._carry_out(message)
+            except Misbehaved as fault:
+                self._stop(str(fault))
+
+    def _carry_out(self, message: FromAgent) -> None:
+        """What the process asks or says."""
+        bottom, host = self.post.bottom, self.post.host
+        self.gate.count()
+        match message:
+            case AskHolds(stream, among):
+                self.line.send(RangesAre([*bottom.holds(stream, among)]))
+            case AskLacks(stream):
+                self.line.send(RangesAre([*bottom.lacks(stream)]))
+            case AskRoundTrip(node):
+                self.line.send(RoundTripIs(host.proximity(node)))
+            case Say(to, body):
+                self.gate.check_word(to, body)
+                host.send(to, AgentWord(self.post.scope, self.name, body))
+            case SetTimer(number, delay_s):
+                self.gate.check_timer()
+                host.set_timer(self._timer(number), max(0.0, delay_s))
+            case MarkIt(name):
+                host.trace(Mark(name))
+            case Found(stream):
+                bottom.found(stream)
+            case FindingsAre(findings):
+                self._is_found(findings)
+            case Done():
+                self.is_made = True
+                self._rest()
+                self._go_on()
+            case AgentFailed(why):
+                self._stop(why)
+
+    def _timer(self, number: int) -> Timer:
+        return AgentDue(self.post.scope, self.name, number)
+
+    def _is_found(self, findings: Findings) -> None:
+        """Keep what it found, and go on to repair with that."""
+        order = self.order
+        if not isinstance(order, Find):
+            raise Misbehaved("it answers what it was not asked")
+        for contact in (*(each.contact for each in findings.holders), *findings.neighbours):
+            self.gate.check(contact)
+        if beyond := difference(findings.lacks, RangeSet(order.lacks)):
+            raise Misbehaved(f"it seeks {beyond[0]}, which its member does not lack")
+        if order.stream in self.found and self.found[order.stream] != findings:
+            self.found[order.stream], self.answered = findings, order.stream
+            try:
+                self.post.bottom.found(order.stream)
+            finally:
+                self.answered = None
 
 
 class _Gate:
-    """The host that the agent sees. It lets through what an agent may order."""
+    """Lets through what an agent may order. Its methods raise `Misbehaved`."""
 
-    def __init__(self, name: str, post: Post) -> None:
-        self.name, self.post, self.host = name, post, post.host
-        self.me: NodeId = post.host.me
-        self.contact: Contact = post.host.contact
-        self.random: Random = post.host.random
+    def __init__(self, post: Post) -> None:
+        self.post = post
         self.others: dict[bytes, None] = {}
         self.neighbours: dict[bytes, None] = {}
         self.spoke: dict[bytes, None] = {}  # members that are not among those that this one is told of
-        self.since, self.words, self.timers = post.host.now(), 0, 0
-        self.fault = ""  # what it did that no agent may: nothing passes any more
+        self.since, self.messages, self.words, self.timers = post.host.now(), 0, 0, 0
 
     def heard(self, sender: Contact) -> None:
         """An agent of the domain is there."""
@@ -147,49 +253,31 @@ class _Gate:
             del self.spoke[next(iter(self.spoke))]
 
     def check(self, contact: Contact) -> None:
-        """Is this a member, as far as it can be known? Raises `_Misbehaved`."""
+        """Is this a member, as far as it can be known?"""
         node = contact.node_id
         if node not in self.others and node not in self.neighbours and node not in self.spoke:
-            self._close(f"it names {contact.address}, which is no member of its domain")
+            raise Misbehaved(f"it names {contact.address}, which is no member of its domain")
 
-    def _close(self, fault: str) -> NoReturn:
-        self.fault = self.fault or fault
-        raise _Misbehaved(self.fault)
-
-    def now(self) -> float:
-        return self.host.now()
-
-    def proximity(self, node: bytes) -> float | None:
-        return self.host.proximity(node)
-
-    def trace(self, record: Record) -> None:
-        self.host.trace(record)
-
-    def send(self, to: Contact, message: Message) -> None:
-        """Send a word to another member."""
-        self._count()
+    def check_word(self, to: Contact, body: bytes) -> None:
+        """May it send this?"""
         self.words += 1
-        if not isinstance(message, AgentWord):
-            self._close(f"it sends a {type(message).__name__} instead of an AgentWord")
-        if len(message.body) > WORD_BYTES_MAX:
-            self._close(f"it sends {len(message.body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed")
         if self.words > WORDS_MAX:
-            self._close(f"it sends more than {WORDS_MAX} words in {self.post.times.gap_s:g} s")
+            raise Misbehaved(f"it sends more than {WORDS_MAX} words in {self.post.times.gap_s:g} s")
+        if len(body) > WORD_BYTES_MAX:
+            raise Misbehaved(f"it sends {len(body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed")
         self.check(to)
-        self.host.send(to, AgentWord(self.post.scope, self.name, message.body))
 
-    def set_timer(self, timer: Timer, delay_s: float) -> None:
-        """Set a timer of the agent."""
-        self._count()
+    def check_timer(self) -> None:
+        """May it set another timer?"""
         self.timers += 1
-        if not isinstance(timer, AgentDue):
-            self._close(f"it sets a {type(timer).__name__} instead of an AgentDue")
         if self.timers > TIMERS_MAX:
-            self._close(f"it sets more than {TIMERS_MAX} timers in {self.post.times.gap_s:g} s")
-        self.host.set_timer(AgentDue(self.post.scope, self.name, timer.what), delay_s)
+            raise Misbehaved(f"it sets more than {TIMERS_MAX} timers in {self.post.times.gap_s:g} s")
 
-    def _count(self) -> None:
-        if self.fault:
-            self._close(self.fault)
-        if self.host.now() - self.since >= self.post.times.gap_s:
-            self.since, self.words, self.timers = self.host.now(), 0, 0
+    def count(self) -> None:
+        """It asks or says something."""
+        now, gap_s = self.post.host.now(), self.post.times.gap_s
+        if now - self.since >= gap_s:
+            self.since, self.messages, self.words, self.timers = now, 0, 0, 0
+        self.messages += 1
+        if self.messages > QUESTIONS_MAX:
+            raise Misbehaved(f"it asks or says more than {QUESTIONS_MAX} things in {gap_s:g} s")

@@ -4,9 +4,6 @@ It reads orders from a socket and answers them one by one. It bounds its own mem
 other end of the socket is closed, or when one order takes too long.
 """
 
-import resource
-import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from quillcast.core.errors import QuillcastError
+from quillcast.live.scopes.framing import encoded, receive
 from quillcast.live.scopes.orders import (
     ORDERS,
     Answer,
@@ -30,9 +28,8 @@ from quillcast.live.scopes.orders import (
     Order,
     PolicyFailed,
     RoundTripsAre,
-    encoded,
-    receive,
 )
+from quillcast.live.scopes.process import Limits
 from quillcast.protocol.scopes.policies import first_line, made
 from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy, mechanism_of
 
@@ -40,8 +37,8 @@ from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy, mec
 class Child:
     """Makes one policy, and asks it."""
 
-    def __init__(self, line: socket.socket, limit_s: float) -> None:
-        self.line, self.limit_s = line, limit_s
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.line = limits, limits.line
         self.policy: ScopePolicy
         self.package = ""
 
@@ -52,9 +49,9 @@ class Child:
                 order = receive(self.line, ORDERS)
             except EOFError:
                 return
-            signal.setitimer(signal.ITIMER_REAL, self.limit_s)  # ends the process: the other side may be gone
+            self.limits.begin()
             self.line.sendall(self._answered(order))
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.limits.end()
 
     def _answered(self, order: Order) -> bytes:
         try:
@@ -119,15 +116,5 @@ def told(error: Exception, package: str) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
 
 
-def main() -> None:
-    """Serve the socket with this number."""
-    number, limit_s, memory_bytes = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with socket.socket(fileno=number) as line:
-        Child(line, limit_s).serve()
-
-
 if __name__ == "__main__":
-    main()
+    Child(Limits(sys.argv)).serve()

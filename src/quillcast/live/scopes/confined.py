@@ -5,16 +5,12 @@ one line. A process of its own protects the peer from mistakes, not from attacks
 rights of the peer's user, so install only what you trust, and pin files by their hash.
 """
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from quillcast.core.errors import LocalError, Malformed
+from quillcast.live.scopes.framing import encoded, left_until, receive
 from quillcast.live.scopes.orders import (
     ANSWERS,
     Answer,
@@ -28,17 +24,10 @@ from quillcast.live.scopes.orders import (
     Order,
     PolicyFailed,
     RoundTripsAre,
-    encoded,
-    left_until,
-    receive,
 )
+from quillcast.live.scopes.process import ANSWER_LIMIT_S, MEMORY_BYTES_MAX, START_LIMIT_S, ConfinedProcess
 from quillcast.protocol.scopes.conformance import Nonconforming, check_channels, check_mechanism
 from quillcast.protocol.scopes.policy import ALL, Delivery, Group, RoundTrips, WantedChannel
-
-START_LIMIT_S = 10.0  # to import the policy's package; a guess
-ANSWER_LIMIT_S = 2.0  # a guess: the built-in policies take less than 0.5 s for a thousand members
-END_LIMIT_S = 1.0  # for a process to end after it closed its end of the line
-MEMORY_BYTES_MAX = 512 << 20  # a guess
 
 A = TypeVar("A")
 
@@ -70,17 +59,10 @@ class ConfinedPolicy:
         """
         self.name, self._limit_s = make.name, answer_limit_s
         self._stopped, self._what = "", "cannot be made"
-        self._line, theirs = socket.socketpair()
-        arguments = [str(theirs.fileno()), str(START_LIMIT_S + answer_limit_s), str(memory_bytes_max)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "quillcast.live.scopes.child", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        self._process = ConfinedProcess(
+            "quillcast.live.scopes.child", START_LIMIT_S + answer_limit_s, memory_bytes_max, hash_seed
         )
-        theirs.close()
+        self._line = self._process.line
         made = self._ask(make, Made, START_LIMIT_S)
         self.delivery, self.about, self.mechanism = made.delivery, made.about, made.mechanism
         if self.mechanism:
@@ -119,7 +101,7 @@ class ConfinedPolicy:
         except TimeoutError:
             raise self._stop(f"it took longer than {limit_s:g} s; make it faster, or the scope smaller") from None
         except (EOFError, OSError):
-            raise self._stop(self._ended()) from None
+            raise self._stop(self._process.ended()) from None
         except Malformed as error:
             raise self._stop(f"it does not answer as it should: {error}") from None
         except LocalError as error:
@@ -135,13 +117,6 @@ class ConfinedPolicy:
         self._line.sendall(encoded(order))
         return receive(self._line, ANSWERS, deadline)
 
-    def _ended(self) -> str:
-        try:
-            code = self._process.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            return "its process closed the line to this one"
-        return f"its process ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
-
     def _stop(self, why: str) -> PolicyStopped:
         self.close()
         named = why.startswith(f"policy {self.name}")
@@ -151,9 +126,7 @@ class ConfinedPolicy:
     def close(self) -> None:
         """End the process."""
         self._stopped = self._stopped or f"policy {self.name} is closed"
-        self._line.close()
-        self._process.kill()
-        self._process.wait()
+        self._process.close()
 
     def __enter__(self) -> "ConfinedPolicy":
         return self

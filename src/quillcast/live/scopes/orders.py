@@ -1,20 +1,10 @@
-"""What a process and the process of its policy say to each other: MessagePack, each message after its size."""
+"""What a process and the process of its policy say to each other."""
 
-import math
-import socket
-import struct
-import time
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from quillcast.core.errors import LocalError, Malformed
-from quillcast.core.messages import decoded
 from quillcast.protocol.scopes.policy import Delivery, Group, WantedChannel
-
-T = TypeVar("T")
-BYTES_MAX = 32 << 20  # of one message; a guess: channels for a thousand members that all send
-_SIZE = struct.Struct("<I")
 
 
 class Make(msgspec.Struct, frozen=True, tag=True):
@@ -85,43 +75,5 @@ class PolicyFailed(msgspec.Struct, frozen=True, tag=True):
 
 Answer = Made | FanOutIs | ChannelsAre | AskRoundTrips | PolicyFailed
 
-_ENCODER = msgspec.msgpack.Encoder()
 ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-
-
-def encoded(message: Order | Answer) -> bytes:
-    """A message as it is sent. Raises `LocalError` if it is too large."""
-    data = _ENCODER.encode(message)
-    if len(data) > BYTES_MAX:
-        raise LocalError(f"{type(message).__name__} has {len(data)} bytes; the most is {BYTES_MAX}")
-    return _SIZE.pack(len(data)) + data
-
-
-def left_until(deadline: float) -> float:
-    """The seconds until a deadline. Raises `TimeoutError` when it has passed."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def receive(line: socket.socket, decoder: "msgspec.msgpack.Decoder[T]", deadline: float = math.inf) -> T:
-    """The next message. Raises `EOFError`, `OSError`, `TimeoutError` when the deadline passes, and `Malformed`."""
-    (size,) = _SIZE.unpack(_exactly(line, _SIZE.size, deadline))
-    if size > BYTES_MAX:
-        raise Malformed(f"a message has {size} bytes; the most is {BYTES_MAX}")
-    return decoded(decoder, _exactly(line, size, deadline), "message of a policy's process")
-
-
-def _exactly(line: socket.socket, size: int, deadline: float) -> bytes:
-    parts, left = list[bytes](), size
-    while left:
-        if deadline < math.inf:
-            line.settimeout(left_until(deadline))
-        part = line.recv(min(left, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)

@@ -1,23 +1,27 @@
 """Policies and filters that other packages offer by entry points, and policies in files that are pinned by a hash.
 
-Policies run in processes of their own (`ConfinedPolicy`). Filters run in the data path of the peer.
+Policies and recovery agents run in processes of their own (`ConfinedPolicy`, `ConfinedAgent`). Filters run in the data
+path of the peer.
 """
 
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from quillcast.core.envelope import Envelope
 from quillcast.core.errors import LocalError
 from quillcast.core.extensions import offered
-from quillcast.live.scopes.agents import GuardedAgent
+from quillcast.live.scopes.agentline import SocketLine, Surroundings
+from quillcast.live.scopes.agents import ConfinedAgent
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.orders import Make
 from quillcast.protocol.reliability.domain import Post, RecoveryProtocol
 from quillcast.protocol.reliability.protocols import BUILT_IN as BUILT_IN_RECOVERIES
+from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 from quillcast.protocol.scopes.filters import CustomFilter
 from quillcast.protocol.scopes.policies import BUILT_IN, made
 from quillcast.protocol.scopes.policy import ScopePolicy
@@ -128,16 +132,25 @@ def check_recovery(name: str) -> None:
 class InstalledRecoveries(Mapping[str, Callable[[Post], RecoveryProtocol]]):
     """The recovery protocols of installed packages, as `reliability.agents.Protocols`.
 
-    `tell` is given a line for each agent that is stopped (`GuardedAgent`).
+    `tell` is given a line for each agent that is stopped (`ConfinedAgent`).
     """
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
+    def __init__(self, tell: Callable[[str], object], surroundings: Surroundings) -> None:
+        self._tell, self._surroundings = tell, surroundings
 
     def __getitem__(self, name: str) -> Callable[[Post], RecoveryProtocol]:
         if name not in self:
             raise KeyError(name)
-        return lambda post: GuardedAgent(name, protocol_class(name), post, self._tell)
+        return lambda post: self._made(name, post)
+
+    def _made(self, name: str, post: Post) -> RecoveryProtocol:
+        try:
+            return ConfinedAgent(
+                name, offered(RECOVERIES)[name].value, post, partial(SocketLine, self._surroundings), self._tell
+            )
+        except OSError as error:
+            self._tell(f"recovery protocol {name} cannot be started: {error.strerror}; members repair along the tree")
+            return AlongTree()
 
     def __contains__(self, name: object) -> bool:
         return name in offered(RECOVERIES)

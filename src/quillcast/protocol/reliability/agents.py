@@ -58,6 +58,9 @@ class Agents:
                 self.agents[key] = former.get(key) or make(post)
                 self.agents[key].follow(domain.others)
             self.of_topics[topic] = self.agents[key]
+        for key, agent in former.items():
+            if key not in self.agents:
+                agent.end()
 
     def of(self, topic: bytes) -> RecoveryProtocol:
         """The agent that a topic is repaired by."""

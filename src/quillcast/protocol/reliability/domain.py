@@ -145,6 +145,10 @@ class RecoveryProtocol(Protocol):
         """A peer cannot be reached."""
         ...
 
+    def end(self) -> None:
+        """The member is in this domain no more: nothing else will be asked or said."""
+        ...
+
 
 class Silent:
     """An agent that has nothing to say to others."""
@@ -158,6 +162,8 @@ class Silent:
     def due(self, what: Any) -> None: ...
 
     def link_lost(self, node: bytes) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class Claims:

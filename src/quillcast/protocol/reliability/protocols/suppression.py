@@ -75,6 +75,9 @@ class Suppression:
     def link_lost(self, node: bytes) -> None:
         """It gets messages again once it can be reached."""
 
+    def end(self) -> None:
+        """Nobody waits for it."""
+
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """What members offered, and a question to all for the rest."""
         now, holders = self.host.now(), self.claims.holders(stream, lacks)

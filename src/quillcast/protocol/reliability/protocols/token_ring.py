@@ -71,6 +71,9 @@ class TokenRing:
         if any(node == other.node_id for other in self.others):
             self.lost[node] = self.host.now()
 
+    def end(self) -> None:
+        """Nobody waits for it."""
+
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """What the last token told, and another token for the rest."""
         now, holders = self.host.now(), self.claims.holders(stream, lacks)

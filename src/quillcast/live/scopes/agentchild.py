@@ -1,0 +1,182 @@
+"""The process in which a recovery agent of another package runs (`agents.ConfinedAgent`).
+
+It is `python -m quillcast.live.scopes.agentchild FD SECONDS BYTES`, carries out orders from a socket one by one, and
+keeps to `process.Limits`.
+"""
+
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from quillcast.core.host import Timer
+from quillcast.core.ids import NodeId
+from quillcast.core.messages import Contact, Message
+from quillcast.core.ranges import Range
+from quillcast.core.trace import Mark, Record
+from quillcast.live.scopes.agentorders import (
+    TO_AGENT,
+    AgentFailed,
+    AskHolds,
+    AskLacks,
+    AskRoundTrip,
+    Begin,
+    Done,
+    Due,
+    Filled,
+    Find,
+    FindingsAre,
+    Follow,
+    Found,
+    Heard,
+    LinkLost,
+    MakeAgent,
+    MarkIt,
+    Misbehaved,
+    RangesAre,
+    RoundTripIs,
+    Say,
+    SetTimer,
+    Task,
+    ToAgent,
+)
+from quillcast.live.scopes.child import found, told
+from quillcast.live.scopes.framing import encoded, receive
+from quillcast.live.scopes.process import Limits
+from quillcast.protocol.reliability.domain import AgentDue, Findings, Holder, Post, RecoveryProtocol, StreamId
+from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
+
+A = TypeVar("A")
+
+
+class AgentChild:
+    """Makes one agent, and is its host and its member's state: what it asks and says goes to the peer.
+
+    `say` sends to the peer, `answer` waits for what it answers.
+    """
+
+    me: NodeId
+    contact: Contact
+    random: Random
+    agent: RecoveryProtocol
+
+    def __init__(self, say: Callable[[msgspec.Struct], None], answer: Callable[[], ToAgent]) -> None:
+        self.say, self.answer = say, answer
+        self.now_s = 0.0
+        self.scope, self.name, self.package = b"", "", ""
+        self.timers: dict[int, Any] = {}
+        self.numbers = count()
+
+    def carry_out(self, order: Begin) -> None:
+        """Carry out an order, and say so."""
+        self.now_s = order.now_s
+        try:
+            self._carry_out(order.task)
+            self.say(Done())
+        except MemoryError:
+            self.say(AgentFailed("it needs more memory than it may use"))
+        except Misbehaved as fault:
+            self.say(AgentFailed(str(fault)))
+        except Exception as error:  # noqa: BLE001  another package's code may raise anything
+            self.say(AgentFailed(f"it raised {told(error, self.package)}"))
+
+    def _carry_out(self, task: Task) -> None:
+        match task:
+            case MakeAgent():
+                self._make(task)
+            case Follow(others):
+                self.agent.follow(others)
+            case Find(stream, lacks, neighbours, at_border):
+                findings: Any = self.agent.find(stream, lacks, neighbours, at_border=at_border)
+                self.say(FindingsAre(_plain(findings)))
+            case Filled(stream):
+                self.agent.filled(stream)
+            case Heard(sender, body):
+                self.agent.received(sender, AgentWord(self.scope, self.name, body))
+            case Due(number):
+                if number in self.timers:
+                    self.agent.due(self.timers.pop(number))
+            case LinkLost(node):
+                self.agent.link_lost(node)
+
+    def _make(self, order: MakeAgent) -> None:
+        self.me, self.contact, self.random = NodeId(order.member.node_id), order.member, Random(order.seed)
+        self.scope, self.name = order.scope, order.name
+        self.numbers = count(self.random.getrandbits(31))  # timers of an agent that was here before have others
+        self.package = Path(order.reference.partition(":")[0].partition(".")[0]).stem
+        self.agent = found(order.reference, b"")(Post(self, order.times, order.scope, self))
+
+    # ---- the agent's host
+
+    def now(self) -> float:
+        return self.now_s
+
+    def send(self, to: Contact, message: Message) -> None:
+        if not isinstance(message, AgentWord):
+            raise Misbehaved(f"it sends a {type(message).__name__} instead of an AgentWord")
+        if len(message.body) > WORD_BYTES_MAX:
+            raise Misbehaved(f"it sends {len(message.body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed")
+        self.say(Say(to, message.body))
+
+    def set_timer(self, timer: Timer, delay_s: float) -> None:
+        if not isinstance(timer, AgentDue):
+            raise Misbehaved(f"it sets a {type(timer).__name__} instead of an AgentDue")
+        number = next(self.numbers)
+        self.timers[number] = timer.what
+        self.say(SetTimer(number, delay_s))
+
+    def proximity(self, node: bytes) -> float | None:
+        return self._asked(AskRoundTrip(node), RoundTripIs).seconds
+
+    def trace(self, record: Record) -> None:
+        if not isinstance(record, Mark):
+            raise Misbehaved(f"it records a {type(record).__name__} instead of a Mark")
+        self.say(MarkIt(record.name))
+
+    # ---- the bottom interface
+
+    def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
+        return self._asked(AskHolds(stream, [*among]), RangesAre).ranges
+
+    def lacks(self, stream: StreamId) -> list[Range]:
+        return self._asked(AskLacks(stream), RangesAre).ranges
+
+    def found(self, stream: StreamId) -> None:
+        self.say(Found(stream))
+
+    def _asked(self, question: msgspec.Struct, kind: type[A]) -> A:
+        self.say(question)
+        answer = self.answer()
+        assert isinstance(answer, kind)
+        return answer
+
+
+def _plain(findings: Any) -> Findings:
+    """Findings with ranges of types that travel. Raises `Misbehaved` if it is something else."""
+    if not isinstance(findings, Findings):
+        raise Misbehaved(f"its answer is a {type(findings).__name__} instead of Findings")
+    holders = tuple(Holder(contact, [*ranges]) for contact, ranges in findings.holders)
+    return Findings(holders, tuple(findings.neighbours), [*findings.lacks])
+
+
+def serve(limits: Limits) -> None:
+    """Carry out orders until the other end closes the socket."""
+    line = limits.line
+    child = AgentChild(lambda message: line.sendall(encoded(message)), lambda: receive(line, TO_AGENT))
+    while True:
+        try:
+            order = receive(line, TO_AGENT)
+        except EOFError:
+            return
+        assert isinstance(order, Begin)
+        limits.begin()
+        child.carry_out(order)
+        limits.end()
+
+
+if __name__ == "__main__":
+    serve(Limits(sys.argv))

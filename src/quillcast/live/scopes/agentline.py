@@ -1,0 +1,84 @@
+"""The line to a recovery agent's process, on the event loop. Neither side of it waits for the other."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from quillcast.core.errors import Malformed
+from quillcast.live.scopes.agentorders import FROM_AGENT
+from quillcast.live.scopes.agents import LineListener, Wait
+from quillcast.live.scopes.framing import cut, encoded
+from quillcast.live.scopes.process import ANSWER_LIMIT_S, MEMORY_BYTES_MAX, START_LIMIT_S, ConfinedProcess
+
+_READ_BYTES = 64 << 10
+_ENDED_S = 0.05  # for a process that closed its end of the line to be gone; the peer waits for it
+
+
+class Surroundings:
+    """What runs the peer: `hand` hands it an input, `wait` runs a time-out that counts while the event loop listens."""
+
+    def __init__(self, hand: Callable[..., None], wait: Callable[[float, Callable[[], object]], Wait]) -> None:
+        self.hand, self.wait = hand, wait
+
+
+class SocketLine:
+    """An `agents.AgentLine` to a process of its own."""
+
+    def __init__(self, surroundings: Surroundings, listener: LineListener) -> None:
+        """Start the process. Raises `OSError`."""
+        self.surroundings, self.listener = surroundings, listener
+        self.process = ConfinedProcess(
+            "quillcast.live.scopes.agentchild", START_LIMIT_S + ANSWER_LIMIT_S, MEMORY_BYTES_MAX
+        )
+        self.loop, self.line = asyncio.get_running_loop(), self.process.line
+        self.line.setblocking(False)
+        self.unread, self.unsent = bytearray(), bytearray()
+        self.loop.add_reader(self.line, self._readable)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send it, or what the socket takes now and the rest when it takes more."""
+        self.unsent += encoded(message)
+        self._flush()
+
+    def wait(self, time_s: float, function: Callable[[], object]) -> Wait:
+        """Run a time-out, whose end is an input."""
+        return self.surroundings.wait(time_s, lambda: self.surroundings.hand(function))
+
+    def close(self) -> None:
+        """End the process."""
+        self.loop.remove_reader(self.line)
+        self.loop.remove_writer(self.line)
+        self.process.close()
+
+    def _flush(self) -> None:
+        try:
+            del self.unsent[: self.line.send(self.unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return  # the process ended: that is read, too
+        if self.unsent:
+            self.loop.add_writer(self.line, self._flush)
+        else:
+            self.loop.remove_writer(self.line)
+
+    def _readable(self) -> None:
+        try:
+            data = self.line.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self.unread += data
+            self.surroundings.hand(self._take)
+        else:
+            self.surroundings.hand(self.listener.failed, self.process.ended(_ENDED_S))
+
+    def _take(self) -> None:
+        try:
+            for message in cut(self.unread, FROM_AGENT):
+                self.listener.came(message)
+        except Malformed as error:
+            self.listener.failed(f"it does not answer as it should: {error}")
