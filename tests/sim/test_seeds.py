@@ -130,6 +130,7 @@ LATE_READER_SEEDS = {
     1200133: "as 1200015, of the last events of a source that died, which nobody else had",
     1310030: "a peer that had joined late did not know for how long the events before had been there",
     1640013: "at the end of a stream that then went on, a subscription forgot that it had got some older events",
+    1641308: "a source was paused before it had reported its last events, and took them for younger than they were",
     1641050: "a root came from beyond a cut, and was judged to have been there for a subscriber beside its writer",
 }
 LATE_READER_WILD_SEEDS = {

@@ -71,7 +71,7 @@ def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_d
     assert state.came_at == 35.0
     world.source_streams.conclude(tree, STREAM, 2)
     world.host.time = 40.0
-    assert world.source_streams.ended(tree) == ((STREAM, 2, ((2, 6.0),)),)
+    assert world.source_streams.ended(tree) == ((STREAM, 2, ((1, 8.0), (2, 6.0))),)
 
 
 @pytest.mark.parametrize(("start", "lost"), [("now", [(STREAM.counter, 3, 5, "unavailable")]), ("earliest", [])])
@@ -104,16 +104,6 @@ def test_a_subscription_begins_at_nothing_that_is_known_only_from_a_peer_that_ma
     stream.give_up([(0, 3)])
     world.source_streams.learn_milestones(tree, STREAM, ((1 << 62, 12.0),))
     assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 3)]
-
-
-def test_what_came_is_noted_once_per_report(world: Parts) -> None:
-    tree, _ = a_subscription_to_sources(world)
-    world.source_streams.learn(tree, STREAM, 0)
-    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0),)))
-    world.host.time = 32.0
-    world.source_streams.tell(tree)
-    world.host.time = 40.0
-    assert world.source_streams.milestones(tree, STREAM, (0, 1)) == ((1, 8.0),)
 
 
 def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers_may_have_lost_their_ends(

@@ -119,9 +119,19 @@ def test_a_source_says_at_the_end_for_how_long_its_events_have_been_there_and_no
     for contact in (CAROL, BOB):
         child(world, tree, contact)
     tree.parent = None
-    for sender, known in ((CAROL, ()), (BOB, ((3, 20.0), (4, 5.0)))):
+    for sender, known in ((CAROL, ((4, 0.0),)), (BOB, ((3, 20.0), (4, 5.0)))):
         report(world, tree, sender, StreamUp(0, 4, 4, end=4, milestones=((3, 20.0), (4, 5.0))))
         assert world.source_streams.milestones(tree, STREAM, (0, 4)) == known
+
+
+def test_events_have_been_there_since_they_or_word_of_them_came_however_late_the_next_report_is(world: Parts) -> None:
+    tree = below(world)
+    events(world, tree, 2)
+    world.host.time += 3.0
+    report(world, tree, BOB, StreamDown(2, 3, 0))
+    world.host.time += 4.0
+    world.source_streams.tell(tree)
+    assert world.source_streams.milestones(tree, STREAM, (0, 3)) == ((2, 7.0), (3, 4.0))
 
 
 @pytest.mark.parametrize("alive", [False, True])

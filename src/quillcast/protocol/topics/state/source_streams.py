@@ -410,11 +410,20 @@ class SourceStreams:
             tree.sources.changed[term] = None
 
     def came(self, tree: Tree, term: Term) -> None:
-        """Events of a stream came, or word of some that have not."""
+        """Events of a stream came, or word of some that have not.
+
+        Since when they are there is noted now: the next report may be late, as after a pause of this process.
+        """
         state = tree.sources.states.get(term)
         if state is not None:
-            state.came_at = self.host.now()
+            state.came_at, stream = self.host.now(), tree.flow.others[term]
+            stream.milestones.note(stream.seen.end, state.came_at)
             self.moved(tree, term)
+
+    def heard_of(self, tree: Tree, term: Term) -> None:
+        """A neighbour knows events that did not come yet."""
+        self.came(tree, term)
+        tree.flow.others[term].milestones.note(_there(tree, term), self.host.now())
 
     def _news(self, tree: Tree, term: Term) -> None:
         self.moved(tree, term)
