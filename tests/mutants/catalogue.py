@@ -121,6 +121,14 @@ MUTANTS = (
         "protocol/forwarding/test_table.py::test_a_slow_channel_is_served_later_from_the_log_and_delays_no_other",
     ),
     Mutant(
+        "hole-ascribed-out-of-order",
+        "A missing event is no lost position that lies before an earlier event of its publisher.",
+        "protocol/forwarding/doubts.py",
+        "        return _size(self.lost.within(at, end) if came <= first else self.lost.within(0, min(at, end)))\n",
+        "        return _size(self.lost.within(0, end) if came <= first else self.lost.within(0, min(at, end)))\n",
+        "protocol/forwarding/test_edge.py",
+    ),
+    Mutant(
         "held-counts-as-acknowledged",
         "Events that wait behind a hole were not delivered, and are not acknowledged.",
         "protocol/forwarding/edge.py",

@@ -725,6 +725,38 @@ def test_each_lost_position_accounts_for_one_event() -> None:
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 9, "unavailable"), (1, 5, "void")]
 
 
+@pytest.mark.parametrize(
+    ("publisher", "sequence", "void"),
+    [(PAULA, 0, []), (PAUL, 9, []), (PAUL, 3, [(5, 7, "void")])],
+    ids=["nothing is known of their order", "a later event came behind the positions", "an earlier one came there"],
+)
+def test_a_hole_is_ascribed_to_lost_positions_if_the_order_of_their_term_allows_it(
+    publisher: bytes, sequence: int, void: list[tuple[int, int, str]]
+) -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1, b"1", b"2", b"3", b"4"), block(PAUL, 7)))
+    edge.skip(FIRST, [(1, 3)], "unavailable")
+    edge.take(down(FIRST, 3, block(publisher, sequence)))
+    host.time = 31.0
+    edge.give_up_holes(1.0, NOTHING)
+    edge.tell_losses()
+    lost = sorted((first, last, why) for _, first, last, why in notes.lost_ if first < 7)
+    assert lost == [(1, 3, "unavailable"), *void]
+
+
+def test_a_hole_within_a_term_is_ascribed_to_lost_positions_between_its_ends_only() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAULA, 0, b"a")))
+    edge.skip(FIRST, [(1, 3)], "unavailable")
+    edge.take(down(FIRST, 3, block(PAUL, 0), block(PAUL, 2)))
+    assert notes.got == [b"a", b"0"], "another term may bring it"
+    host.time = 31.0
+    edge.give_up_holes(1.0, NOTHING)
+    assert [(first, last, why) for _, first, last, why in notes.lost_] == [(1, 3, "unavailable"), (1, 2, "void")]
+
+
 def test_an_event_that_another_term_recovers_accounts_for_one_too() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0), block(PAULA, 0, b"a")))

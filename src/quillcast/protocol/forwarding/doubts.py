@@ -7,28 +7,40 @@ event behind those positions, all its events before that one were passed over. C
 peers differ.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import Position, Term
+from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import Range, RangeSet
 
 OLD_LOOKS = 2
 """After so many checks for silent publishers, no event of another term arrives any more."""
+LOST_RANGES_MAX = 1024  # per term; the oldest are forgotten, and holes there are reported again; a guess: 16 kB
 
 
 class Doubt:
     """The lost positions of a term whose events are unknown."""
 
-    __slots__ = ("before", "holed", "looks", "met", "most", "open", "positions")
+    __slots__ = ("before", "came", "holed", "looks", "lost", "met", "most", "open", "positions")
 
     def __init__(self) -> None:
-        self.positions = RangeSet()
+        self.lost = RangeSet()
+        self.positions = RangeSet()  # those of them at which an event may still arrive
+        self.came: dict[bytes, tuple[int, int]] = {}  # by publisher: its last event of this term, and where that stood
         self.before = 0  # positions up to the last lost one from before the start, whose events another term may bring
         self.most = 0  # how many events of one publisher may have been there and were not delivered yet
         self.open = 0  # positions for which no event has arrived, nor been found missing
         self.met: dict[bytes, int] = {}  # by publisher: how many of its next events arrived since that may be those
         self.holed: dict[bytes, None] = {}  # publishers that missing events there were ascribed to
         self.looks = 0  # checks since the last of them was reported (`age`)
+
+    def places(self, publisher: bytes, first: int, end: int) -> int:
+        """At how many lost positions below an index the events of a publisher from a sequence on may have been.
+
+        A term admits its events in order: so behind the last one of it that is earlier, or before a later one.
+        """
+        came, at = self.came.get(publisher, (0, 0))
+        return _size(self.lost.within(at, end) if came <= first else self.lost.within(0, min(at, end)))
 
 
 class Doubts:
@@ -44,6 +56,9 @@ class Doubts:
         doubt = self.terms.setdefault(term, Doubt())
         doubt.most += last - min(first, max(taken, doubt.positions.end))
         doubt.open += last - first
+        doubt.lost.add(first, last)
+        if len(doubt.lost) > LOST_RANGES_MAX:
+            doubt.lost.discard(0, doubt.lost.starts[1])
         doubt.positions.discard(0, taken)  # no event arrives there any more
         doubt.positions.add(first, last)
         doubt.looks = 0
@@ -70,7 +85,7 @@ class Doubts:
                 known = most
             elif doubted == term:
                 here = doubt.positions.within(index, index + count)
-                doubt.open = max(0, doubt.open - sum(last - first for first, last in here))
+                doubt.open = max(0, doubt.open - _size(here))
                 found.update((first - index, last - index) for first, last in here)
                 known = most if index + count >= doubt.positions.end else known
             elif doubt.looks < OLD_LOOKS:
@@ -82,24 +97,34 @@ class Doubts:
             doubt.met[publisher] = known
         return found.ranges()
 
-    def stood_in(self, term: Term, events: int) -> bool:
-        """May `events` missing events of a publisher within a term have been at doubted positions of that term?"""
+    def note_came(self, publisher: bytes, term: Term, end: int, index: int) -> None:
+        """Events of a publisher came at positions of a term below an index, the last ones below the sequence `end`."""
         doubt = self.terms.get(term)
-        if doubt is None or events > doubt.most:
+        if doubt is not None and index > doubt.came.get(publisher, (0, 0))[1]:
+            doubt.came[publisher] = end, index
+
+    def stood_in(self, term: Term, positions: Range, events: int) -> bool:
+        """May `events` missing events of a publisher have been at doubted ones of these positions of a term?"""
+        doubt = self.terms.get(term)
+        if doubt is None or events > _size(doubt.lost.within(*positions)):
             return False
         doubt.open = max(0, doubt.open - events)
         return True
 
-    def account_for(self, publisher: bytes, term: Term, events: int) -> bool:
-        """Were `events` missing events of a publisher, before one of this term, reported by their positions?
+    def account_for(self, publisher: bytes, missing: Range, before: Position) -> bool:
+        """Were missing events of a publisher, before one at a position, reported by their positions?
 
         Each position accounts for one event. The events were in that term or in an earlier one.
         """
-        doubts = [self.terms[doubted] for doubted in sorted(self.terms, reverse=True) if doubted <= term]
-        if events > sum(doubt.open for doubt in doubts):
+        first, last = missing
+        events, found = last - first, list[tuple[Doubt, int]]()
+        for term in sorted([term for term in self.terms if term <= before.term], reverse=True):
+            doubt, end = self.terms[term], before.index if term == before.term else NUMBER_MAX
+            found.append((doubt, min(events, doubt.open, doubt.places(publisher, first, end))))
+            events -= found[-1][1]
+        if events:
             return False
-        for doubt in doubts:
-            events -= (here := min(events, doubt.open))
+        for doubt, here in found:
             doubt.open -= here
             if here:
                 doubt.holed[publisher] = None
@@ -113,8 +138,13 @@ class Doubts:
         for doubt in self.terms.values():
             doubt.looks += 1
             doubt.met = {publisher: count for publisher, count in doubt.met.items() if publisher in publishers}
+            doubt.came = {publisher: last for publisher, last in doubt.came.items() if publisher in publishers}
             doubt.holed = {publisher: None for publisher in doubt.holed if publisher in publishers}
 
     def keep(self, keep: Callable[[Term], bool]) -> None:
         """Forget the terms of which no peer keeps anything."""
         self.terms = {term: doubt for term, doubt in self.terms.items() if keep(term)}
+
+
+def _size(ranges: Iterable[Range]) -> int:
+    return sum(last - first for first, last in ranges)

@@ -317,17 +317,18 @@ class Edge(Sink):
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
         """Report what is missing before a known event as lost, unless it was reported by its positions."""
         for first, last in difference(self._holes_before(cursor), waiting):
-            if self._was_told(publisher, cursor.term or NO_TERM, (first, last)):
+            if self._was_told(publisher, (first, last), Position(cursor.term or NO_TERM, NUMBER_MAX)):
                 cursor.before.add(first, last)
             self._lose_before(cursor, publisher, (first, last), cursor.term or NO_TERM, "void")
         next_ = cursor.next or 0
-        known = [(block.first, place.term) for block, place in cursor.held]
-        known += [(first, cursor.term or NO_TERM) for first, _ in cursor.lost.within(next_, cursor.lost.end)]
+        known = [(block.first, place) for block, place in cursor.held]
+        lost = [first for first, _ in cursor.lost.within(next_, cursor.lost.end)]
+        known += [(first, Position(cursor.term or NO_TERM, NUMBER_MAX)) for first in lost]
         if known and not waiting.within(next_, min(known)[0]):
-            end, term = min(known)
-            if self._was_told(publisher, term, (next_, end)):
+            end, place = min(known)
+            if self._was_told(publisher, (next_, end), place):
                 cursor.lost = RangeSet([(next_, end), *cursor.lost])
-            self._lose_events(publisher, [(next_, end)], term, "void")
+            self._lose_events(publisher, [(next_, end)], place.term, "void")
 
     def void_holes(self) -> None:
         """Gaps delay nothing from the next term on: give up what they waited for."""
@@ -512,7 +513,7 @@ class Edge(Sink):
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
         expected = self._expect(cursor, block.first + done, term)
-        if block.first > expected and self._may_come(cursor, block.publisher, term, (expected, block.first)):
+        if block.first > expected and self._may_come(cursor, block, Position(term, index), expected):
             self._hold(cursor, block, term, index)
             return
         cursor.term, cursor.index, began = term, index + block.count, cursor.began
@@ -560,6 +561,7 @@ class Edge(Sink):
     def _deliver_doubted(self, doubts: Doubts, block: Block, skip: int, stop: int, position: Position) -> None:
         """Mark events that an uncertain loss report may have included."""
         term, index = position
+        doubts.note_came(block.publisher, term, block.first + stop, index + stop - skip)
         recovered = doubts.may_be(block.publisher, term, index, stop - skip)
         if not recovered:
             self.subscriber.deliver(block, skip, stop, position)
@@ -607,21 +609,23 @@ class Edge(Sink):
             return False
         return term == self.since or term.best_effort or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
 
-    def _may_come(self, cursor: PublisherCursor, publisher: bytes, term: Term, missing: Range) -> bool:
-        """May events of a publisher that are missing before one of a term come in another?
+    def _may_come(self, cursor: PublisherCursor, block: Block, place: Position, expected: int) -> bool:
+        """May events of a publisher, from the expected one on, that are missing before a block come in another term?
 
         Not if they may have been at doubted positions of this one. If they are in no other term, they were at positions
         that were reported lost, or were not if some of those were older than this subscription.
         """
+        (term, index), missing = place, (expected, block.first)
         if cursor.term != term:
             return True
         if self._is_only(term):
             if untold := self._untold(cursor, term, missing):
-                self._lose_events(publisher, untold, term, "unavailable")
+                self._lose_events(block.publisher, untold, term, "unavailable")
             return False
         if self.doubts is None or cursor.awaited.within(*missing):
             return True
-        return not self.doubts.stood_in(term, sum(last - first for first, last in cursor.lost.missing(*missing)))
+        events = sum(last - first for first, last in cursor.lost.missing(*missing))
+        return not self.doubts.stood_in(term, (cursor.index, index), events)
 
     def _untold(self, cursor: PublisherCursor, term: Term, missing: Range) -> list[Range]:
         """The missing events of a publisher that may have been older than this subscription.
@@ -636,12 +640,11 @@ class Edge(Sink):
             most -= last - first
         return untold
 
-    def _was_told(self, publisher: bytes, term: Term, sequences: Range) -> bool:
-        """Were missing events of a publisher, before one of a term, reported by their positions?"""
-        first, last = sequences
-        if self.doubts is None or self.publishers[publisher].awaited.within(first, last):
+    def _was_told(self, publisher: bytes, missing: Range, before: Position) -> bool:
+        """Were missing events of a publisher, before one at a position, reported by their positions?"""
+        if self.doubts is None or self.publishers[publisher].awaited.within(*missing):
             return False
-        return self.doubts.account_for(publisher, term, last - first)
+        return self.doubts.account_for(publisher, missing, before)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
         """Keep a block behind a hole, because the missing events may be in transit under another term."""
@@ -651,6 +654,8 @@ class Edge(Sink):
     def _pass_over(self, cursor: PublisherCursor, block: Block, start: int, stop: int) -> None:
         """Drop events before the publisher's next one here: they are repeats, unless a later event overtook them."""
         first, last = block.first + start, block.first + stop
+        if self.doubts is not None and cursor.term is not None:
+            self.doubts.note_came(block.publisher, cursor.term, last, cursor.index - (block.last - last))
         overtaken = self._never_delivered(cursor, first, last)
         repeats = last - first - sum(end - begin for begin, end in overtaken)
         if repeats:
