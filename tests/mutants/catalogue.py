@@ -614,8 +614,8 @@ MUTANTS = (
         "any-term-is-believed",
         "Terms of others that there cannot be yet are ignored.",
         "protocol/topics/state/terms.py",
-        "                return False\n        return True\n\n    def has_settings",
-        "                return True\n        return True\n\n    def has_settings",
+        "        return False\n\n    def has_settings",
+        "        return True\n\n    def has_settings",
         "protocol/topics/test_plausible.py::test_a_topic_outlives_a_member_that_names_the_highest_term_it_can",
     ),
     Mutant(

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 import msgspec
 
 from quillcast.core.errors import Malformed
-from quillcast.core.ids import ID_BYTES, ring_distance
+from quillcast.core.ids import ID_BYTES, RING, number
 
 T = TypeVar("T")
 WireId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
@@ -58,7 +58,13 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 def by_distance(contacts: Iterable[Contact], key: bytes) -> list[Contact]:
     """The peers whose ids are closest to a key first; of two at the same distance the one with the smaller id."""
-    return sorted(contacts, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))
+    place = number(key)
+
+    def distance(contact: Contact) -> tuple[int, bytes]:
+        clockwise = (int.from_bytes(contact.node_id, "big") - place) % RING  # `ring_distance`, inline
+        return min(clockwise, RING - clockwise), contact.node_id
+
+    return sorted(contacts, key=distance)
 
 
 class Codec(Protocol):

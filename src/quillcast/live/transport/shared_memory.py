@@ -159,13 +159,17 @@ class SharedMemory:
         """The places of these blocks, which are moved to memory files if necessary; None if they must be sent."""
         if min([block.size for block in blocks]) < SHARED_BYTES_MIN:
             return None
+        places = list[bytes]()
         for block in blocks:
-            if not place(block.data):
+            found = place(block.data)
+            if not found:
                 exported = self.lay([block.data])
                 if exported is None:
                     return None
                 block.data = exported
-        return b"".join([place(block.data) for block in blocks])
+                found = place(exported)
+            places.append(found)
+        return b"".join(places)
 
     def retire(self) -> None:
         """Never reuse the memory files in use until now."""

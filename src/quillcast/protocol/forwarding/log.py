@@ -68,6 +68,13 @@ class Log:
         """The kept bundles of a term, in order of arrival."""
         return (bundle for bundle in self._bundles.values() if bundle.envelope.term == term)
 
+    def oldest(self, term: Term) -> Bundle | None:
+        """The kept bundle of a term that arrived first."""
+        for bundle in self._bundles.values():
+            if bundle.envelope.term == term:
+                return bundle
+        return None
+
     def first_over(self, term: Term, index: int) -> int:
         """The first serial whose bundle reaches past an index of a term, or is of another one; the end if none does."""
         for serial, bundle in self._bundles.items():

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from quillcast.core.errors import Implausible, LocalError, Malformed, RemoteError
 from quillcast.core.host import Host, Timer
-from quillcast.core.interning import interned
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.config import StreamConfig
@@ -81,23 +81,36 @@ TIMERS: tuple[type[Timer], ...] = (Flush, ResendDue)
 class _Map:
     """A map with a digest: the XOR of a hash per entry, so that a change takes constant time.
 
-    The digests of buckets are maintained once there are as many entries as buckets, and before that computed on
-    request.
+    Entries are hashed when the digest is requested, once for all changes since the last request: heartbeats request it,
+    and reports change many times between two of them. The digests of buckets are maintained once there are as many
+    entries as buckets, and before that computed on request.
     """
 
-    __slots__ = ("_buckets", "_stamp", "digest", "entries", "epoch", "number", "size_bytes")
+    __slots__ = ("_buckets", "_digest", "_stamp", "_undigested", "entries", "epoch", "number", "size_bytes")
 
     def __init__(self, epoch: bytes) -> None:
         self.epoch, self.number = epoch, 0
         self.entries: dict[bytes, bytes] = {}
         self._buckets: array[int] | None = None
         self._stamp: bytes | None = None  # epoch and digest, once requested
-        self.digest = self.size_bytes = 0
+        self._undigested: dict[bytes, bytes | None] = EMPTY  # changed keys, with the values that the digest covers
+        self._digest = self.size_bytes = 0
+
+    @property
+    def digest(self) -> int:
+        """The XOR of the hashes of all entries."""
+        for key, before in self._undigested.items():
+            change = _hash(key, before) ^ _hash(key, self.entries.get(key))
+            self._digest ^= change
+            if self._buckets is not None:
+                self._buckets[_bucket(key)] ^= change
+        self._undigested = EMPTY
+        return self._digest
 
     @property
     def buckets(self) -> "array[int]":
         """The digest of each bucket."""
-        if self._buckets is not None:
+        if self._buckets is not None and self.digest is not None:
             return self._buckets
         buckets = array("Q", bytes(8 * BUCKETS))
         for key, value in self.entries.items():
@@ -111,19 +124,15 @@ class _Map:
         old = self.entries.get(key)
         if old == value:
             return False
-        change = 0
+        self._undigested = self._undigested or {}
+        self._undigested.setdefault(key, old)
         if old is not None:
-            change ^= _hash(key, old)
             self.size_bytes -= len(key) + len(old)
         if value is None:
             del self.entries[key]
         else:
-            change ^= _hash(key, value)
             self.size_bytes += len(key) + len(value)
             self.entries[key] = interned(value)
-        if self._buckets is not None:
-            self._buckets[_bucket(key)] ^= change
-        self.digest ^= change
         self._stamp = None
         return True
 
@@ -153,7 +162,7 @@ class _Map:
             size_bytes += len(key) + len(value)
             if buckets is not None:
                 buckets[_bucket(key)] ^= entry
-        assert (buckets, digest, size_bytes) == (self._buckets, self.digest, self.size_bytes), (
+        assert (digest, buckets, size_bytes) == (self.digest, self._buckets, self.size_bytes), (
             f"the digest {self.digest:016x} of {len(self.entries)} entries should be {digest:016x}"
         )
 
@@ -371,11 +380,13 @@ class Streams:
         for message in self._changes(outgoing, keys, after):
             self.host.send(outgoing.contact, message)
 
-    def _changes(self, outgoing: _Outgoing, keys: Sequence[bytes], after: int) -> Iterator[Changes]:
+    def _changes(self, outgoing: _Outgoing, keys: Sequence[bytes], after: int) -> list[Changes]:
         """Messages with the present values of these keys, which changed in this order after change `after`."""
-        for page in self._pages((key, outgoing.entries.get(key)) for key in keys):
-            yield Changes(outgoing.epoch, after, after + len(page), tuple(dict(page).items()))
+        messages = list[Changes]()
+        for page in self._pages([(key, outgoing.entries.get(key)) for key in keys]):
+            messages.append(Changes(outgoing.epoch, after, after + len(page), tuple(dict(page).items())))
             after += len(page)
+        return messages
 
     def _answer(self, sender: Contact, request: Resend) -> None:
         """Send the missing changes if all are remembered, otherwise the contents of the buckets that differ."""
@@ -396,24 +407,23 @@ class Streams:
     def _contents(self, outgoing: _Outgoing, asked_at: float, buckets: int) -> Iterator[Contents]:
         """Messages with the contents of these buckets; one message if they are empty."""
         keys = sorted(outgoing.between(b"", None, buckets))
-        pages = list(self._pages((key, outgoing.entries[key]) for key in keys)) or [[]]
+        pages = self._pages([(key, outgoing.entries[key]) for key in keys]) or [[]]
         starts = [b"", *(page[0][0] for page in pages[1:])]
         for page, start, end in zip(pages, starts, [*starts[1:], None], strict=True):
             yield Contents(asked_at, outgoing.epoch, outgoing.number, outgoing.digest, buckets, start, end, tuple(page))
 
-    def _pages(self, entries: Iterable[tuple[bytes, V]]) -> Iterator[list[tuple[bytes, V]]]:
+    def _pages(self, entries: Iterable[tuple[bytes, V]]) -> list[list[tuple[bytes, V]]]:
         """Split the entries into lists that fit one message each."""
-        page: list[tuple[bytes, V]] = []
-        size = 0
+        pages = list[list[tuple[bytes, V]]]()
+        left_bytes = 0
         for key, value in entries:
             entry_bytes = len(key) + len(value or b"") + _ENTRY_BYTES
-            if page and size + entry_bytes > self.config.page_bytes_max:
-                yield page
-                page, size = [], 0
-            page.append((key, value))
-            size += entry_bytes
-        if page:
-            yield page
+            if not pages or entry_bytes > left_bytes:
+                pages.append([])
+                left_bytes = self.config.page_bytes_max
+            pages[-1].append((key, value))
+            left_bytes -= entry_bytes
+        return pages
 
     # The receiving end
 
@@ -564,8 +574,10 @@ def _bucket(key: bytes) -> int:
     return crc32(key) % BUCKETS
 
 
-def _hash(key: bytes, value: bytes) -> int:
-    """A 64-bit hash of one entry."""
+def _hash(key: bytes, value: bytes | None) -> int:
+    """A 64-bit hash of one entry; 0 if there is none."""
+    if value is None:
+        return 0
     entry = len(key).to_bytes(4, "big") + key + value
     return int.from_bytes(blake2b(entry, digest_size=_DIGEST_BYTES).digest(), "big")
 

@@ -92,9 +92,11 @@ class LostPeers:
         at = self.peers[node_id].at if node_id in self.peers else self._departed.get(node_id)
         return at is not None and self.host.now() - at < _HEARSAY * self.config.keep_alive_s
 
-    def since(self, at: float, *, met: bool = False) -> Iterator[tuple[Contact, float]]:
+    def since(self, at: float, *, met: bool = False) -> list[tuple[Contact, float]]:
         """The peers lost since a time, each with the time of its loss. If `met`, without those that were never met."""
-        return ((lost.contact, lost.at) for lost in self.peers.values() if lost.at > at and (lost.met or not met))
+        if not self.peers:
+            return []  # as nearly always: this runs for every receipt
+        return [(lost.contact, lost.at) for lost in self.peers.values() if lost.at > at and (lost.met or not met)]
 
     def due(self, _: ProbeLost) -> Effects:
         """Probe the peers that were probed longest ago: some of the latest losses, and one of the others."""

@@ -243,7 +243,7 @@ class Pastry:
     def lost_lately(self, key: bytes, since: float) -> int:
         """How many of those were lost from `since` on."""
         seats = self.seats.lately(key, since)
-        return sum(1 for _ in self.lost_peers.since(since)) if seats is None else sum(at is not None for _, at in seats)
+        return len(self.lost_peers.since(since)) if seats is None else sum(at is not None for _, at in seats)
 
     def closest_lately(
         self, key: bytes, count: int, since: float, *, met: bool = False

@@ -183,7 +183,7 @@ class FlowControl:
 
         Their credit goes back: other topics use the same links.
         """
-        if tree.topic in self.held_back or not self._is_to_wait(tree):
+        if not tree.waits or tree.topic in self.held_back or not self._is_to_wait(tree):
             return
         self.held_back[tree.topic] = None
         self.host.trace(Mark("topic_blocked"))

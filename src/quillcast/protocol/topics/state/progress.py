@@ -54,7 +54,7 @@ class Progress:
 
     def came(self, tree: Tree, bundle: Bundle) -> None:
         """Events came: neighbours are told how far the topic came."""
-        if tree.topic in self.placement.entered:
+        if tree.flow.topic in self.placement.entered:
             self.of_scope.note(tree, bundle)
         self.moved(tree, bundle.size)
 
@@ -81,13 +81,13 @@ class Progress:
         self.advance_streams(tree)
         self._tell_above(tree)
         if tree.children and tree.attached:
-            report = self._parent_report(tree)
+            topic, report = tree.flow.topic, self._parent_report(tree)
             for child in tree.children.values():
-                self.streams.put(child.contact, tree.topic, report)
+                self.streams.put(child.contact, topic, report)
 
     def _tell_above(self, tree: Tree) -> None:
         """Report to the parent, and on streams to the children too."""
-        if tree.topic not in self.placement.entered:
+        if tree.flow.topic not in self.placement.entered:
             self.source_streams.tell(tree)
             if tree.parent is not None:
                 self.tell_parent(tree, tree.parent)
@@ -116,7 +116,7 @@ class Progress:
 
     def tell_parent(self, tree: Tree, parent: Contact) -> None:
         """Report to the parent."""
-        self.streams.put(parent, tree.topic, link_reports.encode(self._child_report(tree)))
+        self.streams.put(parent, tree.flow.topic, link_reports.encode(self._child_report(tree)))
 
     def _child_report(self, tree: Tree) -> link_reports.ChildReport:
         used_up = self.flow_control.shares.tell(tree)
@@ -130,7 +130,7 @@ class Progress:
         self.streams.put(child, tree.topic, self._parent_report(tree))
 
     def _parent_report(self, tree: Tree) -> bytes:
-        held_back = tree.topic in self.schedule.held_back
+        held_back = tree.flow.topic in self.schedule.held_back
         return link_reports.encode(
             tree.parent_report(
                 self.host.me, self.placement.stand_ins(tree), self._arrived_above(tree), held_back=held_back
@@ -175,7 +175,8 @@ class Progress:
 
     def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
         """The same for some or all streams of sources; those that are over are forgotten."""
-        terms = [term for term in (tree.sources.states if some is None else some) if term in tree.sources.states]
+        states = tree.sources.states
+        terms = [term for term in (states if some is None else some) if term in states] if states else []
         if not terms:
             return
         if self.source_streams.advance(tree, terms):

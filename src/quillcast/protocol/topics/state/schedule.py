@@ -97,7 +97,7 @@ class Schedule:
 
     def wake(self, tree: Tree) -> None:
         """Look the topic over in the next round, and for as long as time will change anything in it."""
-        self.due[tree.topic] = None
+        self.due[tree.flow.topic] = None
 
     def rest(self, topic: bytes) -> None:
         """Nothing in the topic changes with time any more."""

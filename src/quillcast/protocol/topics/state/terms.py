@@ -36,11 +36,10 @@ class Terms:
 
     def believes(self, said: Any) -> bool:
         """Can there be all the terms and versions that another peer's message, or term, names?"""
-        for claim in plausible.claims(said):
-            if not plausible.is_plausible(claim, self.host.wall_ns):
-                self.host.trace(Mark("implausible"))
-                return False
-        return True
+        if plausible.is_plausible(said, self.host.wall_ns):
+            return True
+        self.host.trace(Mark("implausible"))
+        return False
 
     def has_settings(self, tree: Tree, term: Term) -> bool:
         """Does this peer know settings of the session of a root's term, or of a later one?
@@ -61,9 +60,10 @@ class Terms:
 
         It is asked for the settings, and its report counts once they have come.
         """
-        if not all(self.has_settings(tree, term) for term in said):
-            self.host.send(sender, StateQuery([tree.topic]))
-            raise Implausible(f"{sender.address} names a term of a session whose settings are not known")
+        for term in said:
+            if term != tree.term and not self.has_settings(tree, term):
+                self.host.send(sender, StateQuery([tree.topic]))
+                raise Implausible(f"{sender.address} names a term of a session whose settings are not known")
 
     def enter(self, tree: Tree, term: Term, start: int, *, here: bool = False) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers.

@@ -480,10 +480,9 @@ class Tree:
         needs = [position for position, holder in self.needs(now, term) if not holder.is_cut] if flow.keeps else []
         return min([flow.frontier if term is None else flow.front(term) or 0, *needs])
 
-    def holders(self, now: float) -> Iterator[LeaseHolder]:
+    def holders(self, now: float) -> list[LeaseHolder]:
         """The leases that are owed the topic's events here: local subscribers, and those below."""
-        yield from self.subscriptions
-        yield from self.leases(now)
+        return [*self.subscriptions, *self.leases(now)]
 
     def needs(self, now: float, term: Term | None = None) -> list[tuple[int, LeaseHolder]]:
         """The leases here that need a live term (the current one), and from which index on."""
@@ -552,7 +551,7 @@ class Tree:
         """
         flow = self.flow
         if not flow.others:
-            return self._trim(flow.current, next(flow.log.of(flow.current.term), None), now)
+            return self._trim(flow.current, flow.log.oldest(flow.current.term), now)
         streams = flow.live_streams() if some is None else [flow.others[term] for term in some]
         oldest = {bundle.envelope.term: bundle for bundle in reversed(flow.log.bundles())}
         return sum([self._trim(stream, oldest.get(stream.term), now) for stream in streams])
@@ -609,14 +608,12 @@ class Tree:
         ]
         return min(behind, key=lambda need: need[:2])[2] if behind else None
 
-    def leases(self, now: float) -> Iterator[Child | OrphanedLease]:
+    def leases(self, now: float) -> list[Child | OrphanedLease]:
         """Those below that are owed events: children, and lost ones whose leases continue."""
-        for child in self.children.values():
-            if not child.sends_only:
-                yield child
-        for lease in self.orphaned_leases.values():
-            if lease.until > now:
-                yield lease
+        children = [child for child in self.children.values() if not child.sends_only]
+        if not self.orphaned_leases:
+            return [*children]
+        return [*children, *[lease for lease in self.orphaned_leases.values() if lease.until > now]]
 
     def child_report(self, me: bytes, now: float, *, used_up: bool = False) -> ChildReport:
         """What to tell the parent."""
