@@ -7,6 +7,8 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 SEEDS ?= 500
 MINUTES ?= 10
 ARGS ?=
+# Tests and demos start hundreds of processes. Each would compile all modules again, and take twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## list the targets
 	@echo "quillcast: publish/subscribe without a broker"
