@@ -90,6 +90,27 @@ def test_only_those_on_the_list_subscribe_wherever_they_are() -> None:
     run(scenario())
 
 
+def test_who_is_taken_off_the_list_of_subscribers_is_told_so_wherever_it_is() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            await nodes[0].create("t", credentials=OWNER, subscribers=[FRIEND.principal, STRANGER.principal])
+            friends, strangers = (
+                [node.subscribe("t", credentials=who) for node in nodes] for who in (FRIEND, STRANGER)
+            )
+            for each in (*friends, *strangers):
+                await each.started()
+            await nodes[1].publish("t", b"for all", wait="stable")
+            await nodes[1].change("t", credentials=OWNER, subscribers=[FRIEND.principal])
+            await nodes[1].publish("t", b"for friends", wait="stable")
+            for friend in friends:
+                assert [event.payload for event in await take(friend, 2)] == [b"for all", b"for friends"]
+            for stranger in strangers:
+                assert [event.payload for event in await take(stranger, 1)] == [b"for all"]
+                assert "topic 't' lets nobody subscribe but" in await denied(anext(stranger))
+
+    run(scenario())
+
+
 def test_a_root_takes_nothing_from_a_peer_that_does_not_ask_first() -> None:
     async def scenario() -> None:
         async with pair() as nodes:

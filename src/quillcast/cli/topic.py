@@ -133,7 +133,7 @@ def create(
 @click.option("--event-bytes-max", type=Count(min=1), help="Largest payload.")
 @choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=None)
 @who("publisher", "Who may publish besides the owner, from the next session on; others no more. Repeatable.")
-@who("subscriber", "Who may subscribe besides the owner: those that could, and others. Repeatable.")
+@who("subscriber", "Who may subscribe besides the owner, from the next session on; others no more. Repeatable.")
 @click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
 @AS
 @JSON

@@ -8,7 +8,7 @@ from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.membership.climbing import Search
-from quillcast.protocol.topics.messages import Laggards, PlaceQuery, Survey
+from quillcast.protocol.topics.messages import Join, Laggards, PlaceQuery, Rejoin, Survey
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from tests.protocol.topics.village import Reader, Village
 
@@ -44,6 +44,16 @@ def test_who_may_not_subscribe_is_no_child_by_reporting_as_one() -> None:
     village.act(other, lambda peer: peer.streams.put(contact, TOPIC, report))
     village.run(1)
     assert "child_readopted" not in village.marks
+
+
+def test_who_may_not_subscribe_is_no_child_by_saying_that_it_only_publishes() -> None:
+    village, root, other = a_village()
+    tree, contact = village.tree(root, NAME), village.world.machines[other].contact
+    assert tree is not None
+    rejoin = Rejoin(contact, b"", [Join(TOPIC, contact, sends_only=True)])
+    village.act(root, lambda peer: peer.message(contact, rejoin))
+    village.run(1)
+    assert (contact.node_id in tree.children, village.marks["join_denied"]) == (False, 1)
 
 
 def test_who_may_not_subscribe_is_given_no_repairs() -> None:
@@ -132,3 +142,27 @@ def test_a_subscriber_gets_repairs_from_peers_that_are_not_its_neighbours() -> N
     village.act(root, lambda peer: peer.message(asker, Fetch(TOPIC, tree.term, [(0, 1)], warrant=warrant)))
     village.run(1)
     assert village.peers[other].table.dropped == 1, "it came, and this peer had no use for it"
+
+
+def test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more_and_holds_nobody_up_for_good() -> None:
+    village, root, _ = a_village()
+    friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
+    peer = village.peers[friend]
+    peer.scribe.rights.learned = lambda tree: None  # type: ignore[method-assign]
+    answers = list[object]()
+    wanted = {"subscribers": [OWNER.principal]}
+    village.act(0, lambda peer: peer.change(NAME, wanted, answers.append, OWNER.own))
+    village.run(4)
+    number = next(each for each in village.alive() if village.peers[each].scribe.publishing.publishers)
+    [publisher] = village.peers[number].scribe.publishing.publishers[TOPIC].values()
+    village.publish(number, publisher, b"another secret")
+    village.run(2)
+    tree, child = village.tree(root, NAME), village.tree(friend, NAME)
+    assert tree is not None
+    assert child is not None
+    assert isinstance(answers[0], Descriptor)
+    assert (tree.children[peer.host.me].barred, publisher.stable) == (True, 0)
+    assert (child.term, child.frontier) == (tree.term, 0)
+    assert village.marks["fetch_denied"] > 0, "it asks for what it misses"
+    village.run(peer.scribe.config.lease_s + 10)
+    assert (peer.host.me in tree.children, publisher.stable) == (False, 2)

@@ -221,15 +221,33 @@ def test_a_list_changes_only_by_the_owner_and_where_it_can() -> None:
     assert isinstance(stranger[0], AccessDenied)
     narrowed = changed(village, 1, subscribers=[FRIEND.principal])
     village.run(2)
-    assert "those that may subscribe keep that right" in str(narrowed[0])
+    assert "everybody may subscribe: create another topic with a list of subscribers" in str(narrowed[0])
     everybody = changed(village, 1, publishers=[])
     village.run(3)
     assert (everybody[0].access, everybody[0].session) == ((), 1)
-    sources = Village(4)
-    owned(sources, FRIEND, admission="source")
-    refused = changed(sources, 1, publishers=[])
-    sources.run(2)
-    assert "its publishers number their events themselves" in str(refused[0])
+
+
+def test_publishers_of_a_topic_whose_sources_number_the_events_are_added_and_not_taken_off() -> None:
+    village = Village(4)
+    owned(village, FRIEND, admission="source")
+    exchanged = changed(village, 1, publishers=[STRANGER.principal])
+    village.run(2)
+    assert "others are added to them, and none is taken off" in str(exchanged[0])
+    added = changed(village, 1, publishers=[FRIEND.principal, STRANGER.principal])
+    village.run(3)
+    assert added[0].session == 1
+    everybody = changed(village, 1, publishers=[])
+    village.run(3)
+    assert (everybody[0].access, everybody[0].session) == ((), 2)
+    few = changed(village, 1, publishers=[FRIEND.principal])
+    village.run(3)
+    assert "everybody may publish: create another topic" in str(few[0])
+
+
+def subscribed(village: Village, number: int, who: Credentials) -> Reader:
+    reader = Reader()
+    village.act(number, lambda peer: peer.subscribe(NAME, reader, warrant=who.warrant(peer.host.me, TOPIC)))
+    return reader
 
 
 def test_a_list_of_subscribers_grows_with_a_session_and_who_is_on_it_may_subscribe() -> None:
@@ -237,7 +255,107 @@ def test_a_list_of_subscribers_grows_with_a_session_and_who_is_on_it_may_subscri
     owned(village, FRIEND, right="subscribe")
     changed(village, 1, subscribers=[FRIEND.principal, STRANGER.principal])
     village.run(3)
-    reader = Reader()
-    village.act(2, lambda peer: peer.subscribe(NAME, reader, warrant=STRANGER.warrant(peer.host.me, TOPIC)))
+    reader = subscribed(village, 2, STRANGER)
     village.run(3)
     assert (reader.error, reader.start is not None) == (None, True)
+
+
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_who_is_taken_off_the_list_of_subscribers_gets_nothing_more_and_the_others_everything(admission: str) -> None:
+    village = Village(16, seed=3, config=DEEP)
+    owned(village, FRIEND, right="subscribe", admission=admission)
+    changed(village, 13, subscribers=[FRIEND.principal, STRANGER.principal])
+    village.run(3)
+    kept = {number: subscribed(village, number, FRIEND) for number in range(0, 12, 2)}
+    revoked = {number: subscribed(village, number, STRANGER) for number in range(1, 12, 2)}
+    village.run(5)
+    publisher = writer(village, 14, OWNER)
+    village.run(1)
+    trees = {number: village.tree(number, NAME) for number in revoked}
+    assert any(tree is not None and tree.children for tree in trees.values()), "some of them are inner peers"
+    answers = list[object]()
+    for index in range(60):
+        village.publish(14, publisher, b"%d" % index)
+        village.run(0.05)
+        if index == 20:
+            answers = changed(village, 13, subscribers=[FRIEND.principal])
+    village.run(5)
+    assert [type(answer) for answer in answers] == [Descriptor]
+    for reader in kept.values():
+        assert (reader.payloads, reader.losses, reader.error) == ([b"%d" % index for index in range(60)], [], None)
+    for number, reader in revoked.items():
+        assert isinstance(reader.error, AccessDenied), number
+        assert reader.payloads == [b"%d" % index for index in range(len(reader.payloads))]
+        assert 21 <= len(reader.payloads) < 60
+    assert publisher.stable == 60, "they hold back nothing any more"
+    for number in revoked:
+        tree = village.tree(number, NAME)
+        assert tree is None or tree.root is not None or not tree.receives, number
+    again = subscribed(village, 1, STRANGER)
+    village.run(3)
+    assert isinstance(again.error, AccessDenied)
+
+
+def test_a_peer_with_another_right_keeps_its_place() -> None:
+    village = Village(8, seed=1, config=DEEP)
+    owned(village, FRIEND, right="subscribe")
+    changed(village, 1, subscribers=[FRIEND.principal, STRANGER.principal])
+    village.run(3)
+    number = next(each for each in range(8) if each != village.root(NAME))
+    revoked, kept = subscribed(village, number, STRANGER), subscribed(village, number, FRIEND)
+    village.run(3)
+    changed(village, 1, subscribers=[FRIEND.principal])
+    village.run(5)
+    publisher = writer(village, 2, OWNER)
+    village.run(2)
+    village.publish(2, publisher, b"late")
+    village.run(3)
+    assert isinstance(revoked.error, AccessDenied)
+    assert (kept.payloads, kept.losses, revoked.payloads) == ([b"late"], [], [])
+
+
+def test_publishers_are_added_under_load_where_sources_number_the_events() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    owned(village, FRIEND, admission="source")
+    readers = {number: Reader() for number in range(12)}
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    village.run(5)
+    publishers = [(14, writer(village, 14, FRIEND))]
+    village.run(1)
+    for index in range(60):
+        for number, publisher in publishers:
+            village.publish(number, publisher, b"%d" % index)
+        village.run(0.05)
+        if index == 20:
+            changed(village, 13, publishers=[FRIEND.principal, STRANGER.principal])
+        if index == 40:
+            publishers.append((9, writer(village, 9, STRANGER)))
+    village.run(5)
+    assert [publisher.listener.error for _, publisher in publishers] == [None, None]
+    events = [b"%d" % index for index in range(60)]
+    for reader in readers.values():
+        assert sorted(reader.payloads) == sorted([*events, *events[41:]]), reader.losses
+        assert not reader.losses
+
+
+def test_who_is_put_on_the_list_again_before_it_has_left_the_tree_subscribes_again() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    owned(village, FRIEND, right="subscribe")
+    changed(village, 13, subscribers=[FRIEND.principal, STRANGER.principal])
+    village.run(3)
+    for number in range(1, 12):
+        subscribed(village, number, STRANGER)
+    village.run(5)
+    inner = next(
+        number for number in range(1, 12) if (tree := village.tree(number, NAME)) and tree.children and not tree.root
+    )
+    changed(village, 13, subscribers=[FRIEND.principal])
+    while not (tree := village.tree(inner, NAME)) or not tree.barred:
+        village.run(0.01)
+    stranger, reader = subscribed(village, inner, STRANGER), subscribed(village, inner, FRIEND)
+    village.run(5)
+    village.publish(14, writer(village, 14, OWNER), b"late")
+    village.run(3)
+    assert (reader.payloads, reader.error) == ([b"late"], None)
+    assert isinstance(stranger.error, AccessDenied)

@@ -16,6 +16,12 @@ from quillcast.protocol.forwarding.log import Log
 Filter = Callable[[Bundle], Bundle | None]
 """Decides per bundle, from its envelope: the bundle (or a copy with tags) enters, or None stops it."""
 
+
+def nothing_enters(bundle: Bundle) -> Bundle | None:
+    """The filter of a channel to a peer that may have nothing more."""
+    return None
+
+
 _NO_BACKLOG: deque[Bundle] = deque()  # shared by all channels that took everything before a term ended
 
 

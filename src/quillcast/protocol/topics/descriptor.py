@@ -18,6 +18,7 @@ from quillcast.protocol.security.access import (
     RIGHTS,
     Key,
     Signature,
+    is_restricted,
     is_signed,
     refusal,
 )
@@ -222,18 +223,19 @@ def _kept(known: Descriptor, offered: Descriptor) -> bool:
 def unchangeable_list(known: Descriptor, access: tuple[str, ...]) -> str:
     """Why a topic's list cannot become this one, in a sentence; empty if it can, or is the same.
 
-    Who publishes is decided at the root, under the next session. Who subscribes has a place in the tree and holds what
-    came before: that is not taken back.
+    Streams of sources go on through sessions. So those who publish them keep that right while a list says who has it.
     """
     if access == known.access:
         return ""
     if not known.owner_key:
         return "it has no owner: create another topic with credentials"
-    if known.settings.by_source:
-        return "its publishers number their events themselves: create another topic"
-    readers, others = ({one for one in each if one.startswith("subscribe:")} for each in (known.access, access))
-    if readers - others or bool(readers) != bool(others):
-        return "those that may subscribe keep that right, and others only gain it where a list says who may"
+    if is_restricted(access, "subscribe") and not is_restricted(known.access, "subscribe"):
+        return "everybody may subscribe: create another topic with a list of subscribers"
+    writers, others = ({one for one in each if one.startswith("publish:")} for each in (known.access, access))
+    if known.settings.by_source and others and not writers <= others:
+        return "its publishers number their events themselves, so others are added to them, and none is taken off"
+    if known.settings.by_source and others and not writers:
+        return "its publishers number their events themselves, and everybody may publish: create another topic"
     return ""
 
 

@@ -59,7 +59,8 @@ class TreeGroup:
 
     def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
         tree = self.tree
-        near = node in tree.children or (tree.parent is not None and tree.parent.node_id == node)
+        child = tree.children.get(node)
+        near = not child.barred if child is not None else tree.parent is not None and tree.parent.node_id == node
         return near or denied(tree.descriptor, node, warrant) is None
 
     def may_be_late(self, within_s: float) -> bool:

@@ -45,6 +45,7 @@ from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.membership.reporting import Reporting
+from quillcast.protocol.topics.membership.rights import Rights
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Accepted, Create, Created, FindRoot, Join, RootIs
@@ -158,6 +159,7 @@ class Scribe:
         "replica_set",
         "replication",
         "reporting",
+        "rights",
         "rivals",
         "root_finder",
         "root_settings",
@@ -254,6 +256,9 @@ class Scribe:
         )  # fmt: skip
         self.stream_reporting = StreamReporting(
             host, self.streams, self.trees, self.source_streams, self.progress, dispatch
+        )  # fmt: skip
+        self.rights = Rights(
+            host, self.children, self.membership, self.subscribing, self.stream_reporting, dispatch
         )  # fmt: skip
         self.reporting = Reporting(
             host, self.trees, self.terms, self.children, self.membership, self.progress, self.schedule, dispatch
@@ -384,13 +389,15 @@ class Scribe:
     def _at_settings(self, effect: SettingsEffect) -> None:
         """A topic's settings change."""
         match effect:
-            case SettingsLearned(descriptor):
+            case SettingsLearned(descriptor, lists):
                 self.changes.learned(descriptor)
                 if descriptor.topic in self.trees:
                     if not descriptor.settings.by_source:
                         self.source_streams.close(self.trees[descriptor.topic])
                     self.table.take_held(self.trees[descriptor.topic].flow)
                     self.joins.dismiss_mistaken(self.trees[descriptor.topic])
+                    if lists:
+                        self.rights.learned(self.trees[descriptor.topic])
                     self.schedule.touch(self.trees[descriptor.topic])
                     self.root_settings.learned(self.trees[descriptor.topic])
                 self.publishing.settings_learned(descriptor)
@@ -474,7 +481,7 @@ class Scribe:
             return message, next_hop
         if message.sends_only and (tree is None or not tree.attached or not tree.served):
             return message, next_hop  # it needs a peer of the tree, and nobody need become one for it
-        if message.warrant is not None and (tree is None or not tree.attached or not tree.served):
+        if message.warrant is not None and (tree is None or not tree.attached or not tree.served or tree.barred):
             return message, next_hop  # where a list may say who subscribes, only those who do forward to others
         entry = self.placement.entry_instead(tree, message)
         if entry is None or self.neighbours.suspected(entry.node_id) or not self.joins.send_on(message, entry):

@@ -9,9 +9,10 @@ from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
+from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
-from quillcast.protocol.topics.state.holders import Child, SourcesChild
+from quillcast.protocol.topics.state.holders import BARRED, Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, lowest_above_both
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
@@ -33,6 +34,7 @@ class ChildrenTables:
         self.placement, self.schedule, self.source_streams = placement, schedule, source_streams
         self.progress, self.dispatch = progress, dispatch
         self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
+        self.barred: dict[tuple[bytes, bytes], float] = {}  # topic and child that may have nothing more, since when
         dispatch.on_message(Leave, self.left)
 
     # ---- entries
@@ -51,6 +53,7 @@ class ChildrenTables:
             child: Child = SourcesChild(self.host, contact, cursor, tree.term, start, sends_only=sends_only)
         else:
             child = Child(self.host, contact, cursor, tree.term, start)
+        child.right = join.warrant if join is not None else None
         self.source_streams.joined(tree, child, starts, [term for term, *_ in join.streams] if join is not None else ())
         former = tree.children.get(node)  # its Join may come twice
         lease = (None if child.sends_only else tree.orphaned_leases.get(node)) or former  # ends when the child speaks
@@ -128,6 +131,38 @@ class ChildrenTables:
         tree.forgot(node)
         if tree.root is not None:
             tree.root.forgot(node)
+
+    # ---- rights
+
+    def bar(self, tree: Tree) -> None:
+        """By another list some children may have nothing more: they get nothing, and leave by themselves."""
+        for node, child in tree.children.items():
+            if not child.sends_only and denied(tree.descriptor, node, child.right) is not None:
+                child.right = BARRED
+                self.host.trace(Mark("child_barred"))
+                self.barred[tree.topic, node] = self.host.now()
+        self.placement.install(tree)
+
+    def send_allowed_away(self, tree: Tree, parent: Contact) -> None:
+        """This peer may not subscribe any more: children that may turn to its own parent."""
+        for node, child in list(tree.children.items()):
+            if not child.barred:
+                self.host.send(child.contact, Orphaned([tree.topic], (parent,)))
+                self.remove(tree, node, "refused", lease=True)
+
+    def _remove_barred(self, now: float, *, paused: bool) -> None:
+        """A child that stays although it may not have anything holds nobody up for longer than a lease."""
+        for (topic, node), since in list(self.barred.items()):
+            tree = self.trees.by_topic.get(topic)
+            child = tree.children.get(node) if tree is not None else None
+            if tree is None or child is None or not child.barred:
+                del self.barred[topic, node]
+            elif paused:
+                self.barred[topic, node] = now
+            elif now - since > self.config.lease_s:
+                self.host.send(child.contact, Orphaned([topic]))
+                self.remove(tree, node, "denied", lease=False)
+                self.dispatch.order(LeaveIfIdle(tree))
 
     # ---- letting go
 
@@ -244,6 +279,7 @@ class ChildrenTables:
 
     def housekeep(self, now: float, *, paused: bool) -> None:
         """A child that never reports was accepted by another peer meanwhile, and its Leave was lost."""
+        self._remove_barred(now, paused=paused)
         for (topic, node), entered_at in list(self.unheard.items()):
             tree = self.trees.by_topic.get(topic)
             child = tree.children.get(node) if tree is not None else None

@@ -52,6 +52,9 @@ class Joins:
             self.host.send(join.child, Refused(join.topic, "unusable", rule=why))
             return
         tree = self.trees.open(descriptor)
+        if tree.barred:
+            self.host.send(join.child, Refused(join.topic, "orphan"))
+            return
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))
             return
@@ -84,7 +87,8 @@ class Joins:
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
         """Does the topic's list let this child subscribe, if it wants to? Else it is told by which rule not."""
         rule = denied(descriptor, join.child.node_id, join.warrant)
-        if rule is None or join.sends_only or self._took_over_from(join):
+        only_sends = join.sends_only and descriptor.settings.by_source  # else a child gets the events all the same
+        if rule is None or only_sends or self._took_over_from(join):
             return True
         self.host.trace(Mark("join_denied"))
         self.host.send(join.child, Refused(join.topic, "denied", rule=rule))

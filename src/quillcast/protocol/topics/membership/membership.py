@@ -264,7 +264,7 @@ class TreeMembership:
         self.silent.pop(tree.topic, None)
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
         tree.follow_path(interned(message.path))
-        tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
+        tree.joining, tree.lost_parent, tree.moved, tree.barred, tree.attempt = False, b"", False, False, 0
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
@@ -340,7 +340,7 @@ class TreeMembership:
         if tree.needed or tree.root is not None:
             self._send_only(tree)
             return
-        if not anyway and not self.trees.leaving and self._is_ahead(tree):
+        if not (anyway or tree.barred or self.trees.leaving) and self._is_ahead(tree):
             self.terms.keep(tree)  # others may be owed what only this peer has
             return
         if tree.parent is not None or not tree.joining:

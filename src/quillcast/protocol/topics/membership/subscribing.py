@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY, interned
 from quillcast.core.trace import StreamOwed, Subscribed, Unsubscribed
 from quillcast.protocol.forwarding.ledger import Gone
@@ -21,6 +21,13 @@ from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
+
+
+class ListChanged(Timer, frozen=True):
+    """See to the place in the tree, by the topic's list. `revoked`: the right that the parent knows is gone."""
+
+    topic: bytes
+    revoked: bool
 
 
 class Subscribing:
@@ -91,7 +98,10 @@ class Subscribing:
 
     def _enter(self, descriptor: Descriptor, subscription: Subscription) -> None:
         tree = self.trees.open(descriptor)
-        if tree.attached and tree.served:
+        if tree.barred and denied(tree.descriptor, self.host.me, subscription.wish.warrant) is None:
+            tree.begin_later(subscription)
+            self.host.set_timer(ListChanged(tree.topic, revoked=True), 0.0)
+        elif tree.attached and tree.served:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
@@ -186,6 +196,18 @@ class Subscribing:
                 edge.skip(term, given_up, "unavailable", tree.flow.runs(term, given_up))
         tree.flow.serve(edge.channel)
         self.schedule.touch(tree)
+
+    def revoke(self, tree: Tree) -> bool:
+        """Another list came to be known: subscriptions that it does not allow end. Were there any?"""
+        ended = [
+            (edge, rule) for edge in tree.subscriptions
+            if (rule := denied(tree.descriptor, self.host.me, edge.wish.warrant)) is not None
+        ]  # fmt: skip
+        for edge, rule in ended:
+            tree.stop(edge)
+            self.host.trace(Unsubscribed(tree.topic, edge.number))
+            edge.subscriber.failed(AccessDenied(rule))
+        return bool(ended)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""

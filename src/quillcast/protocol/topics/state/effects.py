@@ -177,9 +177,13 @@ class RootHere(msgspec.Struct, frozen=True):
 
 
 class SettingsLearned(msgspec.Struct, frozen=True):
-    """This peer goes by another descriptor of a topic than before."""
+    """This peer goes by another descriptor of a topic than before.
+
+    `lists`: it is of another session, with another access list.
+    """
 
     descriptor: Descriptor
+    lists: bool = False
 
 
 class SettingsEntered(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.link_reports import COUNT_BITS, ChildReport, Move, StreamUp
 
@@ -57,6 +58,10 @@ class Others(NamedTuple):
 NO_OTHERS = Others()
 
 
+BARRED = Warrant(b"", b"")
+"""The right of a child that had one, until another access list came."""
+
+
 class Child(PeerSink):
     """An entry of the children table, where the channel to that child leads."""
 
@@ -74,6 +79,7 @@ class Child(PeerSink):
         "number",
         "others",
         "outdated",
+        "right",
         "spoken",
         "up_to",
         "waits",
@@ -99,7 +105,13 @@ class Child(PeerSink):
         self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
         self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
         self.waits = False  # may its topic fill buffers, because it waits for slow subscribers?
+        self.right: Warrant | None = None  # on whose behalf it joined; `BARRED`: it may have nothing more
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
+
+    @property
+    def barred(self) -> bool:
+        """May it have nothing more, by the topic's list?"""
+        return self.right is BARRED
 
     def room(self) -> int:
         """What its link takes. Topics that wait leave a part of that to the others, as publishers do."""

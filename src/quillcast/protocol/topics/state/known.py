@@ -121,7 +121,8 @@ class KnownTopics:
         if tree is not None:
             tree.adapt(descriptor)
         if known is not None:
-            self.dispatch.order(SettingsLearned(descriptor))
+            lists = descriptor.access != known.access and descriptor.session > known.session
+            self.dispatch.order(SettingsLearned(descriptor, lists))
 
     def spare(self, table: Mapping[bytes, Any]) -> None:
         """Topics in this table are in use: they are not forgotten."""

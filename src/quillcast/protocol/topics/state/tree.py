@@ -11,7 +11,7 @@ from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
-from quillcast.protocol.forwarding.channels import Channel, Filter
+from quillcast.protocol.forwarding.channels import Channel, Filter, nothing_enters
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
-JOINING, MOVED, CHANGED, ATTEMPT = 1, 2, 4, 8
+JOINING, MOVED, CHANGED, BARRED, ATTEMPT = 1, 2, 4, 8, 16
 NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
@@ -86,7 +86,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moving = 0  # `joining`, `moved`, `changed` and above them `attempt`, in one field
+        self.moving = 0  # `joining`, `moved`, `changed`, `barred` and above them `attempt`, in one field
 
     @property
     def joining(self) -> bool:
@@ -114,6 +114,15 @@ class Tree:
     @changed.setter
     def changed(self, may_be_news: bool) -> None:
         self.moving = self.moving & ~CHANGED | CHANGED * may_be_news
+
+    @property
+    def barred(self) -> bool:
+        """May nobody here have anything more, by the topic's list? It leaves when its last children have."""
+        return bool(self.moving & BARRED) and self.root is None
+
+    @barred.setter
+    def barred(self, is_barred: bool) -> None:
+        self.moving = self.moving & ~BARRED | BARRED * is_barred
 
     @property
     def attempt(self) -> int:
@@ -201,7 +210,8 @@ class Tree:
         for node, child in self.children.items():
             spec, standing = specs.get(node), child.channel in open_
             if spec is not None:
-                child.channel.filter = self._filter_to(node, ordered.to_child(node, spec.filter))
+                enters = self._filter_to(node, ordered.to_child(node, spec.filter))
+                child.channel.filter = nothing_enters if child.barred else enters
                 child.channel.sink = ordered.sink_to(node, child.channel.sink)
             if spec is not None and not standing:
                 self.flow.open(child.channel)

@@ -1,0 +1,56 @@
+"""What follows where a topic's access list changes with a session (docs/sessions.md).
+
+A peer that learns the list ends its own subscriptions that the list does not allow, and sends its children that it does
+not allow nothing more: both before any event of the session can come. These peers learn the list too, from their
+parents. Such a peer sends its other children away, who join without it, and leaves the tree when those have left that
+are not allowed either: so no lease goes on of a peer that is owed nothing. A root stays what it is.
+"""
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.membership.stream_reports import StreamReporting
+from quillcast.protocol.topics.membership.subscribing import ListChanged, Subscribing, denied, wishes
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class Rights:
+    """A peer's part in a change of who may subscribe and publish."""
+
+    def __init__(
+        self, host: Host, children: ChildrenTables, membership: TreeMembership, subscribing: Subscribing,
+        stream_reporting: StreamReporting, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.children, self.membership, self.subscribing = host, children, membership, subscribing
+        self.stream_reporting = stream_reporting
+        dispatch.on_timer(ListChanged, self._changed)
+
+    def learned(self, tree: Tree) -> None:
+        """Another list came to be known."""
+        revoked = self.subscribing.revoke(tree)
+        self.children.bar(tree)
+        self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # the tree may be needed by whoever learned this
+
+    def _changed(self, timer: ListChanged) -> None:
+        tree = self.membership.trees.by_topic.get(timer.topic)
+        if tree is None:
+            return
+        for neighbour in tree.neighbours():  # it may have spoken of sources that might not publish before
+            self.stream_reporting.take_up(tree, neighbour)
+        if tree.root is not None or tree.parent is None:
+            return
+        tree.barred = denied(tree.descriptor, self.host.me, wishes(tree)[1]) is not None
+        if tree.barred:
+            tree.keeping_until = None
+            self.children.send_allowed_away(tree, tree.parent)
+            self.membership.leave_if_idle(tree, anyway=True)
+        elif timer.revoked and tree.receives:
+            self._show_other_right(tree)
+        elif timer.revoked:
+            self.membership.leave_if_idle(tree, anyway=True)
+
+    def _show_other_right(self, tree: Tree) -> None:
+        """The parent knows this peer by a right that is gone, and others here have one."""
+        self.membership.drop_parent(tree, "refused")
+        self.membership.join(tree)
