@@ -265,9 +265,18 @@ MUTANTS = (
         "old-arrival-ends-a-later-lease",
         "A lease at a former parent ends only once a later parent speaks for the peer.",
         "protocol/topics/state/link_reports.py",
-        "        return same_life and self.number > other.number\n",
-        "        return self.peer == other.peer\n",
+        " and same_life(self.number, other.number) and self.number > other.number\n",
+        "\n",
         "protocol/topics/test_invitations.py::test_an_old_word_of_an_arrival_ends_no_lease_of_a_later_move",
+    ),
+    Mutant(
+        "restarted-child-ends-a-lease",
+        "A peer that was restarted does not speak for those that were below it.",
+        "protocol/topics/membership/whereabouts.py",
+        " in message.leases if self.membership.is_of_this_life(number)]:\n",
+        " in message.leases]:\n",
+        "protocol/topics/test_whereabouts.py::"
+        "test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it",
     ),
     Mutant(
         "outside-before-inside",

@@ -15,7 +15,7 @@ from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told, peer_of
-from quillcast.sim.leases import MEET_S
+from quillcast.sim.leases import JOINED_S, MEET_S
 from quillcast.sim.ledger import Ledger
 from quillcast.sim.observed import AskedChange
 from quillcast.sim.reach import Span
@@ -421,6 +421,25 @@ def test_bytes_beyond_the_bound_are_found(sound: Simulation) -> None:
     finally:
         publisher.retained.clear()
         publisher.retained_bytes = 0
+
+
+def test_a_lease_that_is_held_though_the_child_speaks_elsewhere_is_found(sound: Simulation) -> None:
+    trees, held = sound.trees("news"), sound.held_leases
+    (root,) = [tree for tree in trees.values() if tree.root is not None]
+    holder, former = [machine.node_id for machine in sound.world.machines if machine.node_id in root.children][:2]
+    tree = trees[sound.world.number_at(root.children[holder].contact.address)]
+    tree.orphan_lease(root.children[former], sound.world.now + 30.0, [former])
+    lease = tree.orphaned_leases[former]
+    try:
+        held.check()
+        assert held.since == {}, "it covers all that there is"
+        lease.acknowledged = 0
+        held.check()
+        held.since = {key: at - JOINED_S - 1.0 for key, at in held.since.items()}
+        with pytest.raises(Broken, match="holds back topic news for its former child"):
+            held.check()
+    finally:
+        tree.orphaned_leases, held.since = {}, {}
 
 
 def test_a_root_that_forgot_a_topics_settings_is_found(sound: Simulation) -> None:

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from msgspec.structs import replace
 
 from quillcast.protocol.config import Config
@@ -91,8 +92,10 @@ def test_a_stopped_reader_of_topics_that_wait_delays_no_reader_of_another_topic(
             assert longest_wait_s(reader) < 1.0, reader.name
 
 
-def test_a_root_that_meets_a_rival_in_topics_that_wait_holds_up_no_reader_of_another_topic() -> None:
-    run = Simulation(a_root_with_small_buffers_that_meets_a_rival(), 2)
+@pytest.mark.parametrize("seed", [2, 6])
+def test_a_root_that_meets_a_rival_in_topics_that_wait_holds_up_no_reader_of_another_topic(seed: int) -> None:
+    """With seed 6, the peer that is stopped has children before, which find other parents meanwhile."""
+    run = Simulation(a_root_with_small_buffers_that_meets_a_rival(), seed)
     run.run()
     assert run.world.journal.marks["topic_blocked"]
     topics = run.scenario.config.topics

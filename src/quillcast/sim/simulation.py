@@ -20,6 +20,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
 from quillcast.sim.applications import Reader, Writer, peer_of
+from quillcast.sim.held_leases import HeldLeases
 from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.journal import Journal
 from quillcast.sim.judges import Judges
@@ -38,6 +39,7 @@ PROGRAM_S = 0.5  # from the start of a process to the start of its programs
 ENTER_LOOK_S = 1.0  # how often the entry points of peers outside the ring are checked; a guess
 MANAGER_RESTART_S = 5.0  # from the end of a manager to its next start, where nothing else is said
 LEAVE_LOOK_S = 0.1  # how often a program checks whether its peer has left
+LOOK_S = 1.0  # how often to look at the leases of lost children
 WEIGH_EVERY = 16  # of the steps after which a peer is checked, every 16th also checks how much it keeps
 BLOCKED_RUNS_MAX = 100  # a run is extended at most this many times by 5 s while publishers are blocked; a guess
 REST_S, RESTS_MAX = 1.0, 10  # a run is extended until no tree has changed for this long, at most this often
@@ -82,7 +84,7 @@ class Simulation(Observed):
             journal=journal, after_step=self._check_step if scenario.check_every else None,
         )  # fmt: skip
         super().__init__(scenario, seed, world)
-        self.judges = Judges(self)
+        self.judges, self.held_leases = Judges(self), HeldLeases(self)
         self._prepare()
 
     def run(self) -> None:
@@ -190,6 +192,8 @@ class Simulation(Observed):
         for fault in self.scenario.faults:
             self.world.at(fault.at_s, self._arm if fault.when else self._strike, fault)
         self.world.after(SAVE_S, self._save, None)
+        if self.scenario.check_every:
+            self.world.after(LOOK_S, self._look_at_leases, None)
         if self.scenario.outside:
             self.world.after(PLAN_S, self._plan, None)
         for plan in self.scenario.scopes:
@@ -494,6 +498,10 @@ class Simulation(Observed):
             if machine.host is not None and machine.host.backlog is None and peer.active:
                 self._contacts[machine.number] = peer.overlay.remembered()
         self.world.after(SAVE_S, self._save, None)
+
+    def _look_at_leases(self, _: None) -> None:
+        self.held_leases.check()
+        self.world.after(LOOK_S, self._look_at_leases, None)
 
     def _changed(self, for_s: float = 0.0) -> None:
         """Something failed or recovered; its consequences are over after some time."""

@@ -25,6 +25,7 @@ from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.membership.reporting import Reporting
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
+from quillcast.protocol.topics.membership.whereabouts import Whereabouts
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
@@ -264,6 +265,12 @@ class Parts:
         return TreeRepair(
             self.host, self.ring, self.neighbours, self.streams, self.open_trees, self.joins, self.membership,
             self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def whereabouts(self) -> Whereabouts:
+        return Whereabouts(
+            self.host, CONFIG.tree_heartbeat_s, self.trees, self.children, self.membership, self.schedule, self.dispatch
         )  # fmt: skip
 
     @cached_property

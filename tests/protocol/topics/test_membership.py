@@ -5,12 +5,13 @@ import pytest
 
 from quillcast.core.envelope import OF_SOURCES, Term
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.membership.membership import JoinTimeout
+from quillcast.protocol.topics.membership.membership import UNANSWERED, JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
     Join,
     Leave,
     Orphaned,
+    Refused,
     Rejoin,
 )
 from quillcast.protocol.topics.state.effects import (
@@ -122,6 +123,19 @@ def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> N
     world.membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
     assert [type(message) for message, _ in world.ring.routed] == [Join, Join]
     assert [type(timer) for timer in world.timers] == [JoinTimeout, JoinTimeout]
+
+
+def test_a_peer_that_is_refused_again_and_again_asks_once_in_a_while(world: Parts) -> None:
+    """Each refusal was followed by two Joins at once, and these by as many refusals."""
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.join(tree)
+    for _ in range(9):
+        world.repair._refused(CAROL, Refused(tree.topic, "loop"))
+    assert len(world.ring.routed) == UNANSWERED + 1
+    assert world.sent == [(CAROL, "Rejoin")], "one peer beside the root"
+    world.membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
+    assert len(world.ring.routed) == UNANSWERED + 2
 
 
 def test_the_peer_that_is_the_closest_itself_becomes_root() -> None:

@@ -151,6 +151,28 @@ class Leave(Message, frozen=True, tag=45):
     """The lowest peer above both you and my new parent, as far as I know: no other need hear that I moved."""
 
 
+class LeaseHeld(Message, frozen=True, tag=114):
+    """I lost you as a child in these topics, and your lease holds back what I report. Are you elsewhere now?
+
+    If so, have your parent name you to those above (`NameAgain`). Where nobody needs the topic, answer `LeaseOver`.
+    """
+
+    leases: Annotated[list[tuple[WireId, Number]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    """topic, the number by which you had come to me (`Join.number`)"""
+
+
+class LeaseOver(Message, frozen=True, tag=116):
+    """I was your child in these topics, in this life of mine. Neither I nor anybody who was below me needs them."""
+
+    topics: Annotated[list[WireId], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+
+
+class NameAgain(Message, frozen=True, tag=115):
+    """From a child: another peer still holds my lease in these topics. Tell those above you again that I came."""
+
+    topics: Annotated[list[WireId], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+
+
 class Orphaned(Message, frozen=True, tag=46):
     """I am no longer your parent in these topics (leaving, or I do not know you as a child): join again, best there."""
 
@@ -565,5 +587,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot,
     Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Hop, Denied,
     StreamsEnded, CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
-    PlaceQuery, PlaceAnswer, Confirmed,
+    PlaceQuery, PlaceAnswer, Confirmed, LeaseHeld, LeaseOver, NameAgain,
 )  # fmt: skip

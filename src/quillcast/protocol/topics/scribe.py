@@ -48,6 +48,7 @@ from quillcast.protocol.topics.membership.reporting import Reporting
 from quillcast.protocol.topics.membership.rights import Rights
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
+from quillcast.protocol.topics.membership.whereabouts import Whereabouts
 from quillcast.protocol.topics.messages import Accepted, Create, Created, FindRoot, Join, RootIs
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
@@ -175,6 +176,7 @@ class Scribe:
         "terms",
         "tracing",
         "trees",
+        "whereabouts",
     )  # fmt: skip
 
     def __init__(
@@ -267,6 +269,10 @@ class Scribe:
             host, self.overlay, self.neighbours, self.streams, trees, self.joins, self.membership, dispatch
         )  # fmt: skip
 
+        self.whereabouts = Whereabouts(
+            host, config.tree_heartbeat_s, self.trees, self.children, self.membership, self.schedule, dispatch
+        )  # fmt: skip
+
     def _make_roots(self) -> None:
         host, config, dispatch, overlay, trees = self.host, self.config, self.dispatch, self.overlay, self.open_trees
         self.replication = Replication(
@@ -312,7 +318,8 @@ class Scribe:
         )  # fmt: skip
         self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)
         self.housekeeping = Housekeeping(
-            host, config, self.open_trees, self.schedule, self.source_streams, (self.membership, self.children),
+            host, config, self.open_trees, self.schedule, self.source_streams,
+            (self.membership, self.children, self.whereabouts),
             (self.creating, self.changes, self.admissions, self.publishing, self.flow_control), dispatch,
         )  # fmt: skip
         self.inspection = Inspection(

@@ -12,7 +12,7 @@ from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
-from quillcast.protocol.topics.state.holders import BARRED, Child, SourcesChild
+from quillcast.protocol.topics.state.holders import BARRED, Child, OrphanedLease, SourcesChild
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, lowest_above_both
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
@@ -70,7 +70,7 @@ class ChildrenTables:
         self.progress.tell_child(tree, contact)
         if join is not None and join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
-        self._count(tree, child, join, former)
+        self._count(tree, child, join, lease)
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
@@ -79,10 +79,10 @@ class ChildrenTables:
         self.schedule.touch(tree)
         return child
 
-    def _count(self, tree: Tree, child: Child, join: Join | None, former: Child | None) -> None:
+    def _count(self, tree: Tree, child: Child, join: Join | None, former: Child | OrphanedLease | None) -> None:
         """By which of its moves has it come? Who joins again, or whose Join is an old one, came by an earlier one."""
-        if former is not None:
-            child.number, child.up_to = former.number, former.up_to
+        move = former.move if former is not None else None
+        child.number, child.up_to = (move.number, move.up_to) if move is not None else (0, b"")
         if join is None or not join.number:
             return
         if not (child.move and child.move.follows(Move(child.contact.node_id, join.number))):
@@ -239,6 +239,11 @@ class ChildrenTables:
         if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))
+
+    def name_again(self, tree: Tree, child: Child) -> None:
+        """A child came from another parent, which may be anywhere: those above are told once more, up to the root."""
+        child.up_to, child.named_until = b"", self.host.now() + 2 * self.config.leave_s
+        self.schedule.touch(tree)
 
     def _ended(self, tree: Tree, child: Child) -> None:
         """A child left in good order: nobody waits any more for a lease that it had below another parent.

@@ -33,6 +33,7 @@ from quillcast.protocol.topics.state.link_reports import (
     first_number,
     lowest_above_both,
     next_life,
+    same_life,
 )
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
@@ -99,6 +100,16 @@ class TreeMembership:
             self._ask_another(tree, join)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
+
+    def join_again(self, tree: Tree) -> None:
+        """Somebody refused this peer: ask the overlay again, after the first few times not before `join_timeout_s`.
+
+        Those who refuse may go by an old path or table, and a refusal comes within a round trip.
+        """
+        if tree.attempt <= UNANSWERED:
+            self.join(tree)
+        else:
+            self.expect_parent(tree, self.config.join_timeout_s)
 
     def _ask_another(self, tree: Tree, join: Join) -> None:
         """Nobody answers: the root may be out of reach of this peer alone. Ask one peer after another beside it."""
@@ -402,6 +413,10 @@ class TreeMembership:
         self.came_from.pop(tree.topic, None)
         self.silent.pop(tree.topic, None)
         self.trees.forget(tree)
+
+    def is_of_this_life(self, number: int) -> bool:
+        """Did this peer count a parent so without having left the leases of others behind since?"""
+        return same_life(number, self.parents_had)
 
     def last_word(self, topic: bytes) -> Leave:
         """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""

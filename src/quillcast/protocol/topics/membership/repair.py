@@ -132,7 +132,7 @@ class TreeRepair:
                 if other is not None and other.node_id != self.host.me:
                     self.membership.join_directly([tree], other, lost=b"")
                 else:
-                    self.membership.join(tree)
+                    self.membership.join_again(tree)
             case "unknown":
                 self.membership.fail(tree, unknown_topic(tree.descriptor.name))
             case "denied":
@@ -140,7 +140,7 @@ class TreeRepair:
             case "unusable":
                 self.membership.fail(tree, LocalError(message.rule))
             case _:
-                self.membership.join(tree)
+                self.membership.join_again(tree)
 
     def _nearest(self, contacts: Iterable[Contact]) -> Contact:
         """The nearest by proximity; peers that are not measured yet come last, in random order."""

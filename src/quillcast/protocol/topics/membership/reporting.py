@@ -64,6 +64,7 @@ class Reporting:
         elif tree.parent is not None and tree.parent.node_id == sender.node_id:
             self.host.trace(Mark("parent_forgot_child"))
             self.membership.detach(tree, "refused")
+            tree.moved = True
             if tree.needed:
                 self.membership.join(tree)
             else:

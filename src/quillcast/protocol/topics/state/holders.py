@@ -14,7 +14,7 @@ from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
-from quillcast.protocol.topics.state.link_reports import COUNT_BITS, ChildReport, Move, StreamUp
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, StreamUp, same_life
 
 
 class LeaseHolder(Protocol):
@@ -236,21 +236,44 @@ class OrphanedLease:
     Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
     """
 
-    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "move", "streams", "until")
+    __slots__ = (
+        "acknowledged",
+        "acknowledged_term",
+        "asked_at",
+        "awaited",
+        "contact",
+        "leaf",
+        "move",
+        "streams",
+        "until",
+    )
 
     def __init__(
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None
     ) -> None:
         """`move`: the child's to this peer, if it is only the child's lease, which said that it moves elsewhere."""
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
-        self.streams = child.streams
+        self.streams, self.contact = child.streams, child.contact
         self.awaited: dict[bytes, Move | None] = dict.fromkeys(awaited, move)
         self.leaf = leaf  # it is the child's own lease only
         self.move = child.move  # by which that had come here
+        self.asked_at = child.host.now()  # when the child was asked where it is, or was lost
 
     def is_of_another_life(self, move: Move) -> bool:
         """Was the child restarted since, before it moved so?"""
-        return self.move is not None and self.move.number >> COUNT_BITS != move.number >> COUNT_BITS
+        return self.move is not None and not same_life(self.move.number, move.number)
+
+    def ask(self, now: float, every_s: float) -> Move | None:
+        """If it is time to ask the child where it is: by which move it had come here.
+
+        A child that does not count its parents is not asked, nor one that is not waited for. Once it was asked, those
+        above are told by which move it had come: they may know of a later one.
+        """
+        if self.move is None or self.move.peer not in self.awaited or now - self.asked_at < every_s:
+            return None
+        self.asked_at = now
+        self.awaited[self.move.peer] = self.move._replace(up_to=b"")
+        return self.move
 
     @property
     def is_cut(self) -> bool:

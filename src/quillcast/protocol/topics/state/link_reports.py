@@ -42,8 +42,12 @@ class Move(NamedTuple):
 
     def follows(self, other: "Move") -> bool:
         """Did the same peer move so after another time? After a restart it does not know who was below it then."""
-        same_life = self.peer == other.peer and self.number >> COUNT_BITS == other.number >> COUNT_BITS
-        return same_life and self.number > other.number
+        return self.peer == other.peer and same_life(self.number, other.number) and self.number > other.number
+
+
+def same_life(number: int, other: int) -> bool:
+    """Did a peer give both numbers without a restart in between, and without leaving anybody behind?"""
+    return number >> COUNT_BITS == other >> COUNT_BITS
 
 
 def first_number(incarnation: bytes) -> int:

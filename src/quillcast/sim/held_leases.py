@@ -1,0 +1,75 @@
+"""A judge of leases: none of a lost child holds events back for long after the child speaks elsewhere in the tree.
+
+A peer that loses a child holds its lease, because the child may need what comes. That ends when the child is known to
+have another parent (docs/decisions/leadership-transfer.md, *A child that was lost*), long before the lease would.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.state.link_reports import Move
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.sim.leases import JOINED_S
+from quillcast.sim.observed import Observed
+from quillcast.sim.world import Broken
+
+Key = tuple[int, bytes, bytes]
+"""A machine, a topic, and the child whose lease the machine's peer holds in it."""
+
+
+class HeldLeases:
+    """Since when peers have held the leases of children that speak elsewhere, each of them all that time."""
+
+    def __init__(self, run: Observed) -> None:
+        self.run = run
+        self.since: dict[Key, float] = {}
+
+    def check(self) -> None:
+        """Raise `Broken` if a child has spoken elsewhere for longer than trees take to meet."""
+        now, peers = self.run.world.now, {machine.number: peer for machine, peer in self.run.running()}
+        numbers: dict[bytes, int] = {peer.host.me: number for number, peer in peers.items()}
+        self.since = {key: self.since.get(key, now) for key in self._held(peers, numbers)}
+        for (machine, topic, node), since in self.since.items():
+            if now - since > JOINED_S:
+                name = peers[machine].scribe.trees[topic].descriptor.name
+                raise Broken(
+                    f"leases: peer {machine} holds back topic {name} for its former child {numbers[node]}, which has "
+                    f"been in another place of the same tree since {since:.3f} s",
+                    f"topic:{name}",
+                )
+
+    def _held(self, peers: dict[int, Peer], numbers: dict[bytes, int]) -> Iterator[Key]:
+        for machine, peer in peers.items():
+            for topic, tree in peer.scribe.trees.items():
+                for node, lease in tree.orphaned_leases.items():
+                    holds = node in lease.awaited and tree.reached(lease.needed_from) < tree.total
+                    if holds and node in numbers and _speaks(peers[numbers[node]], topic, lease.move):
+                        trees = {number: each.scribe.trees.get(topic) for number, each in peers.items()}
+                        if self._meet(_way_up(machine, trees, numbers), _way_up(numbers[node], trees, numbers)):
+                            yield machine, topic, node
+
+    def _meet(self, way: list[int], other: list[int]) -> bool:
+        """Do both ways lead to one root, and are all on them together?"""
+        here = way[0]
+        ends = way[-1] == other[-1] and here not in other
+        return ends and all(self.run.reach.now_with(here, each) for each in (*way, *other))
+
+
+def _speaks(peer: Peer, topic: bytes, former: Move | None) -> bool:
+    """Is it below another parent, and does it speak for all that were below it?"""
+    tree = peer.scribe.trees.get(topic)
+    if tree is None or tree.parent is None or former is None:
+        return False
+    return peer.scribe.membership.is_of_this_life(former.number)
+
+
+def _way_up(machine: int, trees: Mapping[int, Tree | None], numbers: dict[bytes, int]) -> list[int]:
+    """The machines from one up to the root of its tree, or to where that ends."""
+    way = [machine]
+    while (parent := _parent(trees[way[-1]])) in numbers and numbers[parent] not in way:
+        way.append(numbers[parent])
+    return way
+
+
+def _parent(tree: Tree | None) -> bytes:
+    return tree.parent.node_id if tree is not None and tree.parent is not None else b""

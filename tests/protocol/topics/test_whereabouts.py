@@ -1,0 +1,123 @@
+"""Leases of children that were lost, and that speak elsewhere: a peer asks them, and what follows."""
+
+from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain
+from quillcast.protocol.topics.state.holders import SINCE, OrphanedLease
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, next_life
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, block, down
+from tests.protocol.topics.parts import CONFIG, Parts
+from tests.protocol.topics.test_invitations import parent_of, three_branches
+from tests.protocol.topics.test_terms import NAME
+
+
+def lose(world: Parts, tree: Tree, number: int = 7) -> OrphanedLease:
+    """The tree loses a child, Bob, that had come by this one of its moves and has no event."""
+    child = world.child(tree, BOB)
+    child.number = number
+    world.children.links.add(BOB)
+    world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    return tree.orphaned_leases[BOB.node_id]
+
+
+def event_comes(tree: Tree) -> None:
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+
+
+def round_at(world: Parts, time: float) -> list[object]:
+    """What a round of housekeeping at a time sends."""
+    world.host.time = time
+    before = len(world.host.sent)
+    world.whereabouts.housekeep(time, paused=False)
+    return world.host.sent[before:]
+
+
+def test_a_lost_child_is_asked_again_and_again_while_its_lease_holds_anything_back(world: Parts) -> None:
+    tree = world.root()
+    lease = lose(world, tree)
+    world.schedule.wake(tree)
+    assert round_at(world, CONFIG.tree_heartbeat_s) == [], "it lacks nothing"
+    event_comes(tree)
+    asked = [(BOB, LeaseHeld([(tree.topic, 7)]))]
+    assert round_at(world, CONFIG.tree_heartbeat_s) == asked
+    assert tree.departures(ALICE.node_id, world.host.time) == (Move(BOB.node_id, 7),)
+    assert round_at(world, 1.5 * CONFIG.tree_heartbeat_s) == []
+    assert round_at(world, 2 * CONFIG.tree_heartbeat_s) == asked
+    assert lease.until == CONFIG.lease_s
+
+
+def test_a_child_whose_move_is_not_known_is_not_asked(world: Parts) -> None:
+    """Nobody could tell whether it was restarted since, and so whether it speaks for those that were below it."""
+    tree = world.root()
+    lose(world, tree, number=0)
+    world.schedule.wake(tree)
+    event_comes(tree)
+    assert round_at(world, CONFIG.tree_heartbeat_s) == []
+
+
+def test_a_child_that_is_taken_back_without_a_join_keeps_the_number_of_its_move(world: Parts) -> None:
+    tree = world.root()
+    lose(world, tree)
+    assert world.children.enter(tree, BOB, 0).number == 7
+
+
+def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None:
+    tree = world.tree()
+    tree.parent = CAROL
+    world.terms.keep(tree)
+    number = world.membership.parents_had
+    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number)]))
+    assert world.host.sent == [(CAROL, NameAgain([tree.topic]))]
+
+
+def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
+    number, topic = world.membership.parents_had, b"t" * 16
+    world.whereabouts.lease_held(BOB, LeaseHeld([(topic, number)]))
+    assert world.host.sent == [(BOB, LeaseOver([topic]))]
+    tree = world.tree()
+    lose(world, tree)
+    world.host.sent.clear()
+    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number)]))
+    assert world.host.sent == []
+
+
+def test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it(world: Parts) -> None:
+    number = next_life(world.membership.parents_had)
+    world.whereabouts.lease_held(BOB, LeaseHeld([(b"t" * 16, number)]))
+    assert world.host.sent == []
+
+
+def test_a_lease_is_over_when_the_child_says_so(world: Parts) -> None:
+    tree = world.root()
+    lose(world, tree)
+    world.schedule.take()
+    world.whereabouts.lease_over(CAROL, LeaseOver([tree.topic]))
+    assert list(tree.orphaned_leases) == [BOB.node_id]
+    world.whereabouts.lease_over(BOB, LeaseOver([tree.topic]))
+    assert tree.orphaned_leases == {}
+    assert world.schedule.take() == [tree.topic]
+
+
+def test_a_child_is_named_again_up_to_the_root(world: Parts) -> None:
+    tree = world.root()
+    child = world.child(tree, BOB)
+    child.note_report(ChildReport(FIRST, 0, FIRST))
+    child.number, child.up_to = 8, CAROL.node_id
+    assert (child.spoken, tree.arrivals(ALICE.node_id)) == (SINCE, ())
+    world.whereabouts.name_again(BOB, NameAgain([tree.topic]))
+    assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, 8),)
+
+
+def test_what_a_lost_child_holds_back_is_stable_soon_after_it_can_be_asked() -> None:
+    village, (root, first, _, mover), publisher = three_branches()
+    cut = village.world.cut(lambda a, b: {a, b} == {first, mover})
+    village.run(8)
+    assert parent_of(village, mover) not in (None, first)
+    village.publish(root, publisher, b"one")
+    village.run(4)
+    assert (publisher.stable, list(village.tree(first, NAME).orphaned_leases)) == (
+        0,
+        [village.world.machines[mover].node_id],
+    )
+    village.world.heal(cut)
+    village.run(4)
+    assert publisher.stable == 1
