@@ -4,6 +4,7 @@ import pytest
 
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.clients import client_id
+from quillcast.protocol.scopes.direct import digest
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import (
     Alive,
@@ -59,6 +60,59 @@ class Hosts(Site):
             each.party.name: [(role.name, role.publishes, role.subscribes) for role in each.roles.values()]
             for each in self.run_by.clients.known.values()
         }
+
+
+def direct(site: Hosts, client: bytes, doing: Doing, at: int = 0) -> list[object]:
+    """What the client is told of being served directly."""
+    told = list[object]()
+    site.village.act(
+        site.members[at],
+        lambda peer: peer.scoping.client_directs(
+            client, "news", doing, told, digest(b"secret"), told.append, lambda server, why: told.append(server or why)
+        ),
+    )
+    return told
+
+
+def test_a_manager_names_a_member_that_serves_a_client_past_its_host() -> None:
+    site = Hosts()
+    site.village.run(LEASE_S)
+    scores, board = site.enter("scores"), site.enter("board", at=1)
+    told = [direct(site, scores, "publishes"), direct(site, board, "subscribes", at=1)]
+    assert told == [[], []], "the manager decides"
+    site.village.run(1)
+    first, second = (site.village.world.machines[number].contact for number in site.members)
+    assert told == [["", second], ["", first]]
+    for at, client, doing in ((1, scores, "publishes"), (0, board, "subscribes")):
+        guest = site.village.peers[site.members[at]].scoping.direct.guests.enter(client, b"secret")
+        assert guest is not None
+        assert guest.may("news", doing)
+    assert site.known() == {"scores": [("news", True, False)], "board": [("news", False, True)]}
+
+
+def test_a_client_that_may_not_do_something_is_not_served_directly_either() -> None:
+    site = Hosts("publish")
+    site.village.run(LEASE_S)
+    told = direct(site, site.enter("board"), "subscribes")
+    site.village.run(1)
+    assert told == [
+        "clients may only publish in topic news, as the file of scope site says: use a member of the scope instead"
+    ]
+
+
+def test_a_client_waits_for_a_silent_manager_before_it_is_served_directly_and_then_is() -> None:
+    site = Hosts()
+    site.village.run(LEASE_S)
+    site.village.kill(site.outside)
+    site.village.run(2 * LEASE_S)
+    told = direct(site, site.enter("board"), "subscribes")
+    site.village.run(2 * LEASE_S)
+    (why,) = site.village.peers[site.members[0]].scoping.hosting.obstacles()
+    assert (told, why.partition(": ")[2]) == ([], "scope site is silent; the registration waits for its manager")
+    site.village.world.start(site.manager)
+    site.manage(ScopeManager.restored(site.saved, site.config))
+    site.village.run(2 * LEASE_S)
+    assert told == ["", site.village.world.machines[site.members[1]].contact]
 
 
 def test_a_manager_knows_the_clients_of_members_and_what_they_do_until_they_leave() -> None:

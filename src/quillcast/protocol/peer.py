@@ -287,6 +287,7 @@ class Peer:
         self.overlay.link_lost(contact)
         self.scribe.root_finder.link_lost(contact)
         self.recovery.link_lost(contact)
+        self.scoping.direct.link_lost(contact)
         self.table.link_lost(contact)
 
     def died(self, contact: Contact) -> None:

@@ -17,15 +17,17 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import DOWN, Position
 from quillcast.core.host import Host, Timer
+from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact, WireId
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability.agents import Agents, Domain
 from quillcast.protocol.scopes.channels import Address, Party
-from quillcast.protocol.scopes.clients import is_client_of
+from quillcast.protocol.scopes.clients import SERVERS_MAX, is_client_of
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.direct import AnswerDue, DirectPatterns, Found
 from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.hierarchy import OVERLAY
@@ -49,6 +51,8 @@ from quillcast.protocol.scopes.messages import (
     Registration,
     RegistrationRefused,
     Role,
+    ServeClient,
+    ServesClient,
     Standing,
     Succession,
 )
@@ -114,6 +118,7 @@ class Scoping:
         "climb",
         "climbed",
         "controller",
+        "direct",
         "dispatch",
         "domains",
         "groups",
@@ -167,8 +172,12 @@ class Scoping:
         self.beats = 0
         self.had_place = False
         self.hosting = ClientHost(lambda: host.contact)  # applications that use this peer as their own
+        self.direct = DirectPatterns(host)  # applications that are served past their own peer
         dispatch.on_message(Control, self._received)
         dispatch.on_message(Invite, self._invited)
+        dispatch.on_message(ServeClient, self.direct.serve)
+        dispatch.on_message(ServesClient, self.direct.served)
+        dispatch.on_timer(AnswerDue, self.direct.overdue)
         dispatch.on_timer(Beat, self._beat)
         dispatch.on_timer(Paced, self._paced)
 
@@ -230,14 +239,46 @@ class Scoping:
 
     def client_left(self, id_: bytes) -> None:
         """A client is gone."""
+        self.direct.client_left(id_)
         self._carry_out(id_, self.hosting.leave(id_))
 
     def client_begins(self, id_: bytes, name: str, doing: Doing, use: object, decided: Decided) -> None:
         """A client wants to publish or subscribe (`ClientHost.begin`)."""
         self._carry_out(id_, self.hosting.begin(id_, WaitingUse(name, doing, use, decided), self.host.now()))
 
+    def client_directs(
+        self, id_: bytes, name: str, doing: Doing, use: object, digest: bytes, decided: Decided, found: Found
+    ) -> None:
+        """A client wants to publish or subscribe past this peer.
+
+        `decided` hears whether it may. Then `found` hears who serves it, when it shows the secret with this digest.
+        """
+        client = self.hosting.clients[id_].party.name
+
+        def seek(why_not: str) -> None:
+            decided(why_not)
+            if not why_not:
+                servers = self._servers(id_, topic_id(name), doing)
+                self.direct.seek(id_, client, digest, name, doing, servers, found)
+
+        waiting = WaitingUse(name, doing, use, seek, direct=True)
+        self._carry_out(id_, self.hosting.begin(id_, waiting, self.host.now()))
+
+    def _servers(self, id_: bytes, topic: bytes, doing: Doing) -> Iterable[Contact]:
+        """Who may serve a client directly, the preferred one first.
+
+        A manager names them. Outside of scopes they are the parent in the topic's tree, and those closest to its root;
+        for publishers the other way round.
+        """
+        if (named := self.hosting.servers(id_, topic)) is not None:
+            return named
+        tree, closest = self.trees.get(topic), self.overlay.closest(topic, SERVERS_MAX + 1)
+        parent = [tree.parent] if tree is not None and tree.parent is not None else []
+        return [*closest, *parent] if doing == "publishes" else [*parent, *closest]
+
     def leave(self) -> None:
         """Leave the scopes. Managers end with this process, and come back as the same ones."""
+        self.direct.guests.leaving = True
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.leave())
             self.controller = None

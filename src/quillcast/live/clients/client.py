@@ -6,22 +6,29 @@ import socket as sockets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quillcast.core.errors import Leaving, LocalError, QuillcastError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status import NodeStatus, TraceStatus, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.clients.messages import QUESTION, VERSION, Changed, Created, Welcome
-from quillcast.live.clients.proxy import Proxy, RemoteInbox
+from quillcast.live.clients.proxy import Process, Proxy, RemoteInbox
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.edges.choices import check_topic
 from quillcast.live.edges.endpoint import Endpoint, Sign
+from quillcast.protocol.scopes.messages import Doing
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 
+if TYPE_CHECKING:
+    from quillcast.live.clients.direct import Direct
+
+PATTERNS = ("proxy", "direct")
+"""How data reaches a client, or leaves it: through its peer, or past it (figure 21)."""
 _ANSWER_S = 10.0  # for what the peer answers by itself; a guess
+_REMEDY = "connect again, to another peer of this machine if need be: quillcast node starts one"
 
 
 def connect(
@@ -31,6 +38,8 @@ def connect(
     socket: Path | str | None = None,
     live: LiveConfig | None = None,
     name: str | None = None,
+    receive: str = "proxy",
+    publish: str = "proxy",
 ) -> "Client":
     """A client of a peer that runs on this machine: `async with quillcast.connect() as client`.
 
@@ -41,10 +50,15 @@ def connect(
         socket: the socket of a certain peer, `<nodeId>.sock` in that folder; by default the oldest peer is used.
         live: limits of the client's queues; `subscription_bytes` for example.
         name: what `quillcast scope members` calls the client; by default the name of the program.
+        receive: "direct" to have events from another peer, which the peer of this machine finds (docs/clients.md): they
+            go on coming while that one is stopped. "proxy": through the peer of this machine.
+        publish: the same for what the client publishes.
 
     Entering raises `Unreachable` if no peer of this user and network runs on this machine, or if it does not answer.
     """
-    return Client(network, runtime_dir=runtime_dir, socket=socket, live=live, name=name)
+    return Client(
+        network, runtime_dir=runtime_dir, socket=socket, live=live, name=name, receive=receive, publish=publish
+    )
 
 
 class Client(Endpoint):
@@ -54,18 +68,24 @@ class Client(Endpoint):
     client holds nobody up. An event counts as delivered to it when its peer has it. What the client does not read waits
     at the peer, up to `LiveConfig.client_bytes`; beyond that the oldest events are dropped and reported as lost.
 
-    When the peer ends, subscriptions and publishers fail with `Unreachable`, which says whether it left or died.
+    When the peer ends, subscriptions and publishers fail with `Unreachable`, which says whether it left or died. What
+    another peer serves directly goes on until that one ends.
     """
 
     def __init__(
         self, network: str, *, runtime_dir: Path | str | None, socket: Path | str | None, live: LiveConfig | None,
-        name: str | None = None,
+        name: str | None = None, receive: str = "proxy", publish: str = "proxy",
     ) -> None:  # fmt: skip
         super().__init__(arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig())
         arguments.instance("network", network, str, "a name as text")
         self._network, self._name = network, _program() if name is None else arguments.label(name)
         self._runtime_dir, self._socket = arguments.path("runtime_dir", runtime_dir), arguments.path("socket", socket)
+        chosen: dict[Doing, str] = {
+            "subscribes": _pattern("receive", receive), "publishes": _pattern("publish", publish)
+        }  # fmt: skip
+        self._doing = [doing for doing, pattern in chosen.items() if pattern == "direct"]  # directly
         self._proxy: Proxy | None = None
+        self._direct: Direct | None = None
         self._ending: QuillcastError | None = None  # the peer has ended, or will
         self._left = False
         self._holders: dict[str, int] = {}
@@ -84,10 +104,15 @@ class Client(Endpoint):
         if self._proxy is not None or self._left:
             raise LocalError("a client connects once; make another one")
         welcome, own = await self._connected()
-        proxy = Proxy(welcome, self.live, self._peer_ends, self._peer_ended)
-        self._decode_cache.pump, self._decode_cache.peer = proxy.pump, proxy
+        process = Process(self.live, self._name)
+        proxy = Proxy(welcome.contact, process, _REMEDY, self._peer_ends, self._peer_ended)
+        if self._doing:
+            from quillcast.live.clients.direct import Direct  # others need no TLS
+
+            self._direct = Direct(proxy, process, self._doing, self._publishing.close_for)
+        self._decode_cache.pump, self._decode_cache.peer = proxy.pump, self._direct or proxy
         self._proxy = proxy
-        await proxy.open(own, self._name)
+        await proxy.open(own, welcome)
 
     async def leave(self, timeout_s: float | None = None) -> None:
         """End publishers and subscriptions, and disconnect, when the peer has what was published.
@@ -101,18 +126,19 @@ class Client(Endpoint):
         self._left = True
         self._publishing.close()
         self._publishers.clear()
-        for inbox in proxy.inboxes():
+        peers = self._direct or proxy
+        for inbox in peers.inboxes():
             inbox.close()  # `async for` ends after what came
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.live.leave_timeout_s if timeout_s is None else timeout_s):
-                await proxy.pump.until(lambda: proxy.has_all)
-        await proxy.close()
+                await proxy.pump.until(lambda: peers.has_all)
+        await peers.close()
         await self._cancel_tasks()
 
     @property
     def contact(self) -> Contact:
         """The peer's nodeId, and the address where it listens."""
-        return self._backend.welcome.contact
+        return self._control.contact
 
     @property
     def address(self) -> str:
@@ -122,7 +148,7 @@ class Client(Endpoint):
     @property
     def looked_in(self) -> str:
         """Where the peer looks for others of this machine."""
-        return self._backend.welcome.looked_in
+        return self._control.welcome.looked_in
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -134,14 +160,14 @@ class Client(Endpoint):
     async def status(self) -> NodeStatus:
         """The state of the peer (`Node.status`)."""
         self._check_open()
-        return await self._backend.ask("status", NodeStatus, _ANSWER_S, {})
+        return await self._control.ask("status", NodeStatus, _ANSWER_S, {})
 
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
         """The topic's live tree, walked from the root (`Node.tree`)."""
         check_topic(topic)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
-        return await self._backend.ask(
+        return await self._control.ask(
             "tree", TreeStatus, timeout_s + _ANSWER_S, {"topic": topic, "timeout_s": timeout_s}
         )
 
@@ -150,29 +176,34 @@ class Client(Endpoint):
         check_topic(topic)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
-        return await self._backend.ask(
+        return await self._control.ask(
             "trace", TraceStatus, timeout_s + _ANSWER_S, {"topic": topic, "wait_s": timeout_s}
         )
 
     # --- within ---------------------------------------------------------------------------------------------------
 
     @property
-    def _backend(self) -> Proxy:
+    def _control(self) -> Proxy:
+        """The peer of this machine."""
         if self._proxy is None:
             raise LocalError("the client is not connected; use it inside `async with quillcast.connect() as client`")
         return self._proxy
+
+    @property
+    def _backend(self) -> "Proxy | Direct":
+        return self._direct or self._control
 
     def _check_open(self) -> None:
         if self._left:
             raise LocalError("the client has disconnected; connect again")
         if self._ending is not None:
             raise self._ending
-        self._backend  # noqa: B018 - raises unless it is connected
+        self._control  # noqa: B018 - raises unless it is connected
 
     async def _create(self, name: str, settings: Settings, timeout_s: float, own: Sign | None) -> Descriptor:
         self._check_open()
         wanted = described(name, settings)
-        created = await self._backend.ask(
+        created = await self._control.ask(
             "create", Created, timeout_s + _ANSWER_S,
             {"descriptor": wanted if own is None else own(wanted), "timeout_s": timeout_s},
         )  # fmt: skip
@@ -188,7 +219,7 @@ class Client(Endpoint):
             left_s = max(0.0, until - loop.time())
             change = {"name": name, "wanted": dict(wanted), "timeout_s": left_s}
             how = {"signs": sign is not None, "signed": signed}
-            changed = await self._backend.ask("change", Changed, left_s + _ANSWER_S, {**change, **how})
+            changed = await self._control.ask("change", Changed, left_s + _ANSWER_S, {**change, **how})
             if not changed.to_sign or sign is None:
                 return changed.descriptor
             signed = sign(changed.descriptor)  # if somebody else changes it meanwhile, the next answer is another one
@@ -221,11 +252,16 @@ class Client(Endpoint):
     def _peer_ends(self, reason: QuillcastError) -> None:
         """The peer takes nothing new. What it has, it still acknowledges."""
         self._ending = reason
-        self._publishing.close_for(reason)
+        self._publishing.close_for(reason, self._control.publishers())
 
     def _peer_ended(self, reason: QuillcastError) -> None:
         self._ending = reason
-        self._publishing.failed(reason)
+
+
+def _pattern(option: str, value: str) -> str:
+    if value not in PATTERNS:
+        raise LocalError(f"{option} = {value!r} is not valid; use one of: {', '.join(PATTERNS)}")
+    return value
 
 
 def _program() -> str:

@@ -5,14 +5,15 @@ sends them to a root, and to a client one block each, whose envelope has a `Deli
 """
 
 import struct
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from quillcast.core.envelope import Position
-from quillcast.core.errors import LocalError, NotDone, QuillcastError, RemoteError
+from quillcast.core.errors import LocalError, Malformed, NotDone, QuillcastError, RemoteError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message, Number, WireId, decoded
+from quillcast.protocol.scopes.messages import DIGEST_BYTES, Doing
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -36,6 +37,34 @@ class Welcome(msgspec.Struct, frozen=True):
     """Where the incarnation lies in shared memory (`live.transport.hello`)."""
     topics: TopicConfig
     version: int = VERSION
+
+    @classmethod
+    def read(cls, data: bytes) -> "Welcome":
+        """The welcome in these bytes, MessagePack that came over the network. Raises `Malformed`."""
+        try:
+            return decoded(_welcomes, data, "welcome")
+        except LocalError as problem:
+            raise Malformed(f"a welcome has settings that no peer has: {problem}") from problem
+
+
+class Directed(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to `SeekServer`: which peer serves the client, and how it is known to be that one."""
+
+    client: WireId
+    """Who the client is there."""
+    server: Contact
+    network: str
+    authority_key: bytes
+    """That of the network's credential; empty if it has none."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A client comes to be served directly, as its own peer has announced."""
+
+    version: int
+    client: WireId
+    secret: Annotated[bytes, msgspec.Meta(max_length=64)]
+    connect: "Connect"
 
 
 class Problem(msgspec.Struct, frozen=True, array_like=True):
@@ -168,6 +197,26 @@ class Ask(Message, frozen=True, tag=7):
     question: bytes
 
 
+class SeekServer(Message, frozen=True, tag=8):
+    """Find another peer that serves the client in this topic, and answer with `Directed`.
+
+    The client will show that peer a secret with this digest.
+    """
+
+    number: Number
+    asked: Number
+    """The number of the answer."""
+    topic: str
+    doing: Doing
+    digest: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+
+
+class EndDirect(Message, frozen=True, tag=9):
+    """Forget a use of a topic for which another peer serves the client, or is to."""
+
+    number: Number
+
+
 # --- from the peer
 
 
@@ -238,9 +287,11 @@ class Ending(Message, frozen=True, tag=27):
 
 AnyMessage = (
     Connect | Subscribe | Unsubscribe | Taken | OpenPublisher | ClosePublisher | Ask
+    | SeekServer | EndDirect
     | Started | Lost | SubscriptionFailed | Progress | Discarded | PublisherFailed | Answered | Ending
 )  # fmt: skip
 _encoder = msgspec.msgpack.Encoder()
+_welcomes = msgspec.msgpack.Decoder(Welcome)
 _many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMessage])
 
 

@@ -30,13 +30,16 @@ from quillcast.live.clients.messages import (
     Codec,
     Connect,
     Delivery,
+    Directed,
     Discarded,
+    EndDirect,
     Ending,
     HeldUp,
     Lost,
     OpenPublisher,
     Progress,
     PublisherFailed,
+    SeekServer,
     Started,
     Subscribe,
     SubscriptionFailed,
@@ -57,6 +60,7 @@ from quillcast.live.transport.link import Link, LinkContext
 from quillcast.live.transport.shared_memory import SharedMemory
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.transport import transport_of
+from quillcast.protocol.scopes.messages import Doing
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
@@ -104,23 +108,31 @@ class Sending:
     publisher: Publisher
     """Set when it is made."""
 
-    def __init__(self, number: int, window_bytes: int) -> None:
-        self.number, self._window_bytes = number, window_bytes
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.via: Proxy | None = None
+        """The peer that it publishes through, once that is known."""
+        self.number = self._window_bytes = 0
         self.taken = 0  # the peer has its events before this
         self.bound = ""  # why it waits because the topic has as many publishers as it may have
         self.close_told = False
         self._in_transit: deque[tuple[int, int]] = deque()  # one past the last event, and bytes, of bundles
         self._in_transit_bytes = 0
 
-    @property
-    def room(self) -> int:
-        """Bytes that the peer takes now."""
-        return self._window_bytes - self._in_transit_bytes
+    def begin(self, via: "Proxy", number: int) -> None:
+        """It publishes through this peer, under this number."""
+        self.via, self.number, self._window_bytes = via, number, via.welcome.topics.window_bytes
 
-    def sent(self, bundle: Bundle) -> None:
-        """A bundle is under way."""
+    def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
+        """Bytes that the peer takes now."""
+        return min(self.via.room(root), self._window_bytes - self._in_transit_bytes) if self.via is not None else 0
+
+    def carry(self, publisher: Publisher, bundle: Bundle) -> None:
+        """Send a bundle of it to the peer."""
+        assert self.via is not None
         self._in_transit.append((bundle.blocks[-1].last, bundle.size))
         self._in_transit_bytes += bundle.size
+        self.via.carry(bundle)
 
     def progressed(self, message: Progress) -> None:
         """The peer says how far it is."""
@@ -164,30 +176,51 @@ class Inquiry:
         return HeldUp([], silent, silent)
 
 
+class Process:
+    """What all connections of this process share; `connect` is what it says of itself, `name` what it is called."""
+
+    def __init__(self, live: LiveConfig, name: str) -> None:
+        self.live, self.counters = live, Counter[str]()
+        self.pump = Pump(asyncio.get_running_loop(), Yielding(live.yield_cpu))
+        incarnation = secrets.token_bytes(_INCARNATION_BYTES)
+        self.sharing = Sharing(SharedMemory(), incarnation, live, self.counters)
+        self.plain = partial(transport_of, config=live)
+        self.shared = FramedContext(self.pump, self.plain, Spare(), Unfinished(live.unfinished_bytes_max))
+        self.connect = Connect(live.window_bytes, incarnation, self.sharing.sample_place, name)
+        self.proxies: dict[Proxy, None] = {}
+        self.pump.write = self._flush
+
+    def _flush(self) -> bool:
+        """Have the connections write what waits. Were there events?"""
+        carried = False
+        for proxy in tuple(self.proxies):
+            carried = proxy.flush() or carried
+        return carried
+
+
 class Proxy:
     """Stands for the peer that serves this process (`live.edges.peer.EdgePeer`, `live.edges.publishers.Backend`).
 
     `ending` is called when that peer says that it will end, `ended` when the connection is closed, each with why.
     """
 
+    welcome: Welcome
+    """What that peer said of itself when the connection was made."""
+
     def __init__(
         self,
-        welcome: Welcome,
-        live: LiveConfig,
+        contact: Contact,
+        process: Process,
+        remedy: str,
         ending: Callable[[QuillcastError], None],
         ended: Callable[[QuillcastError], None],
     ) -> None:
-        self.welcome, self._live, self._tell_ending, self._tell_ended = welcome, live, ending, ended
-        loop = asyncio.get_running_loop()
-        self.pump = Pump(loop, Yielding(live.yield_cpu))
-        self.pump.write = self._flush
-        self._incarnation = secrets.token_bytes(_INCARNATION_BYTES)
-        counters: Counter[str] = Counter()
-        self._sharing = Sharing(SharedMemory(), self._incarnation, live, counters)
-        self.join = self._sharing.join
-        self._link = ClientLink(
-            LinkContext(self.pump, live, Codec(), counters, self._mark_dirty), welcome.contact, self._fill
-        )
+        """`remedy` is what to do when that peer ends, for people."""
+        self.contact, self._process, self._remedy = contact, process, remedy
+        self._tell_ending, self._tell_ended = ending, ended
+        self.pump, self.join = process.pump, process.sharing.join
+        context = LinkContext(self.pump, process.live, Codec(), process.counters, self._mark_dirty)
+        self._link = ClientLink(context, contact, self._fill)
         self._dirty = False
         self._numbers = self._ids = 0
         self._handles: dict[int, Handle] = {}
@@ -199,33 +232,31 @@ class Proxy:
         """Why the connection is closed."""
         self._connection: ClientConnection | None = None
 
-    async def open(self, own: socket.socket, name: str) -> None:
-        """Use a connected socket, on which the peer has said welcome. The peer hears this name of the client."""
-        live = self._live
-        shared = FramedContext(
-            self.pump, partial(transport_of, config=live), Spare(), Unfinished(live.unfinished_bytes_max)
-        )
-        welcome = self.welcome
+    async def open(self, own: socket.socket, welcome: Welcome) -> None:
+        """Use a connected socket, on which the peer has said welcome."""
+        self.welcome = welcome
+        first = frame(FrameType.CONTROL, Codec.encode_all([self._process.connect]))
         theirs = Connect(welcome.window_bytes, welcome.incarnation, welcome.shared_memory)
-        mine = Connect(live.window_bytes, self._incarnation, self._sharing.sample_place, name)
-        first = frame(FrameType.CONTROL, Codec.encode_all([mine]))
-        self._connection = connection = ClientConnection(shared, first, self._connected, self._lost, theirs)
+        connection = ClientConnection(self._process.shared, first, self.connected, self.lost, theirs)
         await local_ipc.serve(self.pump.loop, lambda: connection, own)
 
-    def _connected(self, connection: ClientConnection, theirs: Connect) -> None:
-        self._link.serve(connection, self._sharing, theirs, self._bundle, self._message)
+    def connected(self, connection: ClientConnection, theirs: Connect) -> None:
+        """The peer takes frames on this connection. `lost` hears when that ends."""
+        self._connection = connection
+        self._process.proxies[self] = None
+        self._link.serve(connection, self._process.sharing, theirs, self._bundle, self._message)
 
     async def close(self) -> None:
         """Close the connection when the peer has what was sent."""
         if self._connection is not None and self.failure is None:
             self._link.close()
-            await asyncio.wait([self._connection.ended], timeout=self._live.close_timeout_s)
+            await asyncio.wait([self._connection.ended], timeout=self._process.live.close_timeout_s)
             self._connection.abort()
 
     @property
     def named(self) -> str:
         """The peer, for people."""
-        contact = self.welcome.contact
+        contact = self.contact
         return f"the peer {short(contact.node_id)} at {contact.address} (process {self.welcome.pid})"
 
     @property
@@ -280,20 +311,31 @@ class Proxy:
 
     def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic. Raises `LocalError` for an invalid name."""
-        topics, descriptor = self.welcome.topics, described(name)
-        sending = Sending(self._next_number(), topics.window_bytes)
-        publisher = sending.publisher = Publisher(
-            self, topics, descriptor, self.new_publisher_id(), listener, partial(self._carry, sending), warrant,
-            room_to=lambda root, topic, held_back: min(self._link.room, sending.room),
+        sending = self.prepare(name, listener, warrant)
+        self.begin(sending)
+        return sending.publisher
+
+    def prepare(self, name: str, listener: PublisherListener, warrant: Warrant | None) -> Sending:
+        """A new publisher, which sends nothing before it begins, here or at another peer."""
+        sending, descriptor = Sending(name), described(name)
+        sending.publisher = Publisher(
+            self, self.welcome.topics, descriptor, self.new_publisher_id(), listener, sending.carry, warrant,
+            room_to=sending.room_to,
         )  # fmt: skip
-        self._sending[sending.number] = sending
-        self._link.send(OpenPublisher(sending.number, name, publisher.id, warrant))
-        return publisher
+        return sending
+
+    def begin(self, sending: Sending) -> None:
+        """Have a publisher publish through this peer, whose limits it keeps from now on."""
+        publisher, number = sending.publisher, self._next_number()
+        sending.begin(self, number)
+        publisher.config = self.welcome.topics
+        self._sending[number] = sending
+        self._link.send(OpenPublisher(number, sending.topic, publisher.id, publisher.warrant))
 
     def new_publisher_id(self) -> bytes:
         """A PublisherId that nobody else has or had."""
         self._ids += 1
-        return publisher_id(self.welcome.contact.node_id, self._incarnation, self._ids)  # type: ignore[arg-type]
+        return publisher_id(self.contact.node_id, self._process.connect.incarnation, self._ids)  # type: ignore[arg-type]
 
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. The peer keeps its events until they are stable."""
@@ -308,21 +350,25 @@ class Proxy:
         """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
         return next((each.bound for each in self._sending.values() if each.publisher.topic == topic and each.bound), "")
 
+    def publishers(self) -> list[Publisher]:
+        """Those that publish through this peer."""
+        return [sending.publisher for sending in self._sending.values()]
+
     def awaited(self, name: str) -> list[Contact]:
         """The peer that serves this process: it was asked to take part in the topic."""
-        return [self.welcome.contact]
+        return [self.contact]
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """Shows a topic's root on whose behalf the peer acts. Raises `LocalError` for a bad name."""
-        return choices.warrant(credentials, self.welcome.contact.node_id, topic)
+        return choices.warrant(credentials, self.contact.node_id, topic)
 
     def find_causes(self, publisher: Publisher, last: int) -> Inquiry:
         """Find out who holds up a publisher's events before `last`."""
         number = next((each.number for each in self._sending.values() if each.publisher is publisher), 0)
-        return Inquiry(self._ask("hold_ups", HeldUp, {"number": number, "last": last}), self.named)
+        return Inquiry(self.question("hold_ups", HeldUp, {"number": number, "last": last}), self.named)
 
-    def _carry(self, sending: Sending, publisher: Publisher, bundle: Bundle) -> None:
-        sending.sent(bundle)
+    def carry(self, bundle: Bundle) -> None:
+        """Send a bundle of a publisher to the peer."""
         self._link.carry(bundle)
 
     # what a publisher needs of its host
@@ -342,21 +388,40 @@ class Proxy:
     async def ask(self, question: str, kind: type[T], timeout_s: float, arguments: Mapping[str, Any]) -> T:
         """Ask the peer. Raises its error, or `Unreachable` if it does not answer in time."""
         try:
-            return await asyncio.wait_for(self._ask(question, kind, arguments), timeout_s)
+            return await asyncio.wait_for(self.question(question, kind, arguments), timeout_s)
         except TimeoutError as problem:
             raise Unreachable(f"{self.named} did not answer within {timeout_s:g} s; is it stopped?") from problem
 
-    def _ask(self, question: str, kind: type[T], arguments: Mapping[str, Any]) -> "asyncio.Future[T]":
+    def question(self, question: str, kind: type[T], arguments: Mapping[str, Any]) -> "asyncio.Future[T]":
+        """Ask the peer: the answer, whenever it comes, or its error."""
+        number, answered = self._answer(kind)
+        if self.failure is None:
+            self._link.send(Ask(number, msgspec.msgpack.encode({"ask": question, **arguments})))
+        return answered
+
+    def seek_server(self, number: int, topic: str, doing: Doing, digest: bytes) -> "asyncio.Future[Directed]":
+        """Ask the peer for another one that serves this process in a topic."""
+        asked, answered = self._answer(Directed)
+        if self.failure is None:
+            self._link.send(SeekServer(number, asked, topic, doing, digest))
+        return answered
+
+    def end_direct(self, number: int) -> None:
+        """Tell the peer that a use of a topic for which it sought another one has ended."""
+        if self.failure is None:
+            self._link.send(EndDirect(number))
+
+    def _answer(self, kind: type[T]) -> "tuple[int, asyncio.Future[T]]":
+        """The number of a new question, and its answer, whenever that comes."""
         answered: asyncio.Future[T] = self.pump.loop.create_future()
+        number = self._next_number()
         if self.failure is not None:
             answered.set_exception(self.failure)
             answered.exception()  # who waits for it raises it
-            return answered
-        number = self._next_number()
-        self._asked[number] = (answered, kind)
-        answered.add_done_callback(lambda _: self._asked.pop(number, None))
-        self._link.send(Ask(number, msgspec.msgpack.encode({"ask": question, **arguments})))
-        return answered
+        else:
+            self._asked[number] = (answered, kind)
+            answered.add_done_callback(lambda _: self._asked.pop(number, None))
+        return number, answered
 
     # --- what comes from the peer
 
@@ -384,7 +449,7 @@ class Proxy:
             case Answered():
                 self._answered(message)
             case Ending(reason):
-                self._reason = Leaving(reason)
+                self._reason = Leaving(f"{reason}; {self._remedy}")
                 self.pump.loop.call_soon(self._tell_ending, self._reason)
             case _:
                 raise UnexpectedMessage(message)
@@ -409,7 +474,7 @@ class Proxy:
                 if message.descriptor is not None:
                     publisher.adapt(message.descriptor)
                 if message.rooted and publisher.root is None:
-                    publisher.root_is(self.welcome.contact, NO_TERM)
+                    publisher.root_is(self.contact, NO_TERM)
                 partitioned = message.partitioned
                 publisher.receipt(NO_TERM, message.admitted, message.stable, again=False, partitioned=partitioned)
                 publisher.listener.progressed()
@@ -439,7 +504,7 @@ class Proxy:
         except msgspec.MsgspecError as problem:
             asked.set_exception(RemoteError(f"{self.named} gave an answer that makes no sense: {problem}"))
 
-    def _lost(self, problem: Exception) -> None:
+    def lost(self, problem: Exception) -> None:
         """The connection has ended."""
         if self.failure is not None:
             return
@@ -448,12 +513,9 @@ class Proxy:
         if self._reason is not None:
             self.failure = self._reason
         elif isinstance(problem, QuillcastError):
-            self.failure = Unreachable(f"the connection to {self.named} was closed: {problem}; connect again")
+            self.failure = Unreachable(f"the connection to {self.named} was closed: {problem}; {self._remedy}")
         else:
-            self.failure = Unreachable(
-                f"{self.named} has ended, or closed the connection ({problem}); connect again, to another peer if need "
-                "be: quillcast node starts one"
-            )
+            self.failure = Unreachable(f"{self.named} has ended, or closed the connection ({problem}); {self._remedy}")
         for asked, _ in list(self._asked.values()):
             if not asked.done():
                 asked.set_exception(self.failure)
@@ -461,6 +523,9 @@ class Proxy:
         for handle in list(self._handles.values()):
             handle.inbox.failed(self.failure)
         self._handles.clear()
+        self._process.proxies.pop(self, None)
+        for publisher in self.publishers():
+            publisher.listener.failed(self.failure)
         self._tell_ended(self.failure)
         self.pump.call(lambda: None)  # wakes those who wait for `has_all`
 
@@ -479,10 +544,11 @@ class Proxy:
 
     def _mark_dirty(self, link: Link) -> None:
         if not self.pump.turning:
-            self.pump.loop.call_soon(self._flush)
+            self.pump.loop.call_soon(self.flush)
         self._dirty = True
 
-    def _flush(self) -> bool:
+    def flush(self) -> bool:
+        """Write what waits. Were there events?"""
         if not self._dirty:
             return False
         self._dirty = False

@@ -8,18 +8,20 @@ from typing import Any
 
 import msgspec
 
-from quillcast.core.errors import Leaving, LocalError
+from quillcast.core.errors import Leaving, LocalError, QuillcastError
+from quillcast.core.messages import decoded
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection
-from quillcast.live.clients.messages import VERSION, Changed, Codec, Created, Welcome
-from quillcast.live.clients.session import Session, SessionContext
+from quillcast.live.clients.messages import VERSION, Call, Changed, Codec, Created, Welcome
+from quillcast.live.clients.session import Session, SessionContext, check
 from quillcast.live.discovery.control import Answer, Answerer, encoded
 from quillcast.live.edges.choices import check_topic, lists, topic_settings
 from quillcast.live.edges.endpoint import Sign
 from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.framed import FramedContext
-from quillcast.live.transport.framing import Spare
+from quillcast.live.transport.framing import FrameType, Spare, frame
+from quillcast.live.transport.hello import HelloRefused
 from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.links import Links
 from quillcast.live.transport.transport import TransportLost, transport_of
@@ -28,6 +30,7 @@ from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import Descriptor
 
 CLIENTS_MAX = 1024  # of a peer; a guess
+_CALLS = msgspec.msgpack.Decoder(Call)
 Settle = Callable[[Callable[..., None], str, Any, float, Sign | None], Awaitable[Descriptor]]
 """Asks a topic's root to create or change it (`Presence.settled`)."""
 
@@ -49,16 +52,45 @@ class Clients:
             links.sharing,
             {**answerers, "create": self._create, "change": self._change},
             config.client_bytes,
+            (links.handshake.network, links.handshake.tls.authority_key if links.handshake.tls is not None else b""),
             self._ended,
         )
         self._sessions: dict[Session, ClientConnection] = {}
         self._leaving = ""
+        links.serve_client = self.call
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def connect(self, *, version: int, **more: Any) -> ClientConnection:
         """A client asks to connect. Raises `LocalError` with what is against it."""
+        self._check(version)
+        session = Session(self._context)
+        answer = Answer(msgspec.Raw(msgspec.json.encode(self._welcome())))
+        connection = ClientConnection(self._shared, encoded(answer), session.connected, session.ended)
+        self._sessions[session] = connection
+        Patience(self._pump.loop, self._links.config.connect_timeout_s, partial(self._expire, session, connection))
+        return connection
+
+    def call(self, content: bytes) -> ClientConnection:
+        """A client of another peer comes to be served directly. Raises `RemoteError` with what is against it."""
+        try:
+            call = decoded(_CALLS, content, "call of a client")
+            check("client", call.connect.name)
+            self._check(call.version)
+        except QuillcastError as problem:
+            raise HelloRefused("client", str(problem)) from problem
+        guest = self._peer.scoping.direct.guests.enter(call.client, call.secret)
+        if guest is None:
+            raise HelloRefused("client", "no peer has asked this one to serve that client, or it came too late")
+        session = Session(self._context, guest)
+        first = frame(FrameType.WELCOME, msgspec.msgpack.encode(self._welcome()))
+        connection = ClientConnection(self._shared, first, session.connected, session.ended, call.connect)
+        self._sessions[session] = connection
+        return connection
+
+    def _check(self, version: int) -> None:
+        """Raise `LocalError` or `Leaving` if no client can be served now, or not one of this version."""
         if version != VERSION:
             raise LocalError(
                 f"the client speaks version {version} of the clients' protocol, this peer version {VERSION}; use the "
@@ -68,12 +100,6 @@ class Clients:
             raise Leaving(self._leaving)
         if len(self._sessions) >= CLIENTS_MAX:
             raise LocalError(f"the peer has {CLIENTS_MAX} clients, and takes no more; close some, or use another peer")
-        session = Session(self._context)
-        answer = Answer(msgspec.Raw(msgspec.json.encode(self._welcome())))
-        connection = ClientConnection(self._shared, encoded(answer), session.connected, session.ended)
-        self._sessions[session] = connection
-        Patience(self._pump.loop, self._links.config.connect_timeout_s, partial(self._expire, session, connection))
-        return connection
 
     def _expire(self, session: Session, connection: ClientConnection) -> None:
         if session.connection is None and session in self._sessions:
@@ -82,7 +108,7 @@ class Clients:
 
     def leave(self, reason: str) -> None:
         """The peer will end: tell the clients, and take nothing new of them."""
-        self._leaving = reason
+        self._leaving = f"{reason}; connect again, to another peer of this machine: quillcast node starts one"
         for session in self._sessions:
             session.leave(reason)
 

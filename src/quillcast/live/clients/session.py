@@ -10,7 +10,7 @@ import msgspec
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP
-from quillcast.core.errors import LocalError, Malformed, QuillcastError
+from quillcast.core.errors import LocalError, Malformed, QuillcastError, Unreachable
 from quillcast.core.messages import Contact, Message, decoded
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection, ClientLink
@@ -20,13 +20,16 @@ from quillcast.live.clients.messages import (
     Ask,
     ClosePublisher,
     Connect,
+    Directed,
     Discarded,
+    EndDirect,
     Ending,
     HeldUp,
     OpenPublisher,
     Problem,
     Progress,
     PublisherFailed,
+    SeekServer,
     Subscribe,
     Taken,
     UnexpectedMessage,
@@ -40,6 +43,7 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.direct import Guest
 from quillcast.protocol.scopes.messages import Doing
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import described
@@ -105,6 +109,23 @@ class RemotePublisher:
                                 bound, descriptor)]  # fmt: skip
 
 
+class DirectUse:
+    """What a client does in a topic through another peer, or wants to."""
+
+    def __init__(self, wish: SeekServer, answer: Callable[["DirectUse", Contact | QuillcastError], None]) -> None:
+        self.wish, self.answer = wish, answer
+        self.is_answered = False
+
+    def decided(self, why_not: str) -> None:
+        """The scope's manager lets the client do it, or says why not."""
+        if why_not:
+            self.answer(self, AccessDenied(why_not))
+
+    def found(self, server: Contact | None, why: str) -> None:
+        """A peer serves the client, or none does."""
+        self.answer(self, server or Unreachable(why))
+
+
 @dataclass(frozen=True, slots=True)
 class SessionContext:
     """What all sessions of a peer share."""
@@ -115,14 +136,17 @@ class SessionContext:
     sharing: Sharing
     answerers: Mapping[str, Answerer]
     client_bytes: int
+    network: tuple[str, bytes]
+    """Its name, and the key of its credential; empty if it has none."""
     ended: Callable[["Session", Exception], None]
 
 
 class Session:
     """One client. Its socket closes when it ends, and then all that it had ends."""
 
-    def __init__(self, context: SessionContext) -> None:
-        self._context, self._peer, self._pump = context, context.peer, context.pump
+    def __init__(self, context: SessionContext, guest: Guest | None = None) -> None:
+        """`guest`: it is the client of another peer, and served here directly (`protocol.scopes.direct`)."""
+        self._context, self._peer, self._pump, self._guest = context, context.peer, context.pump, guest
         self.connection: ClientConnection | None = None
         self.link = ClientLink(context.links, Contact(bytes(16), "a client"), self._fill)
         self._outboxes: dict[int, Outbox] = {}
@@ -133,15 +157,17 @@ class Session:
         self._by_id: dict[bytes, RemotePublisher] = {}
         self._changed: dict[RemotePublisher, None] = {}
         self._asked: dict[asyncio.Task[None], None] = {}
+        self._directed: dict[int, DirectUse] = {}  # uses for which another peer serves it, or is to
         self._id = b""  # as a client of the peer's scopes
 
     # --- its life
 
     def connected(self, connection: ClientConnection, message: Connect) -> None:
         """The client is there."""
-        _check("client", message.name)
+        check("client", message.name)
         self.connection = connection
-        self._id = self._peer.scoping.hosting.enter(message.name)
+        if self._guest is None:
+            self._id = self._peer.scoping.hosting.enter(message.name)
         self.link.serve(connection, self._context.sharing, message, self._bundle, self._message)
 
     def leave(self, reason: str) -> None:
@@ -168,9 +194,12 @@ class Session:
                 self._pump.call(self._peer.close_publisher, publisher.inner)
         self._outboxes.clear()
         self._publishers.clear()
+        self._directed.clear()
         if self._id:
             self._pump.call(self._peer.scoping.client_left, self._id)
             self._id = b""
+        if self._guest is not None:
+            self._peer.scoping.direct.guests.leave(self._guest)
 
     # --- what its outboxes and publishers call, within steps of the peer
 
@@ -214,13 +243,17 @@ class Session:
         inner = publisher.inner
         if self._publishers.get(publisher.wish.number) is not publisher:
             return
-        bound = self._peer.bound(inner.topic) if inner is not None else self._peer.scoping.hosting.obstacle(self._id)
+        bound = self._peer.bound(inner.topic) if inner is not None else self._obstacle()
         for message in publisher.news(bound):
             self.send(message)
         if publisher.failure is not None or (inner is not None and inner.closed and not inner.retained):
             self._forget_publisher(publisher)
             if publisher.failure is not None and inner is not None:
                 self._pump.loop.call_soon(self._pump.call, self._peer.close_publisher, inner)
+
+    def _obstacle(self) -> str:
+        """For what the client waits before it may publish, in a sentence."""
+        return self._peer.scoping.hosting.obstacle(self._id) if self._id else ""
 
     # --- what comes from the client
 
@@ -240,6 +273,10 @@ class Session:
                 if number in self._publishers:
                     self._publishers[number].close_at = last
                     self._close_if_done(self._publishers[number])
+            case SeekServer() if self._guest is None:
+                self._seek_server(message)
+            case EndDirect(number):
+                self._end_direct(number)
             case Ask():
                 self._ask(message)
             case _:
@@ -257,13 +294,20 @@ class Session:
 
     def _subscribe(self, wish: Subscribe) -> None:
         self._check_new(wish.number, self._outboxes)
-        _check(wish.topic, wish.name)
+        check(wish.topic, wish.name)
         outbox = self._outboxes[wish.number] = Outbox(self, wish)
         self._begin(wish.topic, "subscribes", outbox, partial(self._open, outbox))
 
     def _begin(self, topic: str, doing: Doing, use: Outbox | RemotePublisher, go_on: Callable[[str], None]) -> bool:
-        """Go on when the scope's manager lets the client do that, or says why not. False: it has to be waited for."""
+        """Go on when the scope's manager lets the client do that, or says why not. False: it has to be waited for.
+
+        A guest may do what its own peer has said.
+        """
         at_once: list[str] = []
+        if (guest := self._guest) is not None:
+            why_not = "" if guest.may(topic, doing) else f"its own peer has not asked to serve it in topic {topic}"
+            self._pump.call(go_on, why_not)
+            return True
 
         def decided(why_not: str) -> None:
             if is_asking:
@@ -293,8 +337,9 @@ class Session:
             self._end(wish.topic, "subscribes", outbox)
             outbox.failed(problem)
 
-    def _end(self, topic: str, doing: Doing, use: Outbox | RemotePublisher) -> None:
-        self._peer.scoping.hosting.end(self._id, topic, doing, use)
+    def _end(self, topic: str, doing: Doing, use: "Outbox | RemotePublisher | DirectUse") -> None:
+        if self._id:
+            self._peer.scoping.hosting.end(self._id, topic, doing, use)
 
     def _unsubscribe(self, number: int) -> None:
         outbox = self._outboxes.pop(number, None)
@@ -308,7 +353,7 @@ class Session:
 
     def _open_publisher(self, wish: OpenPublisher) -> None:
         self._check_new(wish.number, self._publishers)
-        _check(wish.topic)
+        check(wish.topic)
         if wish.id in self._by_id or self._peer.has_publisher(wish.id):
             raise Malformed("a publisher was opened with the PublisherId of another")
         publisher = self._publishers[wish.number] = RemotePublisher(wish, self._progressed)
@@ -342,8 +387,38 @@ class Session:
             self._progressed(publisher)
 
     def _check_new(self, number: int, known: Mapping[int, Any]) -> None:
-        if number in known or len(self._outboxes) + len(self._publishers) >= HANDLES_MAX:
+        count = len(self._outboxes) + len(self._publishers) + len(self._directed)
+        if number in known or count >= HANDLES_MAX:
             raise Malformed(f"number {number} is taken, or there are {HANDLES_MAX} subscriptions and publishers")
+
+    # --- other peers that serve it
+
+    def _seek_server(self, wish: SeekServer) -> None:
+        """Find another peer that serves the client in a topic."""
+        self._check_new(wish.number, self._directed)
+        check(wish.topic)
+        use = self._directed[wish.number] = DirectUse(wish, self._sought)
+        directs = self._peer.scoping.client_directs
+        self._pump.call(directs, self._id, wish.topic, wish.doing, use, wish.digest, use.decided, use.found)
+
+    def _sought(self, use: DirectUse, server: Contact | QuillcastError) -> None:
+        """A peer serves the client, or none does, or that no longer matters."""
+        if use.is_answered:
+            return
+        use.is_answered, asked = True, use.wish.asked
+        if isinstance(server, Contact):
+            directed = Directed(self._id, server, *self._context.network)
+            self.send(Answered(asked, msgspec.msgpack.encode(directed), None))
+        else:
+            self.send(Answered(asked, b"", Problem.of(server)))
+            self._end_direct(use.wish.number)
+
+    def _end_direct(self, number: int) -> None:
+        """The client uses a topic no more, or could not."""
+        use = self._directed.pop(number, None)
+        if use is not None:
+            self._end(use.wish.topic, use.wish.doing, use)
+            self._sought(use, LocalError(f"this use of topic {use.wish.topic} has ended"))
 
     # --- questions
 
@@ -359,15 +434,21 @@ class Session:
         try:
             question = decoded(_QUESTION, message.question, "question")
             ask = question.pop("ask", None)
-            answerer = self._hold_ups if ask == "hold_ups" else self._context.answerers.get(ask)
-            if answerer is None:
-                raise LocalError(f"{ask!r} is not a question")
+            answerer = self._answerer(ask)
             answer = msgspec.msgpack.encode(await answerer(**question))
         except QuillcastError as error:
             problem = Problem.of(error)
         except (TypeError, msgspec.MsgspecError) as error:
             problem = Problem("LocalError", str(error))
         self.send(Answered(message.number, answer, problem))
+
+    def _answerer(self, ask: Any) -> Answerer:
+        """Who answers a question. What concerns the peer itself is not for guests. Raises `LocalError`."""
+        others = self._context.answerers if self._guest is None else {}
+        answerer = self._hold_ups if ask == "hold_ups" else others.get(ask)
+        if answerer is None:
+            raise LocalError(f"{ask!r} is not a question")
+        return answerer
 
     async def _hold_ups(self, number: int, last: int) -> HeldUp:
         """Who holds up a publisher's events before `last`, in words."""
@@ -379,7 +460,7 @@ class Session:
             return HeldUp(causes.peers, causes.lagging(), causes.paced())
 
 
-def _check(topic: str, name: str = "") -> None:
+def check(topic: str, name: str = "") -> None:
     """A client checks names before. Raises `Malformed`."""
     try:
         described(topic)

@@ -446,6 +446,11 @@ class Batcher:
             self._left(self._batch)
         self._tell_reached()
 
+    def close_for(self, error: QuillcastError) -> None:
+        """Its publishers take no new events, for this reason; those published are still acknowledged."""
+        for writer in list(self._writers):
+            writer.failed(error)
+
     def failed(self, error: QuillcastError) -> None:
         self.failure, self.stopped = error, True
         for writer in list(self._writers):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Protocol
@@ -73,10 +73,11 @@ class Publishers:
         for publisher in list(self._running):
             publisher.close()
 
-    def close_for(self, error: QuillcastError) -> None:
-        """Publishers take no new events, for this reason; those published are still acknowledged."""
-        for publisher in list(self._running):
-            publisher.failed(error)
+    def close_for(self, error: QuillcastError, of: Container[PeerPublisher]) -> None:
+        """Publishers on these take no new events, for this reason; those published are still acknowledged."""
+        for batcher in self.batchers.values():
+            if batcher.inner in of:
+                batcher.close_for(error)
 
     def failed(self, error: QuillcastError) -> None:
         """No publisher can go on."""

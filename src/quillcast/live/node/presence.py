@@ -208,10 +208,7 @@ class Presence:
 
     def _ending(self) -> str:
         """What clients are told when the peer leaves."""
-        return (
-            f"the peer at {self.contact.address} (process {os.getpid()}) leaves its network; connect again, to another "
-            "peer of this machine: quillcast node starts one"
-        )
+        return f"the peer at {self.contact.address} (process {os.getpid()}) leaves its network"
 
     async def _close_links(self) -> None:
         await self.links.close(self._leave_within_s)

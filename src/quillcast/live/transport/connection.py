@@ -35,6 +35,9 @@ class ConnectionOwner(Protocol):
     def proved(self, connection: "Connection", /) -> None:
         """Both proofs are valid. The owner has the connection serve a link, or closes it."""
 
+    def called(self, connection: "Connection", content: bytes, /) -> None:
+        """A client of another peer is there, and no peer. The owner hands the connection over. Raises `RemoteError`."""
+
     def refused(self, connection: "Connection", problem: RemoteError | CrowdedOut, /) -> None:
         """The connection is closed for what came on it."""
 
@@ -59,6 +62,7 @@ class Connection(Framed):
         super().__init__(context, HELLO_BYTES_MAX)
         self.mine, self.wanted, self.opened_here = mine, wanted, opened_here
         self.curious = curious  # it only asks which peer listens there
+        self._is_call = False  # the other side is a client, and no peer
         loop = self._loop
         self._owner, self._handshake = context.owner, context.handshake
         self.theirs: Hello | None = None
@@ -126,7 +130,7 @@ class Connection(Framed):
         if self.theirs is None and not isinstance(problem, Unadmitted):
             problem = HelloRefused("not_quillcast", "it is not a quillcast peer")
         self._owner.refused(self, problem)
-        is_heard = self._handshake.members_only and self.receiver is None
+        is_heard = (self._handshake.members_only or self._is_call) and self.receiver is None
         if is_heard and not isinstance(problem, RefusedThere):
             self.transport.write([frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX])])
         self._end(problem)
@@ -159,6 +163,9 @@ class Connection(Framed):
             case FrameType.APPLY if self.theirs is None and self._handshake.members_only:
                 self.transport.write([frame(FrameType.ADMITTED, self._handshake.admit(self.mine, content))])
                 self.close()
+            case FrameType.CALL if self.theirs is None and not self.opened_here:
+                self._is_call = True
+                self._owner.called(self, content)
             case FrameType.REFUSED:
                 raise RefusedThere(content)
             case FrameType.SUPERSEDED:

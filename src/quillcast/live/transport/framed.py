@@ -157,6 +157,14 @@ class Framed(asyncio.BufferedProtocol):
         self._bundle_came, self._frame_came = bundle_came, frame_came
         self._reader.frame_bytes_max = FRAME_BYTES_MAX
 
+    def hand_over(self, to: "Framed") -> None:
+        """Have another connection use the socket from now on. The other side sends nothing before it hears of that."""
+        self.closing = True
+        self._reader.release()
+        resolve(self.ended, None)
+        self.transport.hand_over(to)
+        to.made(self.transport)
+
     def close(self) -> None:
         """Close the connection when everything written has been sent."""
         self.closing = True

@@ -81,6 +81,10 @@ class FrameType(IntEnum):
     """One bundle, with places in shared memory instead of its blocks."""
     OPENED = 16
     """8 bytes: how many more exported bundles this side has opened."""
+    CALL = 17
+    """A client of another peer comes to be served directly: `live.clients.messages.Call`."""
+    WELCOME = 18
+    """It is served from now on: `live.clients.messages.Welcome`."""
 
 
 BUNDLE = FrameType.BUNDLE  # for the hot path: an attribute of an enum class takes as long as two calls

@@ -94,6 +94,8 @@ class Links:
         self.sharing = Sharing(self.shared_memory, incarnation, config, self.counters)
         self.join = self.sharing.join
         self.multicast = MulticastGroups(pump, identity.node_id, incarnation, self.counters, self.problems)
+        self.serve_client: Callable[[bytes], Framed] | None = None
+        """Makes the connection of a client of another peer that calls here. Raises `RemoteError`."""
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
@@ -300,6 +302,14 @@ class Links:
             oldest.abort()
         self._unauthenticated[connection] = None
         Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, connection))
+
+    def called(self, connection: Connection, content: bytes) -> None:
+        """A client of another peer is there, and no peer: it gets a connection of its own kind."""
+        if self._closing or self.serve_client is None:
+            raise HelloRefused("client", "this peer serves no clients now")
+        protocol = self.serve_client(content)
+        self._unauthenticated.pop(connection, None)
+        connection.hand_over(protocol)
 
     def is_welcome(self, connection: Connection) -> bool:
         """If both sides connected at the same time, both keep the connection that the smaller nodeId opened."""

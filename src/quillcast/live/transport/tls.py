@@ -143,6 +143,10 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
                     written = 0
         self._send()
 
+    def hand_over(self, protocol: asyncio.BufferedProtocol) -> None:
+        """From now on, what arrives is decrypted for this connection."""
+        self.connection = cast("Secured", protocol)
+
     def close(self) -> None:
         """Send TLS's end, and close the socket when all is sent."""
         if self._handshaken and not self._failed and not self.stream.is_closing():

@@ -71,6 +71,10 @@ class Transport:
         """
         raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
 
+    def hand_over(self, protocol: asyncio.BufferedProtocol) -> None:
+        """From now on, what arrives is for this protocol."""
+        self.stream.set_protocol(protocol)
+
     def finish(self, close: Callable[[], None]) -> None:
         """Call `close` when the other side has taken all that does not travel in the stream; or after a while."""
         close()

@@ -8,11 +8,12 @@ is saved: hosts register them again with a manager that has come back.
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import count, islice
 
 import msgspec
 
 from quillcast.core.ids import ID_BYTES, topic_id
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import (
@@ -29,6 +30,7 @@ from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState
 
 CLIENTS_MAX = 1 << 14  # of a scope, if its file names no bound; a guess: what hosts may cost a manager
 NAME_CHARACTERS_MAX = 64
+SERVERS_MAX = 4  # peers that are named to serve one client directly; a guess
 _PREFIX_BYTES = ID_BYTES // 2
 
 
@@ -79,7 +81,7 @@ class Clients:
         client = self.known.setdefault(party.id, Client(party, host, now))
         client.party, client.host, client.heard_at = party, host, now
         client.roles = {role.topic: role for role in message.roles}
-        standings = tuple(self._standing(role) for role in message.roles)
+        standings = tuple(self._standing(role, host) for role in message.roles)
         client.told = msgspec.structs.replace(
             orders, number=next(self.numbers), serial=message.serial, label=host.label, standings=standings
         )
@@ -123,19 +125,27 @@ class Clients:
             )
         return ""
 
-    def _standing(self, role: Role) -> Standing:
+    def _standing(self, role: Role, host: Member) -> Standing:
         """What a client may do in a topic, and why not what else it wants."""
         if topic_id(role.name) != role.topic:
             return Standing(role.topic, why="the topic was not named")
         rights = self.config.clients(role.name)
         publishes = role.publishes and rights in ("both", "publish")
         subscribes = role.subscribes and rights in ("both", "subscribe")
-        if (publishes, subscribes) == (role.publishes, role.subscribes):
-            return Standing(role.topic, publishes=publishes, subscribes=subscribes)
+        refuses = (publishes, subscribes) != (role.publishes, role.subscribes)
         return Standing(
-            role.topic, why=_why_not(role.name, self.state.scope.name, rights), publishes=publishes,
-            subscribes=subscribes,
+            role.topic, why=_why_not(role.name, self.state.scope.name, rights) if refuses else "",
+            publishes=publishes, subscribes=subscribes, servers=self._servers(role.topic, host) if role.direct else (),
         )  # fmt: skip
+
+    def _servers(self, topic: bytes, host: Member) -> tuple[Contact, ...]:
+        """Who may serve a client past its host: entry point and stand-bys, members in the ring, then any others."""
+        kept = self.state.topics.get(topic)
+        entries = kept.entries if kept is not None else ()
+        labels = dict.fromkeys((*entries, *self.state.ring, *self.state.members))
+        members = (self.state.members[label] for label in labels if label in self.state.members)
+        peers = (each.party.contact for each in members if each is not host and not each.party.managed)
+        return tuple(islice(peers, SERVERS_MAX))
 
 
 def _why_not(topic: str, scope: str, rights: ClientRights) -> str:

@@ -29,6 +29,8 @@ class WaitingUse(NamedTuple):
     use: object
     """Which use: it may end before."""
     decided: Decided
+    direct: bool = False
+    """Is another peer to serve it? Then a scope's manager says who."""
 
 
 class HostedClient:
@@ -39,6 +41,7 @@ class HostedClient:
         self.controller: LocalController | None = None
         """Speaks to the managers for it, once it is registered."""
         self.uses: Counter[tuple[str, Doing]] = Counter()
+        self.direct: dict[str, None] = {}  # topics in which others serve it
         self.waiting: list[WaitingUse] = []
 
     def roles(self) -> dict[bytes, Role]:
@@ -48,7 +51,8 @@ class HostedClient:
 
     def _role(self, name: str) -> Role:
         publishes, subscribes = (self.uses[name, "publishes"] > 0, self.uses[name, "subscribes"] > 0)
-        return Role(topic_id(name), publishes=publishes, subscribes=subscribes, name=name)
+        direct = name in self.direct
+        return Role(topic_id(name), publishes=publishes, subscribes=subscribes, name=name, direct=direct)
 
 
 class ClientHost:
@@ -79,7 +83,9 @@ class ClientHost:
         """A client wants to publish or subscribe: `decided` is called when it may, or may not."""
         client = self.clients[id_]
         client.uses[waiting.name, waiting.doing] += 1
-        if not self._is_restricted(waiting.name):
+        if waiting.direct:
+            client.direct[waiting.name] = None
+        if not self._is_to_be_decided(waiting):
             waiting.decided("")
             return []
         client.waiting.append(waiting)
@@ -92,6 +98,8 @@ class ClientHost:
         client.uses[name, doing] -= 1
         if not client.uses[name, doing]:
             del client.uses[name, doing]
+        if not any(each == name for each, _ in client.uses):
+            client.direct.pop(name, None)
 
     def controller(self, id_: bytes) -> LocalController | None:
         """What speaks to the managers for a client."""
@@ -121,7 +129,7 @@ class ClientHost:
         for client in list(self.clients.values()):
             waiting, client.waiting = client.waiting, []
             for each in waiting:
-                why = self._verdict(client, each.name, each.doing)
+                why = self._verdict(client, each)
                 if why is None:
                     client.waiting.append(each)
                 else:
@@ -138,23 +146,33 @@ class ClientHost:
         controller = self.clients[id_].controller
         return controller.membership.awaited() if controller is not None else ""
 
+    def servers(self, id_: bytes, topic: bytes) -> tuple[Contact, ...] | None:
+        """Who may serve a client directly in a topic, as the scope's manager says. None: this peer is in no scope."""
+        controller = self.controller(id_)
+        if controller is None or self.membership is None:
+            return None
+        standing = controller.membership.answer(topic)
+        return standing.servers if standing is not None else ()
+
     # ---- within
 
-    def _is_restricted(self, name: str) -> bool:
-        bounds = self.membership.bounds() if self.membership is not None else ()
-        return any(each.apply(name, "clients") for each in bounds)
+    def _is_to_be_decided(self, waiting: WaitingUse) -> bool:
+        """Does a manager decide about this use?"""
+        if self.membership is None:
+            return False
+        return waiting.direct or any(each.apply(waiting.name, "clients") for each in self.membership.bounds())
 
-    def _verdict(self, client: HostedClient, name: str, doing: Doing) -> str | None:
+    def _verdict(self, client: HostedClient, waiting: WaitingUse) -> str | None:
         """Why a client may not do this; empty: it may. None: no manager has said it yet."""
-        if not self._is_restricted(name) or client.controller is None:
+        if not self._is_to_be_decided(waiting) or client.controller is None:
             return ""
         membership = client.controller.membership
         if membership.is_refused:
             return membership.obstacle()
-        standing = membership.answer(topic_id(name))
+        standing = membership.answer(topic_id(waiting.name))
         if standing is None:
             return None
-        return "" if getattr(standing, doing) else standing.why
+        return "" if getattr(standing, waiting.doing) else standing.why
 
     def _register(self, client: HostedClient, now: float) -> list[Effect]:
         """Tell the managers what a client does now."""

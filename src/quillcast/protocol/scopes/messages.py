@@ -13,7 +13,8 @@ client-host    Registration (`client`), Alive,        Orders, Heard, Registratio
 sender-receiver ChannelRequest                        ChannelAnswer
 ============== ====================================== =========================================
 
-Between peers they travel inside `Control`, which names the party that they are for.
+Between peers they travel inside `Control`, which names the party that they are for. `ServeClient` is between a client's
+host and the peer that is to serve the client directly (`direct`).
 """
 
 from typing import Annotated, Literal
@@ -35,6 +36,7 @@ Doing = Literal["publishes", "subscribes"]
 ClientRights = Literal["both", "publish", "subscribe", "none"]
 """What clients may do in a topic."""
 KEY_BYTES = 32  # of a multicast group
+DIGEST_BYTES = 32  # of a client's secret
 
 
 class Role(Message, frozen=True):
@@ -52,6 +54,8 @@ class Role(Message, frozen=True):
     """Is each subscriber owed every event?"""
     has_publishers: bool = False
     """Does it count among the publishers, where a scope bounds them? Bundles of a topic with a root begin there."""
+    direct: bool = False
+    """Of a client: is it to be served by another peer than its host?"""
 
 
 class Succession(Message, frozen=True, tag=101):
@@ -174,6 +178,8 @@ class Standing(Message, frozen=True):
     """The same for subscribing."""
     entry: Contact | None = None
     """The scope's entry point for the topic, where that is another than the first of those in the ring."""
+    servers: tuple[Contact, ...] = ()
+    """Who may serve a client that wants to be served directly, the preferred one first."""
 
 
 class GroupKey(Message, frozen=True):
@@ -303,5 +309,23 @@ class Control(Message, frozen=True, tag=100):
     message: ControlMessage
 
 
-MESSAGES: tuple[type[Message], ...] = (Control,)
-"""What travels between peers. The others are inside, and have tags of their own."""
+class ServeClient(Message, frozen=True, tag=106):
+    """A client of the sender will come and show a secret with this digest: let it do this in this topic. Answer."""
+
+    number: Number
+    client: WireId
+    name: Annotated[str, Meta(max_length=64)]
+    digest: Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+    topic: Annotated[str, Meta(max_length=255)]
+    doing: Doing
+
+
+class ServesClient(Message, frozen=True, tag=107):
+    """The answer to `ServeClient` of this number: it may come. Or `why` it may not, in a sentence."""
+
+    number: Number
+    why: Annotated[str, Meta(max_length=300)] = ""
+
+
+MESSAGES: tuple[type[Message], ...] = (Control, ServeClient, ServesClient)
+"""What travels between peers. The others are inside `Control`, and have tags of their own."""

@@ -1,0 +1,201 @@
+"""The direct patterns of the local architecture (figure 21): clients whose data does not pass their host.
+
+A client asks its host, the local controller. If the scope's manager lets it, the host asks another peer to serve it: in
+a scope one that the manager names, elsewhere one that is near in the topic's tree. The client then connects to that
+peer, and shows a secret whose digest the host has passed on. From then on data does not need the host.
+
+The server serves a direct client as it does a client of its own: it publishes and subscribes for it, and nothing waits
+for it. It lets a client do what the client's host has told it of, and nothing else.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
+from quillcast.protocol.scopes.clients import SERVERS_MAX, is_client_of
+from quillcast.protocol.scopes.messages import Doing, ServeClient, ServesClient
+
+GUESTS_MAX = 1024  # direct clients that a peer serves; a guess, as for other clients
+RIGHTS_MAX = 1 << 16  # of all guests together: what each does in each topic; a guess
+SECRETS_MAX = 64  # of a guest, that it was promised with last and has not shown; as many as clients wait for at a time
+PROMISE_S = 30.0  # for a client to come after it was promised; a guess
+ANSWER_S = 2.0  # for a peer to answer; a guess
+
+Found = Callable[[Contact | None, str], None]
+"""Hears which peer serves a client; or None, and why none does, in a sentence."""
+
+
+def digest(secret: bytes) -> bytes:
+    """What tells a server which secret a client will show."""
+    return hashlib.sha256(secret).digest()
+
+
+class AnswerDue(Timer, frozen=True):
+    """Ask another peer, if this one has not answered."""
+
+    number: int
+    asked: int
+
+
+class Guest:
+    """A client of another peer that is served here directly."""
+
+    def __init__(self, id_: bytes, name: str) -> None:
+        self.id, self.name = id_, name
+        self.rights: dict[tuple[str, Doing], None] = {}
+        self.secrets: dict[bytes, None] = {}  # digests of those that it may show
+        self.promised_at = 0.0
+        self.connections = 0
+
+    def may(self, topic: str, doing: Doing) -> bool:
+        """Did its host tell that it does this?"""
+        return (topic, doing) in self.rights
+
+
+class Guests:
+    """The direct clients of a peer, as their server."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Guest] = {}
+        self.rights_count = 0
+        self.leaving = False  # no more are taken
+
+    def promise(self, host: Contact, message: ServeClient, now: float) -> str:
+        """A client will come, or may do one thing more. Returns why not, in a sentence; empty: it may come."""
+        if not is_client_of(message.client, host.node_id):
+            return "no peer speaks for the clients of another"
+        if self.leaving:
+            return "it leaves the network"
+        self._forget(now - PROMISE_S)
+        guest = self.known.get(message.client)
+        if guest is None and len(self.known) >= GUESTS_MAX:
+            return f"it serves {GUESTS_MAX} clients of other peers already"
+        if self.rights_count >= RIGHTS_MAX:
+            return f"its clients of other peers have {RIGHTS_MAX} subscriptions and publishers already"
+        guest = self.known.setdefault(message.client, guest or Guest(message.client, message.name))
+        if not guest.may(message.topic, message.doing):
+            guest.rights[message.topic, message.doing] = None
+            self.rights_count += 1
+        guest.secrets[message.digest] = None
+        if len(guest.secrets) > SECRETS_MAX:
+            del guest.secrets[next(iter(guest.secrets))]
+        guest.promised_at = now
+        return ""
+
+    def enter(self, id_: bytes, secret: bytes) -> Guest | None:
+        """Somebody has come and shows a secret: the client that this is. None: nobody promised it."""
+        guest = self.known.get(id_)
+        if guest is None or digest(secret) not in guest.secrets:
+            return None
+        guest.secrets.clear()
+        guest.connections += 1
+        return guest
+
+    def leave(self, guest: Guest) -> None:
+        """A client has disconnected."""
+        guest.connections -= 1
+        if not guest.connections and not guest.secrets:  # else it is expected again
+            self._remove(guest)
+
+    def _forget(self, since: float) -> None:
+        """Forget those that were promised before and have not come, and secrets that nobody will show."""
+        for guest in [each for each in self.known.values() if each.promised_at < since]:
+            guest.secrets.clear()
+            if not guest.connections:
+                self._remove(guest)
+
+    def _remove(self, guest: Guest) -> None:
+        del self.known[guest.id]
+        self.rights_count -= len(guest.rights)
+
+
+class ServerSearch:
+    """A use of a topic for which a server is looked for."""
+
+    def __init__(self, wish: ServeClient, servers: Iterable[Contact], found: Found) -> None:
+        self.wish, self.found = wish, found
+        self.left = deque(servers)
+        self.asked: list[Contact] = []
+        self.whys: list[str] = []
+
+
+class DirectPatterns:
+    """One peer's part in the direct patterns: as the controller of its clients, and as the server of others'."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.guests = Guests()
+        self.searches: dict[int, ServerSearch] = {}
+        self._numbers = 0
+
+    # ---- as the controller
+
+    def seek(
+        self, client: bytes, name: str, secret_digest: bytes, topic: str, doing: Doing, servers: Iterable[Contact],
+        found: Found,
+    ) -> None:  # fmt: skip
+        """Find a peer that serves a client in a topic, among these, the preferred one first."""
+        self._numbers += 1
+        wish = ServeClient(self._numbers, client, name, secret_digest, topic, doing)
+        others = dict.fromkeys(each for each in servers if each.node_id != self.host.me)
+        self.searches[self._numbers] = search = ServerSearch(wish, islice(others, SERVERS_MAX), found)
+        self._ask_next(search)
+
+    def client_left(self, client: bytes) -> None:
+        """A client is gone: nobody need serve it."""
+        for number in [number for number, search in self.searches.items() if search.wish.client == client]:
+            del self.searches[number]
+
+    def served(self, sender: Contact, message: ServesClient) -> None:
+        """A peer answered."""
+        search = self.searches.get(message.number)
+        if search is None or search.asked[-1].node_id != sender.node_id:
+            return
+        if message.why:
+            search.whys.append(f"{sender.address}: {message.why}")
+            self._ask_next(search)
+        else:
+            del self.searches[message.number]
+            search.found(search.asked[-1], "")
+
+    def overdue(self, timer: AnswerDue) -> None:
+        """A peer has had its time to answer."""
+        search = self.searches.get(timer.number)
+        if search is not None and len(search.asked) == timer.asked:
+            search.whys.append(f"{search.asked[-1].address} did not answer within {ANSWER_S:g} s")
+            self._ask_next(search)
+
+    def link_lost(self, contact: Contact) -> None:
+        """A peer cannot be reached: ask others at once."""
+        for search in list(self.searches.values()):
+            if search.asked[-1].node_id == contact.node_id:
+                search.whys.append(f"{contact.address} cannot be reached")
+                self._ask_next(search)
+
+    def _ask_next(self, search: ServerSearch) -> None:
+        wish = search.wish
+        if not search.left:
+            del self.searches[wish.number]
+            search.found(None, self._why_none(search))
+            return
+        server = search.left.popleft()
+        search.asked.append(server)
+        self.host.send(server, wish)
+        self.host.set_timer(AnswerDue(wish.number, len(search.asked)), ANSWER_S)
+
+    def _why_none(self, search: ServerSearch) -> str:
+        here, wish = self.host.contact.address, search.wish
+        verb = "publish to" if wish.doing == "publishes" else "receive"
+        option = "publish" if wish.doing == "publishes" else "receive"
+        why = "; ".join(search.whys) or f"the peer at {here} knows no other peer that could serve it"
+        return f"client {wish.name} cannot {verb} {wish.topic!r} directly: {why}; connect without {option}='direct'"
+
+    # ---- as the server
+
+    def serve(self, sender: Contact, message: ServeClient) -> None:
+        """Another peer asks this one to serve a client of its own."""
+        why = self.guests.promise(sender, message, self.host.now())
+        self.host.send(sender, ServesClient(message.number, why))

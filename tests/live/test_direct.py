@@ -1,0 +1,375 @@
+"""Applications that are served past the peer of their machine (figure 21, left and center)."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import quillcast
+from quillcast import LiveConfig, Node
+from quillcast.live.clients.client import Client
+from quillcast.live.clients.messages import VERSION, Call, Connect
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.transport.framing import FrameType, frame
+from quillcast.live.transport.hello import Identity
+from tests.cli.commands import topic_near
+from tests.live.test_adoption import eventually, make_credential
+from tests.live.test_clients import HELD, count_of, process, until
+from tests.live.test_node import run, take
+
+pytestmark = pytest.mark.live
+
+CALL = Call(VERSION, bytes(16), b"guess", Connect(1 << 20, bytes(8), b""))
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a short name: these tests connect to sockets below it, whose names are limited."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+CONTROLLER = """
+import asyncio, quillcast, sys
+from quillcast.live.transport.hello import Identity
+async def main():
+    identity = Identity.of_secret(bytes.fromhex(sys.argv[1]))
+    async with quillcast.Node(identity=identity, scope=sys.argv[2] if sys.argv[2:] else None):
+        print("ready", flush=True)
+        await asyncio.sleep(1000)
+quillcast.run(main())
+"""
+
+
+class Controller:
+    """A peer in a process of its own, through which clients connect."""
+
+    def __init__(self, made: asyncio.subprocess.Process, identity: Identity) -> None:
+        self.made, self.identity = made, identity
+
+    def stop(self) -> None:
+        self.made.send_signal(signal.SIGSTOP)
+
+    def connect(self, **options: Any) -> Client:
+        """A client of it that is served directly."""
+        found = {entry.node_id: entry for entry in Rendezvous("default").running()}
+        contact = found[self.identity.node_id.hex()].contact
+        chosen = {"receive": "direct", "publish": "direct"} | options
+        return quillcast.connect(socket=Rendezvous("default").control_path(contact), **chosen)
+
+
+@asynccontextmanager
+async def controller(identity: Identity | None = None, *more: str) -> AsyncIterator[Controller]:
+    identity = identity or Identity.new()
+    arguments = [sys.executable, "-c", CONTROLLER, identity.secret.hex(), *more]
+    made = await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE)
+    assert made.stdout is not None
+    assert await made.stdout.readline() == b"ready\n"
+    try:
+        yield Controller(made, identity)
+    finally:
+        if made.returncode is None:
+            made.kill()
+        await made.wait()
+
+
+@pytest.mark.parametrize("local_ipc", [True, False], ids=["local IPC", "TCP"])
+def test_data_goes_on_both_ways_while_the_local_controller_is_stopped(local_ipc: bool) -> None:
+    async def scenario() -> None:
+        async with Node() as server, Node() as other, controller() as host:
+            topic = topic_near(server.contact.node_id.hex())
+            there = other.subscribe(topic, only_payloads=True)
+            await there.started()
+            async with host.connect(live=LiveConfig(local_ipc=local_ipc)) as client:
+                here = client.subscribe(topic, only_payloads=True)
+                await here.started()
+                await client.publish(topic, b"before", wait="root")
+                host.stop()
+                for number in range(100):
+                    await client.publish(topic, b"%d" % number * 1000, wait="root")
+                    await other.publish(topic, b"%d" % number, wait="root")
+                expected = {b"before", *(b"%d" % n * 1000 for n in range(100)), *(b"%d" % n for n in range(100))}
+                for subscription in (here, there):
+                    assert set(await take(subscription, 201)) == expected
+                assert here.lost_count == 0
+                assert count_of(server, topic) == (1, 1), "the server publishes and subscribes for the client"
+
+    run(scenario())
+
+
+SITE = """
+name = "site"
+
+[admission]
+members = [{members}]
+"""
+
+
+def test_two_devices_of_a_scope_receive_directly_while_their_controllers_are_stopped(runtime: Path) -> None:
+    async def scenario() -> None:
+        entry, *devices = identities = [Identity.new() for _ in range(3)]
+        file = runtime / "site.toml"
+        file.write_text(SITE.format(members=", ".join(f'"{each.node_id.hex()}"' for each in identities)))
+        async with Node(data=runtime / "data") as manager, Node() as outside:
+            await manager.manage_scope(file)
+            scope, topic = f"site@{manager.address}", topic_near(outside.contact.node_id.hex())
+            async with (
+                Node(identity=entry, scope=scope) as server,
+                controller(devices[0], scope) as first,
+                controller(devices[1], scope) as second,
+                first.connect(name="first", publish="proxy") as one,
+                second.connect(name="second", publish="proxy") as two,
+            ):
+                readers = [each.subscribe(topic, only_payloads=True) for each in (one, two)]
+                for reader in readers:
+                    await reader.started()
+                assert count_of(server, topic) == (0, 2), "the manager names the scope's entry point"
+                ((status,), names) = manager.scopes(), {"first", "second"}
+                assert {client.name for client in status.clients if client.topics == (topic,)} == names
+                for device in (first, second):
+                    device.stop()
+                for number in range(10):
+                    await outside.publish(topic, b"%d" % number, wait="root")
+                for reader in readers:
+                    assert await take(reader, 10) == [b"%d" % number for number in range(10)]
+
+    run(scenario())
+
+
+def test_in_a_network_with_a_credential_the_server_shows_its_certificate() -> None:
+    async def scenario() -> None:
+        make_credential()
+        async with Node(network="n") as host, Node(network="n") as server:
+            options = {"receive": "direct", "publish": "direct", "live": LiveConfig(local_ipc=False)}
+            async with quillcast.connect("n", **options) as client:
+                assert client.contact == host.contact
+                here, there = client.subscribe("t"), server.subscribe("t")
+                await here.started()
+                await there.started()
+                await client.publish("t", b"one", wait="stable")
+                await server.publish("t", b"two", wait="stable")
+                for subscription in (here, there):
+                    assert [event.payload for event in await take(subscription, 2)] == [b"one", b"two"]
+                assert (host.status().clients, server.status().clients) == (1, 1)
+
+    run(scenario())
+
+
+def test_topics_with_access_lists_are_for_direct_clients_with_credentials_too() -> None:
+    async def scenario() -> None:
+        owner = quillcast.Credentials.new()
+        async with Node() as host, Node(), quillcast.connect(receive="direct", publish="direct") as client:
+            assert client.contact == host.contact
+            await client.create("t", credentials=owner, publishers=[owner.principal], subscribers=[owner.principal])
+            subscription = client.subscribe("t", credentials=owner)
+            await subscription.started()
+            await client.publish("t", b"mine", credentials=owner, wait="root")
+            assert (await anext(subscription)).payload == b"mine"
+            for call in (client.publish("t", b"not mine", wait="root"), client.subscribe("t").started()):
+                with pytest.raises(quillcast.AccessDenied):
+                    await call
+
+    run(scenario())
+
+
+def test_a_topic_that_is_rooted_at_its_creator_is_used_directly_too() -> None:
+    async def scenario() -> None:
+        async with Node(), Node() as other, quillcast.connect(receive="direct", publish="direct") as client:
+            topic = f"{other.contact.node_id.hex()}:t"
+            subscription = client.subscribe(topic)
+            await subscription.started()
+            await client.publish(topic, b"event", wait="stable")
+            assert (await anext(subscription)).payload == b"event"
+
+    run(scenario())
+
+
+# --- ends
+
+
+def test_when_a_server_ends_what_it_served_fails_and_the_next_subscription_gets_another() -> None:
+    async def scenario() -> None:
+        async with Node() as host, Node() as other, controller() as third:
+            server = third.identity.node_id.hex()
+            topic = topic_near(server)
+            async with quillcast.connect(receive="direct", publish="direct") as client:
+                assert client.contact == host.contact
+                subscription = client.subscribe(topic)
+                await subscription.started()
+                await client.publish(topic, b"one", wait="stable")
+                assert (await anext(subscription)).payload == b"one"
+                third.made.kill()
+                for call in (anext(subscription), client.publish(topic, b"two", wait="root")):
+                    with pytest.raises(
+                        quillcast.Unreachable, match=rf"{server[:8]} .* has ended.*; subscribe or publish"
+                    ):
+                        await call
+                await until(host, lambda: count_of(host, topic) == (0, 0))
+                again = client.subscribe(topic)
+                await again.started()
+                await client.publish(topic, b"three", wait="root")
+                assert (await anext(again)).payload == b"three"
+                assert count_of(other, topic) == (1, 1)
+
+    run(scenario())
+
+
+def test_a_server_that_leaves_says_so_and_has_what_was_published() -> None:
+    async def scenario() -> None:
+        async with Node(), Node() as other, quillcast.connect(receive="direct", publish="direct") as client:
+            subscription, publisher = client.subscribe("t"), client.publisher("t")
+            await subscription.started()
+            await publisher.publish(b"last", wait="stable")
+            await other.leave()
+            assert (await anext(subscription)).payload == b"last"
+            for call in (anext(subscription), publisher.publish(b"late")):
+                with pytest.raises(quillcast.Unreachable, match="leaves its network; subscribe or publish again"):
+                    await call
+
+    run(scenario())
+
+
+def test_data_goes_on_when_the_local_controller_dies_and_what_is_new_fails() -> None:
+    async def scenario() -> None:
+        async with Node() as server, Node() as other, controller() as host, host.connect() as client:
+            topic = topic_near(server.contact.node_id.hex())
+            subscription = client.subscribe(topic)
+            await subscription.started()
+            publisher = client.publisher(topic)
+            await publisher.publish(b"before", wait="root")
+            host.made.kill()
+            await other.publish(topic, b"during", wait="root")
+            await publisher.publish(b"after", wait="root")
+            assert [event.payload for event in await take(subscription, 3)] == [b"before", b"during", b"after"]
+            with pytest.raises(quillcast.Unreachable, match="connect again"):
+                await client.subscribe("another").started()
+
+    run(scenario())
+
+
+def test_a_direct_client_that_dies_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        direct = HELD.replace("connect()", "connect(receive='direct', publish='direct')")
+        async with Node() as host, Node() as server, process(direct) as held:
+            assert (count_of(server, "t"), count_of(server, "t/mine")) == ((0, 1), (1, 0))
+            held.kill()
+            await held.wait()
+            for node in (host, server):
+                await until(node, lambda node=node: not node.status().clients)
+                assert (count_of(node, "t"), count_of(node, "t/mine")) == ((0, 0), (0, 0))
+                assert not node.status().problems
+            assert not any(guest.connections for guest in server._peer.scoping.direct.guests.known.values())
+
+    run(scenario())
+
+
+def test_a_subscription_that_is_closed_is_forgotten_by_both_peers() -> None:
+    async def scenario() -> None:
+        async with Node() as host, Node() as server, quillcast.connect(receive="direct") as client:
+            for number in range(300):
+                async with client.subscribe(f"t/{number}") as subscription:
+                    if number % 2:
+                        await subscription.started()
+            (session,) = host._presence.clients._sessions
+            await eventually(lambda: not session._directed)
+            await eventually(lambda: not any(each.subscriptions for each in server.status().topics))
+            assert client._direct is not None
+            assert (client._direct._handles, +client._direct._by_topic) == ({}, {})
+
+    run(scenario())
+
+
+# --- what a direct client may not do, and what it costs
+
+
+def test_a_direct_client_that_is_stopped_delays_nobody() -> None:
+    async def scenario() -> None:
+        direct = HELD.replace("connect()", "connect(receive='direct', publish='direct')")
+        live = LiveConfig(client_bytes=1 << 20)
+        async with Node(live=live) as host, Node(live=live), process(direct) as held:
+            held.send_signal(signal.SIGSTOP)
+            publisher = host.publisher("t")
+            for _ in range(200):
+                await publisher.publish(bytes(100_000))
+            await publisher.acknowledged("stable", timeout_s=10)
+
+    run(scenario())
+
+
+class Stranger:
+    """Somebody who calls a peer and says what it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def told(self, content: bytes) -> bytes:
+        """All that the peer says to this."""
+        self.writer.write(frame(FrameType.CALL, content))
+        said = await self.reader.read()
+        self.writer.close()
+        return said
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"nonsense", "call of a client"),
+        (msgspec.msgpack.encode(CALL), "no peer has asked"),
+        (msgspec.msgpack.encode(msgspec.structs.replace(CALL, version=99)), "speaks version 99"),
+        (msgspec.msgpack.encode(msgspec.structs.replace(CALL, connect=Connect(1, bytes(8), b"", "a\nb"))), "one line"),
+    ],
+)  # fmt: skip
+def test_nobody_is_served_whom_no_peer_has_announced(content: bytes, why: str) -> None:
+    async def scenario() -> None:
+        async with Node(live=LiveConfig(local_ipc=False)) as node:
+            host, port = node.address.split(":")
+            said = await Stranger(*await asyncio.open_connection(host, int(port))).told(content)
+            assert why in said.decode(errors="replace")
+            (problem,) = node.status().problems
+            assert why in problem
+            assert (node.status().clients, node._presence.links.unauthenticated_count) == (0, 0)
+
+    run(scenario())
+
+
+def test_a_guest_does_only_what_its_host_announced() -> None:
+    async def scenario() -> None:
+        async with Node(), Node() as server, quillcast.connect(receive="direct") as client:
+            subscription = client.subscribe("t")
+            await subscription.started()
+            assert client._direct is not None
+            _, proxy = client._direct.proxies()
+            assert proxy.contact == server.contact
+            for question in ("create", "status", "tree"):
+                with pytest.raises(quillcast.LocalError, match="is not a question"):
+                    await proxy.ask(question, object, 5.0, {})
+            inbox = client._make_inbox("")
+            client._direct.pump.call(proxy.subscribe, "another", inbox)
+            while inbox.failure is None:
+                await inbox.changed()
+            assert str(inbox.failure) == "its own peer has not asked to serve it in topic another"
+            assert isinstance(inbox.failure, quillcast.AccessDenied)
+
+    run(scenario())
+
+
+def test_a_peer_that_is_alone_serves_its_clients_itself_or_not_at_all() -> None:
+    async def scenario() -> None:
+        async with Node() as node, quillcast.connect(receive="direct", publish="direct") as client:
+            for call in (client.subscribe("t").started(), client.publish("t", b"x")):
+                with pytest.raises(quillcast.Unreachable, match=rf"the peer at {node.address} knows no other peer"):
+                    await call
+        for option in ("receive", "publish"):
+            with pytest.raises(quillcast.LocalError, match=f"{option} = 'directly' is not valid; use one of: proxy, d"):
+                quillcast.connect(**{option: "directly"})
+
+    run(scenario())
