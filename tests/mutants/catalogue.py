@@ -362,6 +362,14 @@ MUTANTS = (
         "protocol/topics/test_restarts.py",
     ),
     Mutant(
+        "rivals-leases-unknown",
+        "Who is handed a topic while it is in the tree of a rival waits for the leases there.",
+        "protocol/topics/root/leadership_transfer.py",
+        "            hold_s = self.config.lease_s if _has_rival(tree, message) else message.hold_s\n",
+        "            hold_s = message.hold_s\n",
+        "protocol/topics/test_intake.py",
+    ),
+    Mutant(
         "awaited-named-to-nobody",
         "A leadership transfer names the peers that the previous root named and that have not arrived.",
         "protocol/topics/root/leadership_transfer.py",

@@ -1,7 +1,9 @@
 """A peer as the root: bundles that come, publishers that send, and requests that wait."""
 
+import pytest
+
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, NO_TERM, UP, Envelope
+from quillcast.core.envelope import DOWN, NO_TERM, UP, Envelope, Term
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import (
     FindRoot,
@@ -18,7 +20,7 @@ from quillcast.protocol.topics.state.effects import (
 )
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, block, up
-from tests.protocol.topics.parts import DESCRIPTOR, Parts
+from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
 
 def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts) -> None:
@@ -92,6 +94,29 @@ def test_a_request_for_a_root_that_this_peer_is_not_yet_waits(world: Parts) -> N
     message = FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM)
     world.rendezvous.find(message)
     assert world.ordered == [AwaitRoot(DESCRIPTOR.topic, message)]
+
+
+@pytest.mark.parametrize(
+    ("went", "term", "past", "holds"),
+    [
+        (2, FIRST, (), False),
+        (0, FIRST._replace(node=BOB.node_id), (), True),
+        (2, SECOND, ((FIRST, 2),), False),
+        (2, SECOND, ((FIRST, 1),), True),
+        (2, SECOND, (), True),
+        (0, SECOND, (), False),
+    ],
+    ids=["its own term", "its rival", "a later one", "that knew a part", "that knew nothing", "or nothing came"],
+)
+def test_who_is_handed_a_topic_holds_for_a_lease_if_it_was_in_the_tree_of_another_root(
+    world: Parts, went: int, term: Term, past: tuple[tuple[Term, int], ...], holds: bool
+) -> None:
+    tree = world.tree()
+    tree.flow.begin(FIRST, 0, 0.0, 0)
+    tree.parent_frontier = went
+    world.transfer.received(BOB, TransferLeadership(DESCRIPTOR, term, 5, 5, term, past=past))
+    until = world.transfer.offers[DESCRIPTOR.topic].hold_until
+    assert until == world.host.time + (CONFIG.lease_s if holds else 0.0)
 
 
 def test_a_topic_that_is_handed_to_a_peer_that_is_not_the_closest_is_kept(world: Parts) -> None:

@@ -16,7 +16,7 @@ from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
 from quillcast.protocol.topics.messages import CutLeases, Denied, StreamsEnded
 from quillcast.protocol.topics.state.cut import Cut
-from quillcast.protocol.topics.state.effects import GapNoticed
+from quillcast.protocol.topics.state.effects import GapNoticed, StreamsBegin
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamReport, StreamUp, encode, stream_key
 from quillcast.protocol.topics.state.source_streams import direction
@@ -86,6 +86,20 @@ def test_reports_on_streams_count_from_neighbours_in_topics_of_sources_only(worl
     report(world, other, BOB, StreamDown(0, 5, 0))
     assert tree.sources.states == other.sources.states == {}
     assert world.ordered == []
+
+
+def test_children_join_anew_where_one_speaks_of_the_first_stream_that_a_topic_is_known_to_have(
+    world: Parts,
+) -> None:
+    """Peers came below it from the other side of a partition, where sources number the events."""
+    tree, over = world.root(described("elsewhere")), STREAM._replace(counter=STREAM.counter + 1)
+    world.child(tree, CAROL)
+    tree.flow.note_over(over, 7)
+    report(world, tree, CAROL, StreamUp(7, 7, 7), over)
+    assert (tree.sources.states, world.ordered) == ({}, []), "that is over"
+    report(world, tree, CAROL, StreamUp(18, 21, 21, alive=True))
+    assert list(tree.sources.states) == [STREAM]
+    assert world.ordered == [StreamsBegin(tree)]
 
 
 def test_a_childs_report_is_noted_and_judged_at_the_end_of_the_turn(world: Parts) -> None:

@@ -97,6 +97,7 @@ from quillcast.protocol.topics.state.effects import (
     SettingsEffect,
     SettingsEntered,
     SettingsLearned,
+    StreamsBegin,
     TopicFailed,
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl
@@ -360,6 +361,8 @@ class Scribe:
         match effect:
             case ChildEntered(tree, child):
                 self.stream_reporting.take_up(tree, child)
+            case StreamsBegin(tree):
+                self.joins.dismiss_mistaken(tree)
             case LeaseEnded(tree):
                 self.progress.advance_stable(tree, self.host.now())
             case AllStable(tree) if tree.root is not None:

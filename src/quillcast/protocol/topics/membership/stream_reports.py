@@ -12,8 +12,8 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
 from quillcast.protocol.topics.messages import Confirmed, Denied, StreamsEnded
-from quillcast.protocol.topics.state.effects import GapNoticed
-from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.effects import GapNoticed, StreamsBegin
+from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
     StreamReport,
@@ -59,14 +59,29 @@ class StreamReporting:
         """Upcall of the link's stream: what a neighbour reports on a stream."""
         topic, term = stream_of(key)
         tree = self.trees.get(topic)
-        if tree is None or not term.of_source or not tree.by_source:
+        if tree is None or not term.of_source:
             return
         report = decode_stream(value) if value is not None else None
         child = tree.children.get(sender.node_id)
-        if isinstance(child, SourcesChild):
+        if not tree.by_source:
+            if child is not None and isinstance(report, StreamUp):
+                self._first_stream(tree, child, term, report)
+        elif isinstance(child, SourcesChild):
             self._child_says(tree, child, term, report if isinstance(report, StreamUp) else None)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id and isinstance(report, StreamDown):
             self._parent_says(tree, tree.parent, term, report)
+
+    def _first_stream(self, tree: Tree, child: Child, term: Term, report: StreamUp) -> None:
+        """Peers came below a child from where sources number the events: children are to join anew, with streams."""
+        if self._is_over(tree, term, report):
+            self.source_streams.answer(tree, child.contact, term)
+        elif tree.attached and self._known(tree, child.contact, term, report) is not None:
+            self.dispatch.order(StreamsBegin(tree))
+
+    def _is_over(self, tree: Tree, term: Term, report: StreamUp) -> bool:
+        """Did a stream end here, at what a child reports or later?"""
+        end = tree.flow.forgotten.get(term)
+        return end is not None and not report.alive and report.reach <= end
 
     def _ended(self, sender: Contact, message: StreamsEnded) -> None:
         tree = self.trees.get(message.topic)
@@ -89,7 +104,7 @@ class StreamReporting:
             forget_report(child, term)
             if term not in tree.sources.states:
                 self.streams.drop(child.contact, stream_key(tree.topic, term))
-        elif term in tree.flow.forgotten and not report.alive and report.reach <= tree.flow.forgotten[term]:
+        elif self._is_over(tree, term, report):
             self.source_streams.answer(tree, child.contact, term)
             return
         elif self._known(tree, child.contact, term, report) is not None:

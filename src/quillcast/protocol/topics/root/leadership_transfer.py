@@ -10,7 +10,7 @@ import msgspec
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Position, Term
 from quillcast.core.host import Host, Timer
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark, ResignedRoot
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
@@ -280,7 +280,8 @@ class LeadershipTransfer:
             self.terms.schedule.wake(tree)
         self.known.enter(topic, tree.heard)
         if tree.root is None:
-            self.offers[topic] = Offer(message, self.host.now() + min(message.hold_s, self.config.lease_s))
+            hold_s = self.config.lease_s if _has_rival(tree, message) else message.hold_s
+            self.offers[topic] = Offer(message, self.host.now() + min(hold_s, self.config.lease_s))
             self._enter_term(tree, message)
         for term, end in message.past:
             self.terms.recall(tree, term, end)
@@ -342,6 +343,22 @@ class LeadershipTransfer:
         if not root.awaited:
             root.hold_until = offer.hold_until
         root.frontiers = dict(offer.message.frontiers)
+
+
+def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
+    """Was this peer in the tree of another root, whose leases the one that transfers the topic did not know?
+
+    Of a term before its own, that one knows how far it went, and its own is higher by at least one.
+    """
+    told = {**dict(message.forgotten), **dict(message.past), message.term: NUMBER_MAX}
+    here = dict(tree.flow.past_ends())
+    if tree.flow.begun:
+        here[tree.term] = max(tree.known_end, here.get(tree.term, 0))
+    return any(
+        end > told.get(term, 0) or (term.counter == message.term.counter and term not in told)
+        for term, end in here.items()
+        if not term.of_source
+    )
 
 
 def _says_anything(message: TransferLeadership) -> bool:

@@ -78,6 +78,12 @@ class ChildEntered(msgspec.Struct, frozen=True):
     child: Contact
 
 
+class StreamsBegin(msgspec.Struct, frozen=True):
+    """The topic was not known to have streams of sources: children that joined so are to join anew."""
+
+    tree: Tree
+
+
 class ChildIsParent(msgspec.Struct, frozen=True):
     """A child of this peer becomes its parent: it is none of its children any more."""
 
@@ -210,7 +216,9 @@ PlaceEffect = (
     | TopicFailed
     | NeighbourLost
 )
-ArrivalEffect = ChildEntered | LeaseEnded | AllStable | RoomAgain | GapNoticed | FrontFilled | CameFromSource
+ArrivalEffect = (
+    ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain | GapNoticed | FrontFilled | CameFromSource
+)
 RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
 SettingsEffect = SettingsLearned | SettingsEntered | OpenSession
 Effect = PlaceEffect | ArrivalEffect | RootEffect | SettingsEffect
