@@ -15,6 +15,9 @@ import pytest
 
 import quillcast
 from quillcast import LiveConfig, Node
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import UP, Envelope
+from quillcast.live.clients import proxy
 from quillcast.live.clients.client import Client
 from quillcast.live.clients.messages import VERSION, Call, Connect
 from quillcast.live.discovery.rendezvous import Rendezvous
@@ -223,6 +226,26 @@ def test_when_a_server_ends_what_it_served_fails_and_the_next_subscription_gets_
     run(scenario())
 
 
+def test_a_server_that_is_stopped_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with Node(), controller() as server, quillcast.connect(receive="direct") as client:
+            topic = topic_near(server.identity.node_id.hex())
+            subscription = client.subscribe(topic)
+            await subscription.started()
+            assert client._direct is not None
+            _, at = client._direct.proxies()
+            at.watch()
+            await eventually(lambda: at._link.unanswered == 0)
+            server.stop()
+            monkeypatch.setattr(proxy, "_PING_EVERY_S", 0.01)
+            at.watch()
+            silent = r"was closed: it did not answer for 0\.03 s; is it stopped\?; subscribe or publish again"
+            with pytest.raises(quillcast.Unreachable, match=silent):
+                await anext(subscription)
+
+    run(scenario())
+
+
 def test_a_server_that_leaves_says_so_and_has_what_was_published() -> None:
     async def scenario() -> None:
         async with Node(), Node() as other, quillcast.connect(receive="direct", publish="direct") as client:
@@ -337,6 +360,43 @@ def test_nobody_is_served_whom_no_peer_has_announced(content: bytes, why: str) -
             (problem,) = node.status().problems
             assert why in problem
             assert (node.status().clients, node._presence.links.unauthenticated_count) == (0, 0)
+
+    run(scenario())
+
+
+def test_a_direct_client_that_breaks_the_protocol_is_disconnected_and_others_are_not() -> None:
+    async def scenario() -> None:
+        direct = {"receive": "direct", "publish": "direct"}
+        async with Node(), Node() as server, quillcast.connect(**direct) as wild, quillcast.connect(**direct) as tame:
+            subscriptions = [each.subscribe("t") for each in (wild, tame)]
+            for subscription in subscriptions:
+                await subscription.started()
+            publisher = wild.publisher("t")
+            await publisher.publish(b"event", wait="root")
+            assert wild._direct is not None
+            _, at = wild._direct.proxies()
+            for number in range(5, 1000):
+                block = Block.seal(publisher.id, number, [b"beyond the next"], time_ns=0)
+                at.carry(Bundle(Envelope(bytes(16), UP), (block,)))
+            assert [event.payload for event in await take(subscriptions[0], 1)] == [b"event"]
+            with pytest.raises(quillcast.Unreachable, match="has ended, or closed the connection"):
+                await anext(subscriptions[0])
+            await tame.publish("t", b"tame", wait="root")
+            assert [event.payload for event in await take(subscriptions[1], 2)] == [b"event", b"tame"]
+            status = server.status()
+            assert (status.clients, status.counters.refused) == (1, {"client": 1})
+            assert "events from 5 came, where 1 follows" in status.problems[0]
+
+    run(scenario())
+
+
+def test_a_client_that_asks_for_thousands_of_servers_at_once_gets_them_in_turn() -> None:
+    async def scenario() -> None:
+        async with Node(), Node() as server, quillcast.connect(receive="direct") as client:
+            subscriptions = [client.subscribe(f"t/{number % 100}") for number in range(2000)]
+            for subscription in subscriptions:
+                await subscription.started()
+            assert sum(each.subscriptions for each in server.status().topics) == 2000
 
     run(scenario())
 

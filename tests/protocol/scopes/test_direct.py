@@ -139,8 +139,11 @@ def test_what_guests_do_is_bounded_together_and_a_peer_that_leaves_takes_none(mo
         "",
         "",
         "",
-        "its clients of other peers have 2 subscriptions and publishers already",
+        "its clients of other peers use 2 topics already",
     ]
+    monkeypatch.setattr(direct, "GUEST_RIGHTS_MAX", 1)
+    monkeypatch.setattr(direct, "RIGHTS_MAX", 3)
+    assert promised(guests, wish(topic="more")) == ["client board has used 1 topics here since it connected"]
     guests.leaving = True
     assert promised(guests, wish()) == ["it leaves the network"]
 

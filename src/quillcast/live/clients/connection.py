@@ -70,6 +70,17 @@ class ClientLink(Link):
     def __init__(self, context: LinkContext, contact: Contact, fill: Callable[[], None]) -> None:
         super().__init__(context, contact)
         self._fill = fill
+        self.unanswered = 0
+        """Pings since the other side was last heard of."""
+
+    def ping(self) -> None:
+        """Ask whether the other side lives."""
+        self.unanswered += 1
+        self.say(FrameType.PING, bytes(NUMBER_BYTES))
+
+    def arrives(self, size_bytes: int) -> None:
+        self.unanswered = 0
+        super().arrives(size_bytes)
 
     def serve(
         self,
@@ -96,6 +107,7 @@ class ClientLink(Link):
 
     def _bundle_came(self, bundle_came: Callable[[Bundle], None], bundle: Bundle) -> None:
         """Pass a bundle on. What waits of it is bounded elsewhere, so its credit goes back at once."""
+        self.unanswered = 0
         self.context.counters["bundles_in"] += 1
         self.context.counters["bytes_in"] += bundle.size
         window_bytes = self.context.config.window_bytes
@@ -124,7 +136,7 @@ class ClientLink(Link):
             case FrameType.PING if len(content) == NUMBER_BYTES:
                 self.say(FrameType.PONG, content)
             case FrameType.PONG:
-                pass
+                self.unanswered = 0
             case _:
                 try:
                     bundle = connection.transport.unpack(type_, content)

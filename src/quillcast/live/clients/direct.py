@@ -227,6 +227,7 @@ class Direct:
             lambda reason: self._ended(proxy),
         )  # fmt: skip
         await visit(directed, secret, self._process, proxy)
+        proxy.watch()
         return proxy
 
     def _visited(self, node: bytes, server: "asyncio.Task[Proxy]") -> None:

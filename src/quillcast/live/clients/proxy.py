@@ -51,6 +51,7 @@ from quillcast.live.clients.messages import (
 from quillcast.live.config import LiveConfig
 from quillcast.live.edges import choices
 from quillcast.live.edges.subscription import Inbox
+from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
 from quillcast.live.transport import local_ipc
@@ -68,6 +69,8 @@ from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherL
 T = TypeVar("T")
 
 _INCARNATION_BYTES = 8
+_PING_EVERY_S = 2.0  # of a peer that serves this process directly
+_PINGS_MAX = 3  # that it leaves unanswered; with that it is given up as soon as a silent neighbour is in the overlay
 _TAKEN_PARTS = 8  # what was read is reported in eighths of a subscription's window ...
 _TAKEN_S = 0.1  # ... or after this long, so that the peer does not take a reader for a slow one; a guess
 
@@ -245,6 +248,17 @@ class Proxy:
         self._connection = connection
         self._process.proxies[self] = None
         self._link.serve(connection, self._process.sharing, theirs, self._bundle, self._message)
+
+    def watch(self) -> None:
+        """Give the connection up when the peer does not answer."""
+        if self.failure is not None or self._connection is None:
+            return
+        if self._link.unanswered >= _PINGS_MAX:
+            silent_s = _PINGS_MAX * _PING_EVERY_S
+            self._connection.break_off(Unreachable(f"it did not answer for {silent_s:g} s; is it stopped?"))
+            return
+        self._link.ping()
+        Patience(self.pump.loop, _PING_EVERY_S, self.watch)
 
     async def close(self) -> None:
         """Close the connection when the peer has what was sent."""

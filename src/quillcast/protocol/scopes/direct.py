@@ -20,6 +20,7 @@ from quillcast.protocol.scopes.messages import Doing, ServeClient, ServesClient
 
 GUESTS_MAX = 1024  # direct clients that a peer serves; a guess, as for other clients
 RIGHTS_MAX = 1 << 16  # of all guests together: what each does in each topic; a guess
+GUEST_RIGHTS_MAX = 1 << 12  # of one guest: it may have used topics in a hurry, and no server hears that a use has ended
 SECRETS_MAX = 64  # of a guest, that it was promised with last and has not shown; as many as clients wait for at a time
 PROMISE_S = 30.0  # for a client to come after it was promised; a guess
 ANSWER_S = 2.0  # for a peer to answer; a guess
@@ -74,7 +75,9 @@ class Guests:
         if guest is None and len(self.known) >= GUESTS_MAX:
             return f"it serves {GUESTS_MAX} clients of other peers already"
         if self.rights_count >= RIGHTS_MAX:
-            return f"its clients of other peers have {RIGHTS_MAX} subscriptions and publishers already"
+            return f"its clients of other peers use {RIGHTS_MAX} topics already"
+        if guest is not None and len(guest.rights) >= GUEST_RIGHTS_MAX:
+            return f"client {message.name} has used {GUEST_RIGHTS_MAX} topics here since it connected"
         guest = self.known.setdefault(message.client, guest or Guest(message.client, message.name))
         if not guest.may(message.topic, message.doing):
             guest.rights[message.topic, message.doing] = None
