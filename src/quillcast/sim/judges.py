@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from quillcast.core.envelope import Term
 from quillcast.core.trace import Admitted, Delivered, Dropped
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.state.flow_control import LITTLE_PARTS
+from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S, Leases

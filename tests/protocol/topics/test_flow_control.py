@@ -7,7 +7,10 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import UP, Envelope, Position
 from quillcast.core.host import reserved
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.channels import PeerSink, nothing_enters
 from quillcast.protocol.forwarding.log import Log
+from quillcast.protocol.forwarding.ordered import Ordered, Way
+from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
     CutLeases,
@@ -20,8 +23,9 @@ from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
     RoomAgain,
 )
-from quillcast.protocol.topics.state.flow_control import LITTLE_PARTS, FlowControl, PatienceOver
+from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
+from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, block, down
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
@@ -120,6 +124,41 @@ def test_a_topic_that_waits_leaves_a_part_of_a_childs_credit_to_others(world: Pa
     assert here.room() - there.room() == reserved(world.host.window(CAROL), waits=True)
     waiting.adapt(msgspec.structs.replace(waiting.descriptor, settings=Settings(slow="cut")))
     assert here.room() == there.room()
+
+
+def test_so_do_its_channels_that_a_scope_ordered(world: Parts) -> None:
+    tree, host = world.root(Descriptor("slow", Settings(slow="wait"))), world.host
+    world.child(tree, CAROL)
+    ways = {contact.node_id: Way(PeerSink(host, contact), nothing_enters, nothing_enters) for contact in (BOB, CAROL)}
+    tree.install([ChannelSpec(CAROL)], Ordered(ways))
+    left = [channel.sink.room() for channel in tree.flow.channels]
+    assert left == [host.room(to) - reserved(host.window(to), waits=True) for to in (CAROL, BOB)]
+
+
+def test_a_small_topic_that_waits_is_not_held_back_because_another_one_keeps_the_buffers_full(world: Parts) -> None:
+    shares, wait = world.flow_control.shares, Settings(slow="wait")
+    large, small, other = [world.root(Descriptor(name, wait)) for name in ("large", "small", "other")]
+    world.budget.limit_bytes = LITTLE_PARTS * CONFIG.window_bytes
+    keep(world, large, world.budget.limit_bytes - CONFIG.window_bytes)
+    keep(world, small, CONFIG.window_bytes)
+    assert [shares.is_used_up(tree) for tree in (large, small, other)] == [True, False, False]
+    keep(world, other, 1)
+    world.host.time += CONFIG.report_s
+    assert [shares.is_used_up(tree) for tree in (large, small, other)] == [True, True, True], "they keep more together"
+    keep(world, small, CONFIG.window_bytes + 1)
+    world.host.time += CONFIG.report_s
+    assert [shares.is_used_up(tree) for tree in (large, small, other)] == [True, True, False]
+
+
+def test_what_a_topic_that_waits_keeps_of_past_terms_is_a_part_of_its_share(world: Parts) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    fill(world, tree, 3)
+    tree.flow.end(FIRST, 60.0)
+    kept_bytes = tree.flow.kept_bytes
+    assert kept_bytes > tree.flow.log.size_bytes == 0
+    for limit_bytes, used_up in ((2 * kept_bytes, False), (2 * kept_bytes - 1, True)):
+        world.budget.limit_bytes = limit_bytes
+        assert world.flow_control.shares.is_used_up(tree) == used_up
 
 
 def test_leases_of_topics_that_keep_little_do_not_end_while_topics_that_wait_fill_the_buffers(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
-from quillcast.core.host import Host
+from quillcast.core.host import Host, unreserved
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
@@ -70,13 +70,15 @@ class Sink(ABC):
 class PeerSink(Sink):
     """Another peer: a child in a topic's tree, or whatever else a forwarding policy makes it."""
 
-    __slots__ = ("contact", "host")
+    __slots__ = ("contact", "host", "waits")
 
     def __init__(self, host: Host, contact: Contact) -> None:
         self.host, self.contact = host, contact
+        self.waits = False  # may its topic fill buffers, because it waits for slow subscribers?
 
     def room(self) -> int:
-        return self.host.room(self.contact)
+        """What its link takes. Topics that wait leave a part of that to the others, as publishers do."""
+        return unreserved(self.host, self.contact, waits=True) if self.waits else self.host.room(self.contact)
 
     def take(self, bundle: Bundle) -> None:
         self.host.carry(self.contact, bundle)

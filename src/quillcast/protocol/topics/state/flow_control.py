@@ -34,9 +34,9 @@ from quillcast.protocol.topics.state.effects import LeaseEnded, RoomAgain
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.shares import Shares
+from quillcast.protocol.topics.state.small_topics import SmallTopics
 from quillcast.protocol.topics.state.tree import Tree
 
-LITTLE_PARTS = 16  # a topic keeps little that takes at most this part of the budget, and a window; a guess
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
 
 
@@ -60,13 +60,13 @@ class FlowControl:
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
         self.schedule, self.dispatch = schedule, dispatch
-        self.shares = Shares(trees, budget, schedule)
+        self.small = SmallTopics(host, config, trees, budget)
+        self.shares = Shares(trees, budget, schedule, self.small)
         self.withheld: dict[bytes, deque[tuple[bytes, int, bool]]] = EMPTY  # by topic: sender, bytes, are they its own?
         self.withheld_bytes = 0
         self.held_back: dict[bytes, None] = {}  # topics whose publishers are held back here
         self.over_since: float | None = None
-        self.shed_again_at = self.look_again_at = 0.0
-        self.little_bytes = 0  # what small topics keep together, as it was at the last look, and what came since
+        self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
         dispatch.on_message(CutLeases, self.cut_leases)
         dispatch.on_alarm(PatienceOver, self.patience)
@@ -123,7 +123,7 @@ class FlowControl:
         `unsealed_bytes` were admitted before it in this turn.
         """
         beyond_bytes = self._unpaid_bytes + unsealed_bytes - self.config.window_bytes
-        return beyond_bytes > (self._little_bytes if tree.flow.holds_past(bundle.blocks) else 0)
+        return beyond_bytes > (self.small.bound_bytes if tree.flow.holds_past(bundle.blocks) else 0)
 
     def release(self, sender: bytes, size_bytes: int, topic: bytes, *, own: bool = False) -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again.
@@ -133,10 +133,10 @@ class FlowControl:
         if not self.withheld and self.budget.used_bytes <= self.budget.limit_bytes:  # `over`, for every bundle
             self._give_back(sender, size_bytes, topic, own=own)
             return
-        if self.host.now() >= self.look_again_at:
+        if self.small.is_due:
             self._look(self.host.now())
         if self._goes_on(topic):
-            self.little_bytes += size_bytes
+            self.small.kept_bytes += size_bytes
             self._give_back(sender, size_bytes, topic, own=own)
         else:
             self.withheld = self.withheld or {}
@@ -161,22 +161,15 @@ class FlowControl:
 
         Repairs exceed the budget by a window and a little at most (`turns_away`), and these topics by a little more.
         """
-        tree, little_bytes = self.trees.get(topic), self._little_bytes
-        if self._unpaid_bytes > self.config.window_bytes + 2 * little_bytes:
+        if self._unpaid_bytes > self.config.window_bytes + 2 * self.small.bound_bytes:
             return False
-        return (tree is None or tree.flow.log.size_bytes <= little_bytes) and self.little_bytes <= little_bytes
+        return self.small.goes_on(topic)
 
     def _look(self, now: float) -> None:
         """While the buffers are over their budget: discard what is not needed, and see what small topics keep."""
-        self.look_again_at = now + self.config.report_s
         self._shed(now)
-        kept = (tree.flow.log.size_bytes for tree in self.trees.values())
-        self.little_bytes = sum(size_bytes for size_bytes in kept if size_bytes <= self._little_bytes)
+        self.small.look()
         self.relieved()
-
-    @property
-    def _little_bytes(self) -> int:
-        return min(self.config.window_bytes, self.budget.limit_bytes // LITTLE_PARTS)
 
     def hold_back_publishers(self, tree: Tree) -> None:
         """If the topic's share of buffers is used up, its publishers are to send no more, and are told with receipts.
@@ -297,7 +290,7 @@ class FlowControl:
         found, small_bytes = dict[bytes, None](), 0
         for size_bytes, topic in sorted(kept):
             small_bytes += size_bytes
-            if small_bytes > self._little_bytes:
+            if small_bytes > self.small.bound_bytes:
                 found[topic] = None
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from quillcast.core.envelope import Term
-from quillcast.core.host import Host, unreserved
+from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
@@ -82,7 +82,6 @@ class Child(PeerSink):
         "right",
         "spoken",
         "up_to",
-        "waits",
     )
 
     sends_only = False
@@ -104,7 +103,6 @@ class Child(PeerSink):
         self.frontier = acknowledged  # how far it came itself, even if those below it are behind
         self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
         self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
-        self.waits = False  # may its topic fill buffers, because it waits for slow subscribers?
         self.right: Warrant | None = None  # on whose behalf it joined; `BARRED`: it may have nothing more
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
@@ -112,10 +110,6 @@ class Child(PeerSink):
     def barred(self) -> bool:
         """May it have nothing more, by the topic's list?"""
         return self.right is BARRED
-
-    def room(self) -> int:
-        """What its link takes. Topics that wait leave a part of that to the others, as publishers do."""
-        return unreserved(self.host, self.contact, waits=True) if self.waits else self.host.room(self.contact)
 
     def note_report(self, report: ChildReport) -> None:
         """What the child says holds."""

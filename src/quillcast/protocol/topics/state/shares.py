@@ -3,10 +3,9 @@
 Such a topic keeps its events until the slow subscriber has them, and would fill the buffers of every peer on the way to
 it, which then have no room for other topics. So it has a share: it may keep as much as the budget has left (the dynamic
 threshold of shared-memory switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes
-half of the budget at most, two a third each, and there is always room for topics that are not slow.
-
-What is kept of past terms counts as used by others: publishers that send again what these had make it stable, and
-must not wait for it.
+half of the budget at most, two a third each, and there is always room for topics that are not slow. What it keeps of
+past terms counts: what publishers send again of these is taken though they are held back. Topics that keep little are
+not held back, as far as they keep little together: else a small one would wait for what a large one keeps.
 
 The share holds at each peer of the tree and not only at the root: a peer may pass on many topics whose roots are others
 and have room. A child tells its parent when the share is used up at itself or below, and the root holds back the
@@ -17,14 +16,15 @@ from collections.abc import Mapping
 
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.state.schedule import Schedule
+from quillcast.protocol.topics.state.small_topics import SmallTopics
 from quillcast.protocol.topics.state.tree import Tree
 
 
 class Shares:
     """The shares of topics at this peer, and what its children say of theirs."""
 
-    def __init__(self, trees: Mapping[bytes, Tree], budget: Budget, schedule: Schedule) -> None:
-        self.trees, self.budget, self.schedule = trees, budget, schedule
+    def __init__(self, trees: Mapping[bytes, Tree], budget: Budget, schedule: Schedule, small: SmallTopics) -> None:
+        self.trees, self.budget, self.schedule, self.small = trees, budget, schedule, small
         self.below: dict[bytes, dict[bytes, None]] = {}  # by topic: children that said that theirs is used up
         self.told: dict[bytes, None] = {}  # topics of which the parent was told so
 
@@ -32,8 +32,15 @@ class Shares:
         """May nothing more be published in this topic for now, for want of room here or below?"""
         if not tree.waits:
             return False
-        left_bytes = self.budget.limit_bytes - self.budget.used_bytes
-        return tree.flow.log.size_bytes > left_bytes or self._is_below(tree)
+        return self._keeps_share(tree) or self._is_below(tree)
+
+    def _keeps_share(self, tree: Tree) -> bool:
+        """Does it keep more than the budget has left, and more than little?"""
+        if tree.flow.kept_bytes <= self.budget.limit_bytes - self.budget.used_bytes:
+            return False
+        if self.small.is_due:
+            self.small.look()
+        return tree.flow.kept_bytes > self.small.bound_bytes or not self.small.goes_on(tree.topic)
 
     def _is_below(self, tree: Tree) -> bool:
         return any(node in tree.children for node in self.below.get(tree.topic, ()))

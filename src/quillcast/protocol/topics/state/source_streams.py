@@ -315,6 +315,7 @@ class SourceStreams:
                 self.learn_milestones(tree, term, told)
         if sources.up is None:
             sink = PeerSink(self.host, parent)
+            sink.waits = tree.waits
             filter_ = sources.filter_to(parent.node_id, tree.flow)
             sources.up = Channel(sink, tree.flow.first_beyond(above), filter_)
             tree.flow.open(sources.up)

@@ -11,7 +11,7 @@ from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
-from quillcast.protocol.forwarding.channels import Channel, Filter, nothing_enters
+from quillcast.protocol.forwarding.channels import Channel, Filter, PeerSink, nothing_enters
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
@@ -160,8 +160,7 @@ class Tree:
         """
         self.descriptor = descriptor
         self.changed |= bool(self.children)
-        for child in self.children.values():
-            child.waits = self.waits
+        self._leave_room()
         if descriptor.guarantee == self.guarantee or not self.flow.begun:
             self.session, self.flow.keeps = descriptor.session, descriptor.settings.reliable
             for subscription in self.subscriptions:
@@ -194,7 +193,6 @@ class Tree:
         if former is not None:
             self.flow.close(former.channel)
         self.children[child.contact.node_id] = child
-        child.waits = self.waits
         self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or EMPTY
 
     def install(self, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
@@ -219,6 +217,13 @@ class Tree:
                 self.flow.close(child.channel)
         if self.beside or ordered.ways:
             self._install_beside(ordered)
+        self._leave_room()
+
+    def _leave_room(self) -> None:
+        """If the topic waits, the channels to other peers leave a part of each link's credit to other topics."""
+        for channel in self.flow.channels:
+            if isinstance(channel.sink, PeerSink):
+                channel.sink.waits = self.waits
 
     def _install_beside(self, ordered: Ordered) -> None:
         """Keep channels to those who are no children. They begin with the next bundle: what is missing is repaired."""

@@ -1,0 +1,40 @@
+"""Topics that keep little at a peer: they go on while others fill its buffers (docs/decisions/flow-control.md)."""
+
+from collections.abc import Mapping
+
+from quillcast.core.host import Host
+from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.state.tree import Tree
+
+LITTLE_PARTS = 16  # a topic keeps little that takes at most this part of the budget, and a window; a guess
+
+
+class SmallTopics:
+    """Which topics keep little here, and how much they keep together: no more than what one of them may."""
+
+    def __init__(self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget) -> None:
+        self.host, self.config, self.trees, self.budget = host, config, trees, budget
+        self.kept_bytes = 0  # together, as it was at the last look, and what came since
+        self.look_again_at = 0.0
+
+    @property
+    def bound_bytes(self) -> int:
+        """The most that a topic keeps that keeps little."""
+        return min(self.config.window_bytes, self.budget.limit_bytes // LITTLE_PARTS)
+
+    @property
+    def is_due(self) -> bool:
+        """Is it time to look again at what they keep?"""
+        return self.host.now() >= self.look_again_at
+
+    def look(self) -> None:
+        """Look at what they keep."""
+        self.look_again_at = self.host.now() + self.config.report_s
+        kept, bound_bytes = (tree.flow.log.size_bytes for tree in self.trees.values()), self.bound_bytes
+        self.kept_bytes = sum(size_bytes for size_bytes in kept if size_bytes <= bound_bytes)
+
+    def goes_on(self, topic: bytes) -> bool:
+        """Does a topic keep little, and do all those that do so?"""
+        tree, bound_bytes = self.trees.get(topic), self.bound_bytes
+        return (tree is None or tree.flow.log.size_bytes <= bound_bytes) and self.kept_bytes <= bound_bytes
