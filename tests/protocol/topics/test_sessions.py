@@ -13,9 +13,9 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sessions import FlushDue
-from quillcast.protocol.topics.state.effects import Outdone
+from quillcast.protocol.topics.state.effects import Outdone, Resign
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
-from tests.protocol.recording import BOB, FIRST, PAUL, RecordingHost
+from tests.protocol.recording import ALICE, BOB, FIRST, PAUL, RecordingHost
 from tests.protocol.topics.parts import Parts
 from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
 from tests.protocol.topics.test_publisher import Listener
@@ -130,7 +130,7 @@ def test_a_root_of_a_session_that_is_best_effort_begins_a_term_when_the_reliable
 
 
 def test_a_session_does_not_begin_if_other_settings_came_to_be_known_while_the_last_one_was_flushed() -> None:
-    world = Parts()
+    world = Parts(ALICE, BOB)
     tree = world.root(RELIABLE)
     root = tree.root
     assert root is not None
@@ -359,3 +359,13 @@ def test_who_is_put_on_the_list_again_before_it_has_left_the_tree_subscribes_aga
     village.run(3)
     assert (reader.payloads, reader.error) == ([b"late"], None)
     assert isinstance(stranger.error, AccessDenied)
+
+
+def test_a_root_that_is_not_the_closest_any_more_hands_over_even_if_its_next_session_was_called_off() -> None:
+    world = Parts()
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.session_state, tree.root.closing = SessionState.FLUSHING, True
+    assert tree.root.noted.upcoming is None
+    world.sessions.due(FlushDue(tree.topic, tree.root.term))
+    assert world.ordered == [Resign(tree)]

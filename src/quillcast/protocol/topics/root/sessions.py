@@ -121,14 +121,14 @@ class Sessions:
 
     def _begin(self, tree: Tree, root: Root) -> None:
         session = root.noted.upcoming
+        if not self.ring.is_closest(tree.topic):
+            self.dispatch.order(Resign(tree))  # the next root goes on with it
+            return
         if session is None:  # meanwhile other settings came to be known, as from beyond a partition
             self.host.trace(Mark("session_called_off"))
             root.session_state = SessionState.ACTIVE
             self.transfer.intake.reopen(tree, root)
             self._ask_again(tree, root)
-            return
-        if not self.ring.is_closest(tree.topic):
-            self.dispatch.order(Resign(tree))  # the next root goes on with it
             return
         self.host.trace(Mark("session_ended"))
         self.transfer.begin_session(tree, root, session)
