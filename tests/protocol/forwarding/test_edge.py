@@ -377,6 +377,17 @@ def test_events_that_may_have_been_reported_lost_are_marked_when_another_term_re
     assert len(notes.recovered) == 4
 
 
+def test_so_are_those_of_a_sources_stream_where_a_root_readmits_them() -> None:
+    edge, notes, _ = an_edge(since=STREAM)
+    edge.readmits = Readmits.STREAMS_TOO
+    edge.take(down(STREAM, 0, block(PAUL, 0)))
+    edge.skip(STREAM, [(1, 3)], "unavailable")
+    edge.begin(FIRST, 0)
+    edge.take(down(FIRST, 0, *[block(PAUL, number) for number in range(1, 6)]))
+    assert notes.got == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert notes.recovered == [b"1", b"2"]
+
+
 def test_they_are_marked_no_matter_how_long_they_waited_behind_a_gap() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)

@@ -93,7 +93,7 @@ class Doubts:
                 found.add(0, marked)
                 if publisher not in doubt.holed:  # otherwise those were the missing ones, rather than these
                     doubt.open = max(0, doubt.open - marked)
-                known = min(known + count, most) if doubted < term else known
+                known = min(known + count, most) if _precedes(doubted, term) else known
             doubt.met[publisher] = known
         return found.ranges()
 
@@ -148,3 +148,8 @@ class Doubts:
 
 def _size(ranges: Iterable[Range]) -> int:
     return sum(last - first for first, last in ranges)
+
+
+def _precedes(term: Term, other: Term) -> bool:
+    """Were events of a term admitted before those of another? Those of sources were, which a root admits again."""
+    return term.of_source if term.of_source != other.of_source else term < other

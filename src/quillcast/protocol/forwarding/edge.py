@@ -421,7 +421,7 @@ class Edge(Sink):
     def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
         """Report lost positions whose events are unknown. Those events may still arrive in a later term."""
         self._report(loss)
-        if self.readmits and not loss.term.of_source:
+        if self.readmits and (not loss.term.of_source or self.readmits is Readmits.STREAMS_TOO):
             self.doubts = self.doubts or Doubts()
             self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next)
 
