@@ -19,7 +19,8 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP, Envelope
 from quillcast.live.clients import proxy
 from quillcast.live.clients.client import Client
-from quillcast.live.clients.messages import VERSION, Call, Connect
+from quillcast.live.clients.messages import NOBODY, VERSION, Call, Connect
+from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.transport.framing import FrameType, frame
 from quillcast.live.transport.hello import Identity
@@ -30,7 +31,7 @@ from tests.live.test_node import run, take
 
 pytestmark = pytest.mark.live
 
-CALL = Call(VERSION, bytes(16), b"guess", Connect(1 << 20, bytes(8), b""))
+CALL = Call(VERSION, b"c" * 16, b"guess", Connect(1 << 20, bytes(8), b""))
 
 
 @pytest.fixture(autouse=True)
@@ -62,12 +63,14 @@ class Controller:
     def stop(self) -> None:
         self.made.send_signal(signal.SIGSTOP)
 
+    @property
+    def control_path(self) -> Path:
+        found = {entry.node_id: entry for entry in Rendezvous("default").running()}
+        return Rendezvous("default").control_path(found[self.identity.node_id.hex()].contact)
+
     def connect(self, **options: Any) -> Client:
         """A client of it that is served directly."""
-        found = {entry.node_id: entry for entry in Rendezvous("default").running()}
-        contact = found[self.identity.node_id.hex()].contact
-        chosen = {"receive": "direct", "publish": "direct"} | options
-        return quillcast.connect(socket=Rendezvous("default").control_path(contact), **chosen)
+        return quillcast.connect(socket=self.control_path, **{"receive": "direct", "publish": "direct", **options})
 
 
 @asynccontextmanager
@@ -148,12 +151,102 @@ def test_two_devices_of_a_scope_receive_directly_while_their_controllers_are_sto
     run(scenario())
 
 
+def test_devices_without_a_peer_of_their_own_receive_directly_while_the_one_they_share_is_stopped() -> None:
+    """The library's server and the laptops of the paper."""
+
+    async def scenario() -> None:
+        async with Node() as server, controller() as library:
+            line = control.ask(library.control_path, "invite_client", str)
+            direct = {"line": line, "receive": "direct", "live": LiveConfig(local_ipc=False)}
+            async with quillcast.connect(**direct) as laptop, quillcast.connect(**direct) as other:
+                topic = topic_near(server.contact.node_id.hex())
+                readers = [each.subscribe(topic, only_payloads=True) for each in (laptop, other)]
+                for reader in readers:
+                    await reader.started()
+                assert laptop.contact.node_id == library.identity.node_id
+                assert (await laptop.status()).clients == 2
+                await laptop.publish(topic, b"through the library", wait="root")
+                library.stop()
+                await server.publish(topic, b"directly", wait="root")
+                for reader in readers:
+                    assert await take(reader, 2) == [b"through the library", b"directly"]
+
+    run(scenario())
+
+
+def test_a_line_for_clients_gives_what_applications_need_and_no_more() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            line = node.invite_client()
+            async with quillcast.connect(line=line) as client:
+                assert (await client.create("t")).name == "t"
+                subscription = client.subscribe("t")
+                await subscription.started()
+                await client.publish("t", b"event", wait="stable")
+                assert (await anext(subscription)).payload == b"event"
+                for question in ("invite", "invite_client", "invite_to_scope", "leave", "take_credential"):
+                    with pytest.raises(quillcast.LocalError, match="is not a question"):
+                        await client._control.ask(question, object, 5.0, {})
+        with pytest.raises(quillcast.Unreachable, match=rf"cannot reach the peer at {node.address} .* nobody listens"):
+            await quillcast.connect(line=line).start()
+
+    run(scenario())
+
+
+def test_the_command_prints_a_line_for_clients() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            command = [sys.executable, "-m", "quillcast", "node", "--invite-client", "--json"]
+            ran = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+            said, _ = await ran.communicate()
+            async with quillcast.connect(line=msgspec.json.decode(said)["line"]) as client:
+                assert client.contact == node.contact
+
+    run(scenario())
+
+
+ADDRESS = "127.0.0.1:1/" + "ab" * 16
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("quillcast://127.0.0.1:1/abc", "that is not a line for clients; it looks like quillcast-client://HOST:PORT"),
+        (f"quillcast-client://{ADDRESS}", "the line has no secret; copy the whole line"),
+        (f"quillcast-client://{ADDRESS}?secret=s&token=t", "'token' is not part of a line for clients"),
+        ("quillcast-client://127.0.0.1:1/abc?secret=s", "'abc' has not 32 hexadecimal digits; copy the whole line"),
+        (f"quillcast-client://{ADDRESS}?secret=s&authority=12", "'12' has not 64 hexadecimal digits"),
+        (f"quillcast-client://nowhere/{'ab' * 16}?secret=s", "'nowhere' is not an address"),
+        (5, "line = 5 is int; use the line that `quillcast node --invite-client` prints"),
+    ],
+)
+def test_a_line_with_a_mistake_says_which(line: Any, why: str) -> None:
+    with pytest.raises(quillcast.LocalError) as refused:
+        quillcast.connect(line=line)
+    assert why in str(refused.value)
+
+
+def test_a_line_of_a_peer_that_was_started_again_is_refused() -> None:
+    async def scenario() -> None:
+        identity = Identity.new()
+        async with Node(identity=identity) as node:
+            address, line = node.address, node.invite_client()
+        async with Node(identity=identity, listen=address) as node:
+            with pytest.raises(quillcast.Unreachable, match="or the peer was started again; get another line"):
+                await quillcast.connect(line=line).start()
+            assert node.status().counters.refused == {"client": 1}
+
+    run(scenario())
+
+
 def test_in_a_network_with_a_credential_the_server_shows_its_certificate() -> None:
     async def scenario() -> None:
         make_credential()
         async with Node(network="n") as host, Node(network="n") as server:
-            options = {"receive": "direct", "publish": "direct", "live": LiveConfig(local_ipc=False)}
-            async with quillcast.connect("n", **options) as client:
+            live = LiveConfig(local_ipc=False)
+            async with quillcast.connect(
+                line=host.invite_client(), receive="direct", publish="direct", live=live
+            ) as client:
                 assert client.contact == host.contact
                 here, there = client.subscribe("t"), server.subscribe("t")
                 await here.started()
@@ -347,9 +440,11 @@ class Stranger:
     [
         (b"nonsense", "call of a client"),
         (msgspec.msgpack.encode(CALL), "no peer has asked"),
+        (msgspec.msgpack.encode(msgspec.structs.replace(CALL, client=NOBODY)), "it shows no line of this peer"),
         (msgspec.msgpack.encode(msgspec.structs.replace(CALL, version=99)), "speaks version 99"),
         (msgspec.msgpack.encode(msgspec.structs.replace(CALL, connect=Connect(1, bytes(8), b"", "a\nb"))), "one line"),
     ],
+    ids=["no call", "a guess", "no line", "another version", "a bad name"],
 )  # fmt: skip
 def test_nobody_is_served_whom_no_peer_has_announced(content: bytes, why: str) -> None:
     async def scenario() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -28,6 +29,11 @@ from quillcast.live.transport import addresses
 )
 @click.option("--invite", is_flag=True, help="Print a new join line from the peer that runs here, and exit.")
 @click.option(
+    "--invite-client",
+    is_flag=True,
+    help="Print a line with which applications of other devices use the peer that runs here, and exit.",
+)
+@click.option(
     "--certify",
     metavar="NAME=VALUE",
     multiple=True,
@@ -36,16 +42,21 @@ from quillcast.live.transport import addresses
 @JSON
 @peering
 def command(
-    data: Path | None, journal: Path | None, invite: bool, certify: tuple[str, ...], as_json: bool, peering: Peering
-) -> None:
+    data: Path | None, journal: Path | None, invite: bool, invite_client: bool, certify: tuple[str, ...],
+    as_json: bool, peering: Peering,
+) -> None:  # fmt: skip
     """Run a peer that has no topics of its own and forwards for others.
 
     Prints its id and address, and runs until Ctrl-C. The first peer that listens at an address that other machines can
     reach creates the network's credential and prints a line that lets another machine join.
     """
     if invite:
-        line = _invitation(peering.network, dict(map(_attribute, certify)))
+        line = _asked(peering.network, "invite", attributes=dict(map(_attribute, certify)))
         click.echo(msgspec.json.encode({"join": line}).decode() if as_json else line)
+        return
+    if invite_client:
+        line = _asked(peering.network, "invite_client")
+        click.echo(msgspec.json.encode({"line": line}).decode() if as_json else line)
         return
     if certify:
         raise click.UsageError("--certify goes with --invite")
@@ -106,13 +117,13 @@ def _attribute(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _invitation(network: str, attributes: dict[str, str]) -> str:
-    """A new join line from a peer of this machine that can admit others."""
+def _asked(network: str, question: str, **arguments: Any) -> str:
+    """The line of the first peer of this machine that gives one."""
     place = Rendezvous(network)
     problem = None
     for entry in peers_here(network):
         try:
-            return control.ask(place.control_path(entry.contact), "invite", str, attributes=attributes)
+            return control.ask(place.control_path(entry.contact), question, str, **arguments)
         except LocalError as refused:
             problem = problem or refused
     assert problem is not None

@@ -12,7 +12,8 @@ from quillcast.core.errors import Leaving, LocalError, QuillcastError, Unreachab
 from quillcast.core.messages import Contact
 from quillcast.core.status import NodeStatus, TraceStatus, TreeStatus
 from quillcast.live import arguments
-from quillcast.live.clients.messages import QUESTION, VERSION, Changed, Created, Welcome
+from quillcast.live.clients.line import ClientLine
+from quillcast.live.clients.messages import NOBODY, QUESTION, VERSION, Changed, Created, Directed, Welcome
 from quillcast.live.clients.proxy import Process, Proxy, RemoteInbox
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery import control
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 PATTERNS = ("proxy", "direct")
 """How data reaches a client, or leaves it: through its peer, or past it (figure 21)."""
+_LINE = "the line that `quillcast node --invite-client` prints"
 _ANSWER_S = 10.0  # for what the peer answers by itself; a guess
+_REMEDY_ELSEWHERE = "connect again; if the peer was started again, with another line of it"
 _REMEDY = "connect again, to another peer of this machine if need be: quillcast node starts one"
 
 
@@ -40,6 +43,7 @@ def connect(
     name: str | None = None,
     receive: str = "proxy",
     publish: str = "proxy",
+    line: str | None = None,
 ) -> "Client":
     """A client of a peer that runs on this machine: `async with quillcast.connect() as client`.
 
@@ -53,11 +57,20 @@ def connect(
         receive: "direct" to have events from another peer, which the peer of this machine finds (docs/clients.md): they
             go on coming while that one is stopped. "proxy": through the peer of this machine.
         publish: the same for what the client publishes.
+        line: what `Node.invite_client` gave at a peer of another device, which is used instead of one of this machine.
+            `network`, `runtime_dir` and `socket` do not matter then.
 
     Entering raises `Unreachable` if no peer of this user and network runs on this machine, or if it does not answer.
     """
     return Client(
-        network, runtime_dir=runtime_dir, socket=socket, live=live, name=name, receive=receive, publish=publish
+        network,
+        runtime_dir=runtime_dir,
+        socket=socket,
+        live=live,
+        name=name,
+        receive=receive,
+        publish=publish,
+        line=line,
     )
 
 
@@ -74,7 +87,7 @@ class Client(Endpoint):
 
     def __init__(
         self, network: str, *, runtime_dir: Path | str | None, socket: Path | str | None, live: LiveConfig | None,
-        name: str | None = None, receive: str = "proxy", publish: str = "proxy",
+        name: str | None = None, receive: str = "proxy", publish: str = "proxy", line: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig())
         arguments.instance("network", network, str, "a name as text")
@@ -84,6 +97,7 @@ class Client(Endpoint):
             "subscribes": _pattern("receive", receive), "publishes": _pattern("publish", publish)
         }  # fmt: skip
         self._doing = [doing for doing, pattern in chosen.items() if pattern == "direct"]  # directly
+        self._line = None if line is None else ClientLine.parse(arguments.instance("line", line, str, _LINE) or "")
         self._proxy: Proxy | None = None
         self._direct: Direct | None = None
         self._ending: QuillcastError | None = None  # the peer has ended, or will
@@ -103,16 +117,30 @@ class Client(Endpoint):
         """Connect to the peer; `async with` does this."""
         if self._proxy is not None or self._left:
             raise LocalError("a client connects once; make another one")
-        welcome, own = await self._connected()
         process = Process(self.live, self._name)
-        proxy = Proxy(welcome.contact, process, _REMEDY, self._peer_ends, self._peer_ended)
+        proxy = await (self._at_home(process) if self._line is None else self._elsewhere(process, self._line))
         if self._doing:
             from quillcast.live.clients.direct import Direct  # others need no TLS
 
             self._direct = Direct(proxy, process, self._doing, self._publishing.close_for)
         self._decode_cache.pump, self._decode_cache.peer = proxy.pump, self._direct or proxy
         self._proxy = proxy
+
+    async def _at_home(self, process: Process) -> Proxy:
+        """Use a peer of this machine."""
+        welcome, own = await self._connected()
+        proxy = Proxy(welcome.contact, process, _REMEDY, self._peer_ends, self._peer_ended)
         await proxy.open(own, welcome)
+        return proxy
+
+    async def _elsewhere(self, process: Process, line: ClientLine) -> Proxy:
+        """Use the peer of another device that gave this line."""
+        from quillcast.live.clients.visit import visit  # others need no TLS
+
+        proxy = Proxy(line.contact, process, _REMEDY_ELSEWHERE, self._peer_ends, self._peer_ended)
+        directed = Directed(NOBODY, line.contact, line.network, line.authority_key)
+        await visit(directed, line.secret.encode(), process, proxy)
+        return proxy
 
     async def leave(self, timeout_s: float | None = None) -> None:
         """End publishers and subscriptions, and disconnect, when the peer has what was published.
@@ -252,7 +280,8 @@ class Client(Endpoint):
     def _peer_ends(self, reason: QuillcastError) -> None:
         """The peer takes nothing new. What it has, it still acknowledges."""
         self._ending = reason
-        self._publishing.close_for(reason, self._control.publishers())
+        if self._proxy is not None:
+            self._publishing.close_for(reason, self._proxy.publishers())
 
     def _peer_ended(self, reason: QuillcastError) -> None:
         self._ending = reason

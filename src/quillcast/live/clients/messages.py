@@ -11,6 +11,7 @@ import msgspec
 
 from quillcast.core.envelope import Position
 from quillcast.core.errors import LocalError, Malformed, NotDone, QuillcastError, RemoteError
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message, Number, WireId, decoded
 from quillcast.protocol.scopes.messages import DIGEST_BYTES, Doing
@@ -20,6 +21,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 
 QUESTION = "connect"
 VERSION = 2
+NOBODY = bytes(ID_BYTES)
 ASKED_MAX = 256  # questions of a client that wait for their answers; a guess
 
 _DELIVERY = struct.Struct("<IIII")
@@ -59,10 +61,11 @@ class Directed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """A client comes to be served directly, as its own peer has announced."""
+    """A client comes to be served directly, as its own peer has announced; or with a line of this peer."""
 
     version: int
     client: WireId
+    """Who it is, as its own peer has told; `NOBODY` with a line."""
     secret: Annotated[bytes, msgspec.Meta(max_length=64)]
     connect: "Connect"
 

@@ -12,7 +12,8 @@ from quillcast.core.errors import Leaving, LocalError, QuillcastError
 from quillcast.core.messages import decoded
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection
-from quillcast.live.clients.messages import VERSION, Call, Changed, Codec, Created, Welcome
+from quillcast.live.clients.line import ClientLine, new_secret
+from quillcast.live.clients.messages import NOBODY, VERSION, Call, Changed, Codec, Created, Welcome
 from quillcast.live.clients.session import Session, SessionContext, check
 from quillcast.live.discovery.control import Answer, Answerer, encoded
 from quillcast.live.edges.choices import check_topic, lists, topic_settings
@@ -26,10 +27,12 @@ from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.links import Links
 from quillcast.live.transport.transport import TransportLost, transport_of
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.direct import digest
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import Descriptor
 
 CLIENTS_MAX = 1024  # of a peer; a guess
+LINES_MAX = 1024  # of a peer, for clients of other devices; a guess
 _CALLS = msgspec.msgpack.Decoder(Call)
 Settle = Callable[[Callable[..., None], str, Any, float, Sign | None], Awaitable[Descriptor]]
 """Asks a topic's root to create or change it (`Presence.settled`)."""
@@ -57,6 +60,7 @@ class Clients:
         )
         self._sessions: dict[Session, ClientConnection] = {}
         self._leaving = ""
+        self._lines: dict[bytes, None] = {}  # digests of the secrets that clients of other devices show
         links.serve_client = self.call
 
     def __len__(self) -> int:
@@ -80,14 +84,32 @@ class Clients:
             self._check(call.version)
         except QuillcastError as problem:
             raise HelloRefused("client", str(problem)) from problem
-        guest = self._peer.scoping.direct.guests.enter(call.client, call.secret)
-        if guest is None:
-            raise HelloRefused("client", "no peer has asked this one to serve that client, or it came too late")
-        session = Session(self._context, guest)
+        session = self._by_line(call.secret) if call.client == NOBODY else self._guest(call)
         first = frame(FrameType.WELCOME, msgspec.msgpack.encode(self._welcome()))
         connection = ClientConnection(self._shared, first, session.connected, session.ended, call.connect)
         self._sessions[session] = connection
         return connection
+
+    def _guest(self, call: Call) -> Session:
+        guest = self._peer.scoping.direct.guests.enter(call.client, call.secret)
+        if guest is None:
+            raise HelloRefused("client", "no peer has asked this one to serve that client, or it came too late")
+        return Session(self._context, guest)
+
+    def _by_line(self, secret: bytes) -> Session:
+        if digest(secret) not in self._lines:
+            raise HelloRefused(
+                "client", "it shows no line of this peer, or the peer was started again; get another line"
+            )
+        return Session(self._context, is_local=False)
+
+    def line(self) -> ClientLine:
+        """A line with which applications of other devices use this peer, until it ends. Raises `LocalError`."""
+        if len(self._lines) >= LINES_MAX:
+            raise LocalError(f"this peer gave out {LINES_MAX} lines for clients already; each can be used by many")
+        line, (network, authority_key) = new_secret(), self._context.network
+        self._lines[digest(line.encode())] = None
+        return ClientLine(self._links.contact, line, authority_key, network)
 
     def _check(self, version: int) -> None:
         """Raise `LocalError` or `Leaving` if no client can be served now, or not one of this version."""

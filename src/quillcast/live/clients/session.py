@@ -49,6 +49,8 @@ from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 
+OF_OTHER_DEVICES = ("create", "change", "status", "tree", "trace")
+"""What clients of other devices may ask."""
 HANDLES_MAX = 1 << 14  # subscriptions and publishers of a client; a guess
 _TELL_S = 0.1  # losses are reported this long after the first, or with the next event; a guess: ranges merge
 _QUESTION = msgspec.msgpack.Decoder(dict[str, Any])
@@ -144,8 +146,11 @@ class SessionContext:
 class Session:
     """One client. Its socket closes when it ends, and then all that it had ends."""
 
-    def __init__(self, context: SessionContext, guest: Guest | None = None) -> None:
-        """`guest`: it is the client of another peer, and served here directly (`protocol.scopes.direct`)."""
+    def __init__(self, context: SessionContext, guest: Guest | None = None, *, is_local: bool = True) -> None:
+        """`guest`: it is the client of another peer, and served here directly (`protocol.scopes.direct`).
+
+        `is_local`: the kernel says that it is of the peer's own user. Others cannot ask what only the user may do.
+        """
         self._context, self._peer, self._pump, self._guest = context, context.peer, context.pump, guest
         self.connection: ClientConnection | None = None
         self.link = ClientLink(context.links, Contact(bytes(16), "a client"), self._fill)
@@ -159,6 +164,7 @@ class Session:
         self._asked: dict[asyncio.Task[None], None] = {}
         self._directed: dict[int, DirectUse] = {}  # uses for which another peer serves it, or is to
         self._id = b""  # as a client of the peer's scopes
+        self._is_local = is_local
 
     # --- its life
 
@@ -445,7 +451,8 @@ class Session:
     def _answerer(self, ask: Any) -> Answerer:
         """Who answers a question. What concerns the peer itself is not for guests. Raises `LocalError`."""
         others = self._context.answerers if self._guest is None else {}
-        answerer = self._hold_ups if ask == "hold_ups" else others.get(ask)
+        is_allowed = self._is_local or ask in OF_OTHER_DEVICES
+        answerer = self._hold_ups if ask == "hold_ups" else others.get(ask) if is_allowed else None
         if answerer is None:
             raise LocalError(f"{ask!r} is not a question")
         return answerer

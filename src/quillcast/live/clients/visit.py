@@ -39,8 +39,8 @@ async def visit(directed: Directed, secret: bytes, process: Process, proxy: Prox
     try:
         await within(config.connect_timeout_s, opened())
     except (OSError, TimeoutError, QuillcastError) as problem:
-        raise Unreachable(f"cannot reach the peer at {address} that is to serve this client directly: "
-                          f"{addresses.why(problem)}") from problem  # fmt: skip
+        why = addresses.why(problem)
+        raise Unreachable(f"cannot reach the peer at {address} that is to serve this client: {why}") from problem
     finally:
         if connection.receiver is None:
             connection.abort()

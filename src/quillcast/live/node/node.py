@@ -330,6 +330,14 @@ class Node(Endpoint):
         self._check_open()
         return self._presence.invite(attributes or {})
 
+    def invite_client(self) -> str:
+        """A line with which applications of other devices use this node as their peer: `quillcast.connect(line=...)`.
+
+        Any number of them may, until the node ends. They are its clients as those of its own machine are.
+        """
+        self._check_open()
+        return str(self._presence.clients.line())
+
     # --- drills ---------------------------------------------------------------------------------------------------
 
     def unplug(self) -> None:
@@ -373,6 +381,7 @@ class Node(Endpoint):
         asked: dict[str, Answerer] = {
             "status": _at_once(self.status), "topics": topics,
             "tree": self.tree, "trace": self._trace, "invite": invite,
+            "invite_client": _at_once(self.invite_client),
             "scopes": _at_once(self.scopes), "invite_to_scope": _at_once(self.invite_to_scope),
             "set_policy": self.set_policy, "unset_policy": _at_once(self.unset_policy),
         }  # fmt: skip
