@@ -29,6 +29,7 @@ class Notes:
         self.acknowledged = {number: at + 0.1 for number, at in self.published.items()}
         self.stable = {number: at + 0.3 for number, at in self.published.items() if number % 3 == 0}
         self.came = {who: {n: at + 0.2 for n, at in self.published.items()} for who in ("bob", "carol")}
+        self.started = dict.fromkeys(self.came, 2.0)
         self.closed: dict[str, float] = {}
         self.more: list[tuple[str, Entry]] = []
         self.slow: tuple[str, ...] = ()
@@ -67,7 +68,7 @@ class Notes:
         diaries["alice"] += [entry.Acknowledged(at, "a", n, "root") for n, at in self.acknowledged.items()]
         diaries["alice"] += [entry.Acknowledged(at, "a", number, "stable") for number, at in self.stable.items()]
         for who, came in self.came.items():
-            diaries[who] = [entry.Subscribing(1.0, who, "t", who in self.slow), entry.Started(2.0, who)]
+            diaries[who] = [entry.Subscribing(1.0, who, "t", who in self.slow), entry.Started(self.started.get(who, 2.0), who)]
             diaries[who] += [entry.Delivered(at, who, "a", number, number, True) for number, at in came.items()]
         for who, line in self.more:
             diaries.setdefault(who, []).append(line)
@@ -319,6 +320,20 @@ def test_and_what_it_published_before_the_roots_on_both_sides_met(notes: Notes) 
     assert notes.kinds() == []
     notes.lose("bob", 9, 10)
     assert notes.kinds() == ["was reported lost to a healthy reader"]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_subscription_that_began_beyond_a_partition_may_be_told_of_what_was_published_before(
+    notes: Notes, *, apart: bool
+) -> None:
+    """The other side admitted it again in a later term, and nobody can tell when it was published."""
+    notes.stable, notes.started["bob"] = {}, 105.5
+    for number in range(6):
+        del notes.came["bob"][number]
+    notes.lose("bob", 3, 4)
+    if apart:
+        notes.add("conductor", entry.Partitioned(103.5, ("alice",)), entry.Healed(106.5, ("alice",)))
+    assert notes.kinds() == ([] if apart else ["was reported lost to a healthy reader"])
 
 
 def test_spans_apart_are_those_in_which_one_of_two_was_cut_off(notes: Notes) -> None:

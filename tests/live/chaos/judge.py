@@ -232,7 +232,11 @@ def bereft(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in filter(history.healthy, history.readers.values()):
         if not history.reliable(reader):
             continue
-        told = [event for event in _lost_events(history, reader) if not _excused(history, event, bounds)]
+        told = [
+            event
+            for event in _lost_events(history, reader)
+            if not _excused(history, event, bounds) and not _from_before_they_met(history, reader, event, bounds)
+        ]
         yield from _found("was reported lost to a healthy reader", reader.name, told)
         befallen = [a for a in history.of(reader.topic) if a.life.killed or history.partitioned[a.life.name]]
         if reader.uncertain and not befallen:
@@ -253,6 +257,16 @@ def _excused(history: History, event: Event, bounds: Bounds) -> bool:
     spans = history.partitioned[writer.life.name]
     cut_off = any(since <= published_at < until + bounds.rivals_s for since, until in spans)
     return cut_off or _perished(history, event, bounds)
+
+
+def _from_before_they_met(history: History, reader: Reader, event: Event, bounds: Bounds) -> bool:
+    """Did the subscription begin beyond a partition, and was this published before the two sides met?
+
+    It is told of all of the other side's later terms, for nobody can tell what of them came before it.
+    """
+    writer = history.writers[event[0]]
+    owed_from = _owed_from(history, reader, writer, bounds)
+    return reader.started_at < owed_from and writer.published.get(event[1], 0.0) < owed_from
 
 
 def silent(history: History, bounds: Bounds) -> Iterator[Violation]:
