@@ -68,7 +68,8 @@ class Notes:
         diaries["alice"] += [entry.Acknowledged(at, "a", n, "root") for n, at in self.acknowledged.items()]
         diaries["alice"] += [entry.Acknowledged(at, "a", number, "stable") for number, at in self.stable.items()]
         for who, came in self.came.items():
-            diaries[who] = [entry.Subscribing(1.0, who, "t", who in self.slow), entry.Started(self.started.get(who, 2.0), who)]
+            started = entry.Started(self.started.get(who, 2.0), who)
+            diaries[who] = [entry.Subscribing(1.0, who, "t", who in self.slow), started]
             diaries[who] += [entry.Delivered(at, who, "a", number, number, True) for number, at in came.items()]
         for who, line in self.more:
             diaries.setdefault(who, []).append(line)
