@@ -11,13 +11,13 @@ from quillcast.protocol.scopes.messages import (
     ClientRights,
     Control,
     Deregistration,
-    Doing,
     Registration,
     Role,
     TopicBounds,
 )
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.scopes.uses import Doing
 from tests.protocol.test_scoping import LEASE_S, Site
 
 

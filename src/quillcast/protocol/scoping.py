@@ -42,7 +42,6 @@ from quillcast.protocol.scopes.messages import (
     Control,
     ControlMessage,
     Deregistration,
-    Doing,
     HangsBelow,
     Heard,
     Measured,
@@ -57,6 +56,7 @@ from quillcast.protocol.scopes.messages import (
     Succession,
 )
 from quillcast.protocol.scopes.pacing import Paced
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite

@@ -18,7 +18,8 @@ from quillcast.protocol.scopes.direct import (
     Guests,
     digest,
 )
-from quillcast.protocol.scopes.messages import Doing, ServeClient, ServesClient
+from quillcast.protocol.scopes.messages import ServeClient, ServesClient
+from quillcast.protocol.scopes.uses import Doing
 from tests.protocol.recording import ALICE, BOB, CAROL, RecordingHost
 
 BOARD = client_id(ALICE.node_id, 1)

@@ -20,7 +20,7 @@ from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.edges.choices import check_topic
 from quillcast.live.edges.endpoint import Endpoint, Sign
-from quillcast.protocol.scopes.messages import Doing
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 
 if TYPE_CHECKING:

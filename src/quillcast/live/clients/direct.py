@@ -23,7 +23,7 @@ from quillcast.live.clients.proxy import Handle, Process, Proxy, RemoteInbox, Se
 from quillcast.live.clients.visit import visit
 from quillcast.live.edges.peer import Causes
 from quillcast.protocol.scopes.direct import SECRETS_MAX, digest
-from quillcast.protocol.scopes.messages import Doing
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener

@@ -14,7 +14,7 @@ from quillcast.core.errors import LocalError, Malformed, NotDone, QuillcastError
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message, Number, WireId, decoded
-from quillcast.protocol.scopes.messages import DIGEST_BYTES, Doing
+from quillcast.protocol.scopes.uses import DIGEST_BYTES, Doing
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor

@@ -61,7 +61,7 @@ from quillcast.live.transport.link import Link, LinkContext
 from quillcast.live.transport.shared_memory import SharedMemory
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.transport import transport_of
-from quillcast.protocol.scopes.messages import Doing
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener

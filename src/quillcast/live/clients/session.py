@@ -44,7 +44,7 @@ from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.direct import Guest
-from quillcast.protocol.scopes.messages import Doing
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher

@@ -33,11 +33,12 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.messages import Doing, Standing
+from quillcast.protocol.scopes.messages import Standing
 from quillcast.protocol.scopes.policies.links import Pair, grown
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.swaps import Swap
+from quillcast.protocol.scopes.uses import Doing
 
 BETTER = 0.8  # the chosen member stays until another is nearer by a fifth; a guess that outlasts noise
 LINKS_MAX = 16  # children of one peer in a tree that stays: as many as a peer takes in (`children_per_topic_max`)

@@ -16,7 +16,8 @@ from itertools import islice
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.clients import SERVERS_MAX, is_client_of
-from quillcast.protocol.scopes.messages import Doing, ServeClient, ServesClient
+from quillcast.protocol.scopes.messages import ServeClient, ServesClient
+from quillcast.protocol.scopes.uses import Doing
 
 GUESTS_MAX = 1024  # direct clients that a peer serves; a guess, as for other clients
 RIGHTS_MAX = 1 << 16  # of all guests together: what each does in each topic; a guess

@@ -15,7 +15,8 @@ from quillcast.protocol.scopes.clients import client_id
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect
 from quillcast.protocol.scopes.membership import Membership
-from quillcast.protocol.scopes.messages import Doing, Role
+from quillcast.protocol.scopes.messages import Role
+from quillcast.protocol.scopes.uses import Doing
 
 Decided = Callable[[str], None]
 """Hears why a client may not do what it wants, in a sentence; empty: it may."""

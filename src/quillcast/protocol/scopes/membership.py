@@ -19,7 +19,6 @@ from quillcast.protocol.scopes.messages import (
     Alive,
     Bounds,
     Deregistration,
-    Doing,
     Heard,
     Orders,
     Registration,
@@ -30,6 +29,7 @@ from quillcast.protocol.scopes.messages import (
     Standing,
     Succession,
 )
+from quillcast.protocol.scopes.uses import Doing
 
 
 class Owner(msgspec.Struct):

@@ -27,16 +27,14 @@ from quillcast.protocol.scopes.channels import INVITATION_BYTES, ChannelOrder, P
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
+from quillcast.protocol.scopes.uses import DIGEST_BYTES, Doing
 from quillcast.protocol.security.access import Key, Signature
 
 Relation = Literal["member", "client"]
 RecoveryName = Literal["tree", "gossip", "ring", "srm"]
-Doing = Literal["publishes", "subscribes"]
-"""What members and clients do in a topic."""
 ClientRights = Literal["both", "publish", "subscribe", "none"]
 """What clients may do in a topic."""
 KEY_BYTES = 32  # of a multicast group
-DIGEST_BYTES = 32  # of a client's secret
 
 
 class Role(Message, frozen=True):

@@ -5,7 +5,7 @@ What has begun goes on: a lower bound, or a manager that lost sight of this peer
 
 from collections.abc import Callable, Container
 
-from quillcast.protocol.scopes.messages import Doing
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor
 
 Refusal = Callable[[str, bytes, Doing], str | None]
