@@ -643,4 +643,21 @@ MUTANTS = (
         "        if False:\n            if tree.root is not None:\n",
         "protocol/topics/test_restricted.py::test_only_those_on_the_list_are_told_who_is_in_the_tree_and_what_becomes_of_a_bundle",
     ),
+    Mutant(
+        "guests-of-anybody",
+        "No peer has a client of another peer served.",
+        "protocol/scopes/direct.py",
+        "        if not is_client_of(message.client, host.node_id):\n",
+        "        if False:\n",
+        "protocol/scopes/test_direct.py::test_no_peer_announces_the_clients_of_another",
+    ),
+    Mutant(
+        "guests-without-a-secret",
+        "A direct client is let in only with the secret that its host announced.",
+        "protocol/scopes/direct.py",
+        "        if guest is None or digest(secret) not in guest.secrets:\n",
+        "        if guest is None:\n",
+        "protocol/scopes/test_direct.py::"
+        "test_a_client_that_its_host_announced_is_let_in_once_with_its_secret_and_does_what_was_announced",
+    ),
 )

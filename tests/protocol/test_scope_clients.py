@@ -100,6 +100,16 @@ def test_a_client_that_may_not_do_something_is_not_served_directly_either() -> N
     ]
 
 
+def test_direct_clients_count_among_those_that_a_scope_may_have() -> None:
+    site = Hosts(clients_max=1)
+    site.village.run(LEASE_S)
+    first, second = direct(site, site.enter("first"), "subscribes"), direct(site, site.enter("second"), "subscribes")
+    site.village.run(1)
+    assert first == ["", site.village.world.machines[site.members[1]].contact]
+    (why,) = second
+    assert str(why).startswith("scope site has 1 of at most 1 clients")
+
+
 def test_a_client_waits_for_a_silent_manager_before_it_is_served_directly_and_then_is() -> None:
     site = Hosts()
     site.village.run(LEASE_S)
