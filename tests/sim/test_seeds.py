@@ -58,6 +58,7 @@ HARD_SEEDS = {
     31141: "a hole was declared void just when another term filled it",
     31284: "a root of two short terms stayed for what it knew of the second only",
     200805: "a repair waited for credit that was withheld because of the gap that it would fill",
+    1790813: "settings that somebody asked a root for were of another session, and ended its term",
     1720041: "as 201527, where another peer joined the forwarder before that had a parent again",
     201527: "a forwarder that was restarted ended the leases of those that had been below it",
     201856: "credit was withheld for repeats, and for more than the buffers exceeded their budget",

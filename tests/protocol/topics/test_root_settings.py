@@ -51,6 +51,15 @@ def test_settings_that_stand_are_answered_at_once(world: Parts) -> None:
     assert (tree.descriptor, world.ordered) == (DESCRIPTOR, [])
 
 
+def test_a_request_for_settings_that_end_the_roots_term_goes_to_the_next_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Parts()
+    tree, _ = rooted(world)
+    monkeypatch.setattr(world.known, "learn", lambda _: setattr(tree, "root", None))
+    request = Create(SLOWER, BOB)
+    world.root_settings.create(request)
+    assert world.ring.routed == [(request, tree.topic)]
+
+
 def test_new_settings_are_answered_once_the_replicas_have_recorded_them(world: Parts) -> None:
     tree, root = rooted(world)
     world.root_settings.create(Create(SLOWER, BOB, number=7))

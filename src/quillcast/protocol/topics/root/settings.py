@@ -38,10 +38,16 @@ class RootSettings:
             return
         if follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
             self.known.learn(descriptor)
-        if tree.descriptor == tree.root.noted:
-            self._tell_created(tree.root, message)
+        self._answer(tree, message)
+
+    def _answer(self, tree: Tree, message: Create) -> None:
+        root = tree.root
+        if root is None:  # these settings ended its term
+            self.ring.route(message, tree.topic)
+        elif tree.descriptor == root.noted:
+            self._tell_created(root, message)
         else:
-            self.replication.note(tree.descriptor, tree.root.term, lambda _: self._created(tree, message))
+            self.replication.note(tree.descriptor, root.term, lambda _: self._created(tree, message))
 
     def _created(self, tree: Tree, message: Create) -> None:
         if tree.root is None or tree.descriptor != tree.root.noted:
