@@ -612,6 +612,14 @@ MUTANTS = (
         "live/scopes/test_confined.py::test_a_policy_that_goes_wrong_is_stopped_with_one_line",
     ),
     Mutant(
+        "children-off-the-list",
+        "A child that was taken off the list of subscribers gets nothing more.",
+        "protocol/topics/membership/children.py",
+        "                child.right = BARRED\n",
+        "                pass\n",
+        "protocol/topics/test_restricted.py::test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more_and_holds_nobody_up",
+    ),
+    Mutant(
         "agents-without-a-limit",
         "A recovery agent whose call never ends is stopped.",
         "live/scopes/agents.py",

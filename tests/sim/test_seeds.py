@@ -9,7 +9,7 @@ from quillcast.sim.composed import composed
 from quillcast.sim.hard import hard
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
-from quillcast.sim.wild import wild
+from quillcast.sim.wild import wild, with_late_readers
 
 SEEDS = {
     161: "orphans joined another root and left the first one, where their leases then ended",
@@ -244,6 +244,8 @@ WILD_SEEDS = {
     (5000028, "created_apart"): "as 5000009, from another session's root",
     (5100338, "created_apart"): "a root whose next session was called off stayed root, although another was closer",
     (5100056, "created_apart"): "a parent took no notice of streams of sources that came to be below its child",
+    (27, "lists"): "a reader on the list was refused because a peer that was not had taken its Join in",
+    (59, "lists"): "a peer that had been taken off the list kept asking for a place in the tree",
     (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",
 }
 
@@ -268,6 +270,18 @@ WILD_SOURCE_SEEDS = {
 @pytest.mark.parametrize("seed", WILD_SOURCE_SEEDS)
 def test_what_failed_once_in_a_wild_history_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(wild(seed).by_sources(), seed).run()
+
+
+LISTED_SOURCE_SEEDS = {
+    3: "a former root that may not have events asked for some for ever, and held back what is stable",
+    10: "a root sent readers on to peers that only publish, which sent them back, thousands of times a second",
+    71: "a reader that had begun before its peer knew the list went on against it",
+}
+
+
+@pytest.mark.parametrize("seed", LISTED_SOURCE_SEEDS)
+def test_what_failed_once_where_sources_number_the_events_and_lists_change_holds(seed: int) -> None:
+    Simulation(with_late_readers(wild(seed, ["lists"]), seed).by_sources(), seed).run()
 
 
 WILD_SCOPE_SEEDS = {

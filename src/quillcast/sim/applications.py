@@ -62,7 +62,7 @@ class Reader:
 
     def __init__(
         self, host: SimHost, topic: str, number: int, told: "Callable[[Reader, Told], None] | None" = None,
-        start: str = "now",
+        start: str = "now", warrant: Warrant | None = None,
     ) -> None:  # fmt: skip
         """`told` is called with every loss report that the reader gets."""
         self.host, self.topic, self.number = host, topic, number
@@ -82,7 +82,10 @@ class Reader:
         self._queued = 0.0
         self._looked_at = 0.0
         self._waited_for = False
-        self._subscription: Subscription = peer_of(host).subscribe(topic, self, start=start)
+        self.sessions: dict[
+            int, float
+        ] = {}  # in which roots admitted what it received, and when the first of that came
+        self._subscription: Subscription = peer_of(host).subscribe(topic, self, start=start, warrant=warrant)
 
     # --- called by the peer
 
@@ -102,6 +105,8 @@ class Reader:
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         now = self.host.world.now
+        if not position.term.of_source:
+            self.sessions.setdefault(position.term.session, now)
         for payload in block.payloads()[skip:stop]:
             event = Event.of(payload)
             self.log.append(Heard(now, event, recovered))
@@ -117,6 +122,7 @@ class Reader:
 
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)
+        self.ended_at = self.host.world.now if self.ended_at is None else self.ended_at
 
     def room(self) -> int:
         if self._bytes_per_s is None:

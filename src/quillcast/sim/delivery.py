@@ -1,6 +1,7 @@
 """The promises of one topic, judged from the logs of its readers when a run is over (docs/delivery.md, *Guarantees*).
 
 ==================== ==========================================================================================
+rights               a reader fails only where a list is against it, and receives nothing of a session whose list is
 always               no event reaches a handler twice, none is invented, a writer's events arrive in order, and
                      skipped events were reported lost
 losses are exact     an event is reported lost at most once and never arrives; a report names events that were owed,
@@ -25,10 +26,12 @@ from quillcast.core.envelope import Position, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.milestones import PRECISION
-from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
+from quillcast.protocol.security.access import AccessDenied
+from quillcast.sim.applications import Event, Heard, Reader, Told, Writer, peer_of
 from quillcast.sim.judges import cuts, told_of
 from quillcast.sim.leases import MEET_S, Leases, bound_s
 from quillcast.sim.observed import Observed
+from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
@@ -56,7 +59,7 @@ class Delivery:
     def check(self) -> None:
         """Raise `Broken` with the first promise that was not kept."""
         for reader in self.readers:
-            self._holds(not reader.failures, f"{self._who(reader)} failed: {reader.failures[:1]}")
+            self._check_rights(reader)
             self._check_log(reader)
         if self.plan.delivery != "reliable":
             for reader in self.readers:
@@ -67,6 +70,25 @@ class Delivery:
                 check(reader)
         for writer in self.writers.values():
             self._check_writer(writer)
+
+    # --- rights
+
+    def _check_rights(self, reader: Reader) -> None:
+        """It fails only where a list is against it. Then it goes on no more, and has nothing of that list's session."""
+        machine, who = reader.host.machine.number, f"access: {self._who(reader)}"
+        for failure in reader.failures:
+            denied = isinstance(failure, AccessDenied) and not self.plan.may_always_read(machine)
+            self._holds(denied, f"{self._who(reader)} failed: {failure}")
+        if self.plan.subscribers:
+            mine = Credentials.of(machine).principal
+            for session, at in reader.sessions.items():
+                lists = [each for each in self.run.agreed(self.plan.name) if each.session == session > 0]
+                allowed = not lists or any(each.refusal("subscribe", mine) is None for each in lists)
+                self._holds(allowed, f"{who} received events of session {session} at {at:.3f} s, not being on its list")
+        if self.plan.subscribers and reader.started_at is not None and reader.ended_at is None and reader.host.alive:
+            known = peer_of(reader.host).scribe.descriptors[self.run.topics[self.plan.name]]
+            rule = known.refusal("subscribe", mine)
+            self._holds(rule is None, f"{who} goes on at the end, and its peer knows that {rule}")
 
     # --- always
 

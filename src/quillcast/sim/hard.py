@@ -201,7 +201,8 @@ def session_changes(random: Random, peers: int, until_s: float) -> list[Changing
     at_s = random.uniform(4.0, until_s)
     for number in range(random.randint(1, 4)):
         for _ in range(random.choice([1, 1, 2])):
-            changes.append(Changing(peer=random.randrange(peers), at_s=at_s, **values[number % 2]))
+            asked = Changing(peer=random.randrange(peers), at_s=at_s)
+            changes.append(msgspec.structs.replace(asked, **values[number % 2]))
         at_s += random.choice([0.3, 1.0, 3.0])
     return changes
 

@@ -44,6 +44,12 @@ class Observed:
         self.crowding = Crowding(scenario.config)
         self._calm_at = 0.0
 
+    def agreed(self, topic: str) -> list[Descriptor]:
+        """The descriptors of a topic that programs were told to stand."""
+        answers = [answer for asked in self.asked_changes if asked.topic == topic for answer in asked.answers]
+        made = [self.created[topic]] if topic in self.created else []
+        return [*made, *(answer for answer in answers if isinstance(answer, Descriptor))]
+
     def running(self) -> Iterator[tuple[Machine, Peer]]:
         """The machines whose process runs (or is paused), with their peers."""
         for machine in self.world.machines:

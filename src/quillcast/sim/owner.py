@@ -17,9 +17,19 @@ class Credentials:
         self._key = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
         self.public_key = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
-    def may_publish(self) -> str:
-        """The entry of an access list that lets it publish."""
-        return entry("publish", principal(self.public_key))
+    @classmethod
+    def of(cls, machine: int) -> "Credentials":
+        """Those of the programs on a machine."""
+        return cls(f"machine {machine}")
+
+    @property
+    def principal(self) -> str:
+        """Its name in access lists."""
+        return principal(self.public_key)
+
+    def may(self, right: str) -> str:
+        """The entry of an access list that gives it a right."""
+        return entry(right, self.principal)
 
     def warrant(self, node: bytes, topic: bytes) -> Warrant:
         """A warrant that a peer acts for it in a topic."""

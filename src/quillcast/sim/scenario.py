@@ -109,6 +109,8 @@ class Changing(Part, frozen=True):
     delivery: str = ""
     order: str = ""
     partition: str = ""
+    subscribers: list[int] = []
+    """The machines whose programs may read from then on, if the topic has such a list: its owner asks for that."""
 
     def wanted(self) -> dict[str, str]:
         """The settings that it asks for."""
@@ -141,6 +143,8 @@ class TopicPlan(Part, frozen=True):
     readers: list[Reading] = []
     publishers: list[int] = []
     """The only machines whose programs may publish, by the topic's access list; empty: all may."""
+    subscribers: list[int] = []
+    """Likewise, for those that read. `changes` may have other lists."""
     changes: list[Changing] = []
     creations: list[Creating] = []
     """Where it is created while it may be in use, as on both sides of a partition."""
@@ -150,11 +154,16 @@ class TopicPlan(Part, frozen=True):
         """Is the topic reliable in some sessions and best-effort in others?"""
         return any(change.delivery for change in self.changes)
 
+    def may_always_read(self, machine: int) -> bool:
+        """Is a machine on all lists of subscribers that the topic may ever have?"""
+        lists = [self.subscribers, *(change.subscribers for change in self.changes)]
+        return not self.subscribers or all(machine in each for each in lists if each)
+
     def machines(self) -> list[int]:
         """The machines that it names."""
         used: list[Writing | Reading] = [*self.writers, *self.readers]
         programs: list[Writing | Reading | Changing | Creating] = [*used, *self.changes, *self.creations]
-        return [*(program.peer for program in programs), *self.publishers]
+        return [*(program.peer for program in programs), *self.publishers, *self.subscribers]
 
 
 Policy = Literal[

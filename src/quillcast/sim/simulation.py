@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import NodeId
@@ -317,7 +318,10 @@ class Simulation(Observed):
             delivery=plan.delivery, order=plan.order, slow=plan.slow, admission=plan.admission,
             partition=plan.partition,
         )  # fmt: skip
-        access = tuple(_credentials(number).may_publish() for number in plan.publishers)
+        access = (
+            *(Credentials.of(number).may("publish") for number in plan.publishers),
+            *(Credentials.of(number).may("subscribe") for number in plan.subscribers),
+        )
         if settings != Settings() or access:
             own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if access else None
             peer_of(host).create(plan.name, settings, self._created, own)
@@ -355,7 +359,12 @@ class Simulation(Observed):
     def _change(self, host: SimHost, topic: str, change: Changing) -> None:
         asked = AskedChange(host, topic, self.world.now)
         self.asked_changes.append(asked)
-        peer_of(host).change(topic, change.wanted(), asked.answers.append)
+        wanted: dict[str, Any] = dict(change.wanted())
+        if change.subscribers:
+            wanted["subscribers"] = [Credentials.of(number).principal for number in change.subscribers]
+        owner = Credentials("owner")
+        sign = (lambda descriptor: owner.own(descriptor, descriptor.access)) if change.subscribers else None
+        peer_of(host).change(topic, wanted, asked.answers.append, sign)
 
     def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
         if host in self._leaving:
@@ -363,7 +372,7 @@ class Simulation(Observed):
         publishers = next(plan.publishers for plan in self.scenario.topics if plan.name == topic)
         warrant = None
         if host.machine.number in publishers:
-            warrant = _credentials(host.machine.number).warrant(host.me, self.topics[topic])
+            warrant = Credentials.of(host.machine.number).warrant(host.me, self.topics[topic])
         writer = Writer(host, topic, number, writing.payload_bytes, self, warrant, listed=bool(publishers))
         self.writers.append(writer)
         self._write(writer, writing)
@@ -378,7 +387,10 @@ class Simulation(Observed):
     def _subscribe(self, host: SimHost, topic: str, reading: Reading, number: int) -> None:
         if host in self._leaving:
             return
-        reader = Reader(host, topic, number, self.judges.told_lost, reading.start)
+        subscribers = next(plan.subscribers for plan in self.scenario.topics if plan.name == topic)
+        credentials = Credentials.of(host.machine.number) if subscribers else None
+        warrant = credentials.warrant(host.me, self.topics[topic]) if credentials is not None else None
+        reader = Reader(host, topic, number, self.judges.told_lost, reading.start, warrant)
         self.readers.append(reader)
         if reading.until_s is not None:
             self.world.at(max(reading.until_s, self.world.now), host.act, reader.stop)
@@ -518,10 +530,6 @@ class Simulation(Observed):
             peer.check()
             if self.world.steps % (WEIGH_EVERY * self.scenario.check_every) == 0:
                 self.judges.within_bounds(peer, sum(host.charged.values()))
-
-
-def _credentials(machine: int) -> Credentials:
-    return Credentials(f"machine {machine}")
 
 
 def _peers(machines: Sequence[int]) -> str:

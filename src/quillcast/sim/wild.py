@@ -20,7 +20,7 @@ from quillcast.sim.world import derived
 Twist = Callable[[Scenario, Random], Scenario]
 
 
-UNDRAWN = ("apart_pairs", "created_apart", "created_twice", "late_readers", "sessions")
+UNDRAWN = ("apart_pairs", "created_apart", "created_twice", "late_readers", "lists", "sessions")
 
 
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
@@ -194,6 +194,19 @@ def _late_readers(scenario: Scenario, random: Random) -> Scenario:
     return _with_faults(_first_topic(scenario, readers=readers, writers=writers), happening)
 
 
+def _lists(scenario: Scenario, random: Random) -> Scenario:
+    """The topic's owner says who may read: some are taken off the list while it is in use, and some come back."""
+    readers, changes = [*scenario.topics[0].readers], list[Changing]()
+    late_s = [random.uniform(4, 15) for _ in range(random.randint(0, 3))]
+    readers += [Reading(peer=random.randrange(scenario.peers), from_s=from_s) for from_s in late_s]
+    machines, at_s = sorted({reading.peer for reading in readers}), random.uniform(5, 9)
+    for _ in range(random.randint(1, 3)):
+        listed = random.sample(machines, random.randint(1, len(machines)))
+        changes.append(Changing(peer=random.randrange(scenario.peers), at_s=at_s, subscribers=sorted(listed)))
+        at_s += random.choice([0.3, 1.0, 3.0])
+    return _first_topic(scenario, readers=readers, subscribers=machines, changes=changes)
+
+
 def _created_twice(scenario: Scenario, random: Random) -> Scenario:
     """The topic is created on both sides of a partition, mostly with different settings, and used before and after."""
     happening = [fault for fault in scenario.faults if random.random() < 0.4]
@@ -271,6 +284,7 @@ TWISTS: dict[str, Twist] = {
     "departures": _departures,
     "earliest": _earliest,
     "late_readers": _late_readers,
+    "lists": _lists,
     "more_topics": _more_topics,
     "sessions": _sessions,
     "small_tables": _small_tables,

@@ -353,13 +353,18 @@ class Recovery:
             self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due)
 
     def _may_have(self, asker: Contact, message: Fetch | FetchFromRoot | FetchFromSource) -> bool:
-        """Does the topic let the asker have events? Else it gets none, and is not told what they were."""
+        """Does the topic let the asker have events? Else it gets none, for good, and is not told what they were."""
         group = self.groups.find(message.topic)
         if group is None or group.may_have(asker.node_id, message.warrant):
             return True
         self.host.trace(Mark("fetch_denied"))
-        self.host.send(asker, Unavailable(message.topic, message.term, message.ranges))
+        final = message.term.of_source and self._speaks_for_source(group, message.term)
+        denied = Unavailable(message.topic, message.term, message.ranges, tuple(message.ranges), final=final)
+        self.host.send(asker, denied)
         return False
+
+    def _speaks_for_source(self, group: PeerGroup, term: Term) -> bool:
+        return group.is_source(term) or group.has_ended(term)
 
     def _for_source(self, sender: Contact, message: FetchFromSource) -> None:
         """A question to the source of a term: pass it on, or answer."""
@@ -368,7 +373,7 @@ class Recovery:
             return  # it will be asked again
         if group.is_source(message.term) or group.decides(message.term):
             if self._may_have(message.asker, message):
-                final = group.is_source(message.term) or group.has_ended(message.term)
+                final = self._speaks_for_source(group, message.term)
                 self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due, final=final)
             return
         onwards = group.upstream(message.term)  # none, if this peer has just lost its parent: it will be asked again

@@ -276,7 +276,8 @@ class ChildrenTables:
         is_denied = isinstance(error, AccessDenied)
         why, rule = ("denied", str(error)) if is_denied else ("unknown", "")
         for join in tree.waiting.values():
-            self.host.send(join.child, Refused(tree.topic, why, rule=rule))
+            if not is_denied or join.warrant is None:  # else it may have the right, and asks again without this peer
+                self.host.send(join.child, Refused(tree.topic, why, rule=rule))
         for node in list(tree.children) if is_denied else ():  # they have the right, and join without this peer
             self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)

@@ -53,7 +53,8 @@ class Joins:
             return
         tree = self.trees.open(descriptor)
         if tree.barred:
-            self.host.send(join.child, Refused(join.topic, "orphan"))
+            above = (tree.parent,) if tree.parent is not None else ()
+            self.host.send(join.child, Refused(join.topic, "full", above))
             return
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))

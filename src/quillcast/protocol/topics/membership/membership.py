@@ -14,6 +14,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import RangeSet, difference
 from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
+from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import wishes
@@ -427,7 +428,7 @@ class TreeMembership:
         """The topic cannot be had: tell the local subscribers and those below, and forget it."""
         self.dispatch.order(TopicFailed(tree, error))
         tree.keeping_until = None
-        self.leave_if_idle(tree)
+        self.leave_if_idle(tree, anyway=isinstance(error, AccessDenied))  # it may not be there even to help others
 
     def housekeep(self, now: float, *, paused: bool) -> None:
         """Leases of forgotten topics and at former parents run out, but not while this process was paused."""

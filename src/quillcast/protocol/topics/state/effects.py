@@ -185,7 +185,7 @@ class RootHere(msgspec.Struct, frozen=True):
 class SettingsLearned(msgspec.Struct, frozen=True):
     """This peer goes by another descriptor of a topic than before.
 
-    `lists`: it is of another session, with another access list.
+    `lists`: it has another access list.
     """
 
     descriptor: Descriptor

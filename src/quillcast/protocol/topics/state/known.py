@@ -121,8 +121,7 @@ class KnownTopics:
         if tree is not None:
             tree.adapt(descriptor)
         if known is not None:
-            lists = descriptor.access != known.access and descriptor.session > known.session
-            self.dispatch.order(SettingsLearned(descriptor, lists))
+            self.dispatch.order(SettingsLearned(descriptor, lists=descriptor.access != known.access))
 
     def spare(self, table: Mapping[bytes, Any]) -> None:
         """Topics in this table are in use: they are not forgotten."""

@@ -28,8 +28,11 @@ class Placement:
         return self.policy.intercepts(None if tree is None else self._place(tree, _members(tree)))
 
     def refer(self, tree: Tree, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
-        """The peer that a newcomer is to join instead of this one, if any."""
-        return self.policy.refer(self._place(tree, _members(tree)), newcomer, silent)
+        """The peer that a newcomer is to join instead of this one, if any. It may have the topic's events itself."""
+        instead = self.policy.refer(self._place(tree, _members(tree)), newcomer, silent)
+        if not is_restricted(tree.descriptor.access, "subscribe"):
+            return instead
+        return tuple([contact for contact in instead if _may_forward(tree, contact)])
 
     def has_room(self, tree: Tree, newcomer: Contact) -> bool:
         """Is there room for a newcomer that need not come, next to all those that this peer is to take in?"""
@@ -67,6 +70,12 @@ class Placement:
         if tree.root is None:
             return tree.parent
         return next((each for each in self.ring.closest(tree.topic, 2) if each.node_id != self.me), None)
+
+
+def _may_forward(tree: Tree, contact: Contact) -> bool:
+    """May a child have the topic's events? One that only publishes need not be on the list."""
+    child = tree.children.get(contact.node_id)
+    return child is None or not (child.barred or child.sends_only)
 
 
 def may_have_others(descriptor: Descriptor) -> bool:
