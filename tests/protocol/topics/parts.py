@@ -348,7 +348,7 @@ class Parts:
 
     @cached_property
     def own_streams(self) -> OwnStreams:
-        return OwnStreams(self.open_trees, self.source_streams, self.dispatch)
+        return OwnStreams(self.open_trees, self.source_streams, self.sealing, self.dispatch)
 
     @cached_property
     def publishing(self) -> Publishing:

@@ -316,6 +316,17 @@ def test_a_root_holds_publishers_back_while_a_peer_below_has_no_room_for_the_top
     assert world.flow_control.waiting == [], "it is no child any more"
 
 
+def test_a_root_goes_on_when_a_child_comes_back_that_has_room_again(world: Parts) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    world.child(tree, BOB)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST, used_up=True)))
+    assert world.flow_control.shares.is_used_up(tree)
+    tree.take_out(BOB.node_id)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST)))
+    assert BOB.node_id in tree.children
+    assert not world.flow_control.shares.is_used_up(tree)
+
+
 def test_a_peer_tells_its_parent_that_it_has_no_room_for_a_topic_and_when_it_has_again(world: Parts) -> None:
     tree = world.tree(Descriptor("weather", Settings(slow="wait")))
     tree.flow.begin(FIRST, 0, 0.0, 0)

@@ -5,7 +5,7 @@ from quillcast.core.envelope import DOWN, Envelope
 from quillcast.protocol.topics.messages import Confirmed
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.holders import Child
-from quillcast.protocol.topics.state.link_reports import ChildReport
+from quillcast.protocol.topics.state.link_reports import ChildReport, StreamUp, stream_key
 from quillcast.protocol.topics.state.scope_reports import LESS_S, PeriodOver
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
@@ -117,3 +117,31 @@ def test_a_source_above_is_told_that_a_second_peer_has_its_events_and_no_more() 
     parts.table.arrive(BOB, bundle)
     parts.progress.confirm(tree, STREAM, BOB.node_id)
     assert (BOB, Confirmed(tree.topic, STREAM, 2)) in parts.host.sent
+
+
+def test_what_a_peer_that_came_to_the_scope_lacks_of_a_stream_is_told_with_the_word_that_it_came() -> None:
+    """Above, its lease ends with that word: until the stream's report followed, nobody would wait for it."""
+    parts = Parts()
+    tree = below(parts)
+    carol = child(parts, tree)
+    parts.placement.entered = {tree.topic: None}
+    events(parts, tree, 2)
+    carol.note_stream(STREAM, StreamUp(2, 2, 2))
+    parts.source_streams.touch(tree)
+    parts.progress.tell(tree)
+    assert stream_told(parts, tree) == 2
+    parts.host.time += CONFIG.report_s
+    parts.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 2), (block(PAUL, 2, b"event"),)))
+    carol.note_stream(STREAM, StreamUp(1, 2, 2))
+    carol.note_report(ChildReport(tree.term, 0, tree.term, newcomers=(PAUL,)))
+    carol.named_until = parts.host.time + 1.0
+    parts.source_streams.touch(tree)
+    parts.progress.tell(tree)
+    assert stream_told(parts, tree) == 1
+
+
+def stream_told(parts: Parts, tree: Tree) -> int:
+    """What Bob has been told that all in the scope have of the stream."""
+    report = link_reports.decode_stream(parts.streams.telling(BOB.node_id)[stream_key(tree.topic, STREAM)])
+    assert isinstance(report, StreamUp)
+    return report.acknowledged

@@ -47,6 +47,15 @@ def test_credit_and_receipts_go_back_when_the_bundles_have_left(world: Parts) ->
     assert world.sealing.unsealed == {}
 
 
+def test_credit_goes_back_though_the_root_went_before_the_turn_was_over(world: Parts) -> None:
+    tree = world.root()
+    bundle = admit(world, tree)
+    tree.root = None
+    world.sealing.seal(Seal(tree.topic))
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+    assert world.sealing.unsealed == {}
+
+
 def test_a_topic_that_went_meanwhile_is_neither_sealed_nor_acknowledged(world: Parts) -> None:
     world.sealing.seal(Seal(PAUL))
     world.sealing.acknowledge(Acknowledge(PAUL))

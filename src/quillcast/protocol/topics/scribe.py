@@ -313,7 +313,7 @@ class Scribe:
             host, config.receipt_timeout_s, overlay, self.known, self.creating, self.schedule
         )  # fmt: skip
         self.root_finder = RootFinder(host, config, overlay, self.neighbours)
-        own_streams = OwnStreams(self.open_trees, self.source_streams, dispatch)
+        own_streams = OwnStreams(self.open_trees, self.source_streams, self.sealing, dispatch)
         self.publishing = Publishing(
             host, config, self.known, self.intake, self.root_finder, own_streams, self.changes, self.schedule, dispatch
         )  # fmt: skip
@@ -342,6 +342,7 @@ class Scribe:
             case ParentAccepted(tree, parent):
                 self.reporting.take_up_parent(tree, parent)
                 self.stream_reporting.take_up(tree, parent)
+                self.intake.attached(tree)
             case ChildIsParent(tree, node):
                 self.children.remove(tree, node, "moved", lease=False)
             case NobodyAnswers(tree):

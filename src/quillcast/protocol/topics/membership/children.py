@@ -64,6 +64,7 @@ class ChildrenTables:
         report = self.links.told(node, tree.topic)
         if isinstance(report, ChildReport):
             child.take_up(report)
+            self.progress.child_says(tree, node, used_up=report.used_up)
         self.await_word(tree, child)
         tree.waiting.pop(node, None)
         tree.waiting = tree.waiting or EMPTY

@@ -109,6 +109,7 @@ class Reporting:
         tree.changed = True  # its Join said which settings it knew, and that was long ago
         child = self.children.enter(tree, sender, start)
         child.note_report(report)
+        self.progress.child_says(tree, sender.node_id, used_up=report.used_up)
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
         tree.flow.serve(child.channel)

@@ -4,6 +4,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.trees import Trees
@@ -12,8 +13,8 @@ from quillcast.protocol.topics.state.trees import Trees
 class OwnStreams:
     """One stream per topic, with a place in its tree: from the first publisher until the last is gone."""
 
-    def __init__(self, trees: Trees, source_streams: SourceStreams, dispatch: Dispatch) -> None:
-        self.trees, self.source_streams, self.dispatch = trees, source_streams, dispatch
+    def __init__(self, trees: Trees, source_streams: SourceStreams, sealing: Sealing, dispatch: Dispatch) -> None:
+        self.trees, self.source_streams, self.sealing, self.dispatch = trees, source_streams, sealing, dispatch
         self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
 
     def open(self, publisher: Publisher) -> Term | None:
@@ -54,8 +55,9 @@ class OwnStreams:
         self.dispatch.order(LeaveIfIdle(self.trees.by_topic[topic]))
 
     def end(self, topic: bytes) -> None:
-        """The topic's last publisher here is gone."""
+        """The topic's last publisher here is gone: what was admitted in this turn leaves before the stream ends."""
         self.crowded.pop(topic, None)
         tree = self.trees.by_topic.get(topic)
-        if tree is not None:
+        if tree is not None and tree.sources.own is not None:
+            self.sealing.finish(tree, tree.sources.own)
             self.source_streams.close(tree)

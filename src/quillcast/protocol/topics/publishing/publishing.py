@@ -81,9 +81,10 @@ class Publishing:
         term = self.intake.term(topic)
         if term is not None:
             self._watch(topic, self.host.contact)
-            self._tell(publisher, self.host.contact, term, held_back=False)
+            self._tell(publisher, self.host.contact, term, held_back=self.intake.holds_back(topic))
         elif topic in self.finder.roots and not descriptor.access and warrant is None:
-            publisher.root_is(self.finder.roots[topic], NO_TERM)
+            held_back = any(each.held_back for each in self.publishers[topic].values())
+            publisher.root_is(self.finder.roots[topic], NO_TERM, held_back=held_back)
         else:
             self._find(topic)
         return publisher
@@ -290,7 +291,7 @@ class Publishing:
         term = self.own_streams.open(publisher)
         if term is not None:
             self._watch(publisher.topic, self.host.contact)
-            publisher.root_is(self.host.contact, term)
+            publisher.root_is(self.host.contact, term, held_back=self.intake.holds_back(publisher.topic))
             self.own_streams.take_place(publisher.topic)
 
     def _denied(self, publisher: Publisher) -> str | None:

@@ -11,7 +11,7 @@ from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.root.sealing import Sealing
-from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import Root
@@ -118,9 +118,24 @@ class Intake:
         admitter.admit(self.host.contact, bundle)
         self.sealing.admitted(tree, admitter, self.host.me, bundle.size)
 
+    def holds_back(self, topic: bytes) -> bool:
+        """Are this peer's own publishers to send nothing of a topic for now, as its root says, or this peer as that?"""
+        return topic in self.flow_control.held_back or topic in self.schedule.held_back
+
     def room_for(self, topic: bytes) -> int:
-        """Bytes of a topic that this peer takes now from its own publishers."""
+        """Bytes of a topic that this peer takes now from its own publishers.
+
+        None where nothing is kept of a source's events, and they have no way out yet (`attached`).
+        """
+        tree = self.trees.by_topic.get(topic)
+        if tree is not None and not tree.flow.keeps and not tree.attached:
+            return 0
         return self.flow_control.room_for(topic)
+
+    def attached(self, tree: Tree) -> None:
+        """The events of this peer's publishers have a way out, if they are numbered here."""
+        if tree.sources.own is not None and not tree.flow.keeps:
+            self.host.set_timer(LocalRoom(), 0.0)
 
     def room_again(self, tree: Tree) -> None:
         """Publishers were held back for want of room, and may send again: tell them, and those that only asked."""

@@ -6,7 +6,6 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
@@ -60,16 +59,20 @@ class Sealing:
                 if bundle.envelope.tags:
                     self.tracing.began(tree, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
+        else:  # the stream that admitted it is over
+            self.acknowledge(Acknowledge(timer.topic))
 
     def acknowledge(self, timer: Acknowledge) -> None:
-        """What was sealed is on its way."""
+        """What was sealed is on its way. Its credit goes back even if nobody numbers the topic's events here now."""
         tree = self.trees.by_topic.get(timer.topic)
         if tree is not None and tree.admitter is not None:
             self._answer(tree)
+        else:
+            self._give_back(timer.topic)
 
-    def finish(self, tree: Tree, root: Root) -> None:
-        """The root's term ends here: what it admitted leaves first."""
-        for bundle in root.seal():
+    def finish(self, tree: Tree, admitter: Admitter) -> None:
+        """The root's term or the source's stream ends here: what it admitted leaves first."""
+        for bundle in admitter.seal():
             self.trees.table.move(tree.flow, bundle)
         self._answer(tree)
 
@@ -80,6 +83,8 @@ class Sealing:
     def _answer(self, tree: Tree) -> None:
         self.flow_control.hold_back_publishers(tree)
         self.progress.send_receipts(tree)
-        topic = tree.flow.topic
+        self._give_back(tree.flow.topic)
+
+    def _give_back(self, topic: bytes) -> None:
         for node, size_bytes in self.unsealed.pop(topic, ()):
             self.flow_control.release_admitted(node, size_bytes, topic)

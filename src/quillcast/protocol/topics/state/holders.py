@@ -6,6 +6,8 @@ Local subscriptions do so as well (`subscription.py`).
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
@@ -268,6 +270,22 @@ class OrphanedLease:
         self.asked_at = now
         self.awaited[self.move.peer] = self.move._replace(up_to=b"")
         return self.move
+
+    def continue_from(self, former: "OrphanedLease") -> None:
+        """It came back and goes again: it need not have spoken for those that it named then, nor have what they lack.
+
+        So of a stream that either says nothing of, all is needed.
+        """
+        self.awaited = {**former.awaited, **self.awaited}
+        self.leaf = self.leaf and former.leaf
+        self.acknowledged_term, self.acknowledged = min(
+            (self.acknowledged_term, self.acknowledged), (former.acknowledged_term, former.acknowledged)
+        )
+        self.streams = {
+            term: replace(report, acknowledged=min(report.acknowledged, former.streams[term].acknowledged))
+            for term, report in self.streams.items()
+            if term in former.streams
+        }
 
     @property
     def is_cut(self) -> bool:

@@ -92,11 +92,14 @@ class Progress:
             if tree.parent is not None:
                 self.tell_parent(tree, tree.parent)
             return
-        self.source_streams.tell(tree, self.of_scope.puts_off_stream)
-        if not self.of_scope.settle(tree) and tree.parent is not None:
-            report = self._child_report(tree)
-            if not self.of_scope.puts_off(tree, tree.parent, report):
-                self.streams.put(tree.parent, tree.topic, link_reports.encode(report))
+        report = self._child_report(tree)
+        # Above, the leases of those whom a report names as having come end: what they lack of streams is told with it.
+        names_nobody = tree.parent is None or self.of_scope.is_progress(tree, tree.parent, report)
+        self.source_streams.tell(tree, self.of_scope.puts_off_stream if names_nobody else None)
+        if self.of_scope.settle(tree) or tree.parent is None:
+            return
+        if not self.of_scope.puts_off(tree, tree.parent, report):
+            self.streams.put(tree.parent, tree.topic, link_reports.encode(report))
 
     def _tell_outside(self, tree: Tree, parent: Contact, terms: Iterable[Term]) -> None:
         """The report of a scope on a period."""

@@ -156,12 +156,22 @@ class ScopeReports:
 
     def puts_off(self, tree: Tree, parent: Contact, report: ChildReport) -> bool:
         """Is that for the report of a period?"""
-        period, told = self._open(tree.topic), self.streams.telling(parent.node_id).get(tree.topic)
-        former = decode(told) if told is not None else None
-        if period is None or not isinstance(former, ChildReport):
+        period, former = self._open(tree.topic), self._told(tree, parent)
+        if period is None or former is None or not self.is_progress(tree, parent, report):
             return False
-        progress = replace(former, acknowledged=report.acknowledged, frontier=report.frontier)
-        return progress == report and self._waits(tree, period, less=report.acknowledged < former.acknowledged)
+        return self._waits(tree, period, less=report.acknowledged < former.acknowledged)
+
+    def is_progress(self, tree: Tree, parent: Contact, report: ChildReport) -> bool:
+        """Does it say no more than the last one but how far the topic came?"""
+        former = self._told(tree, parent)
+        if former is None:
+            return False
+        return replace(former, acknowledged=report.acknowledged, frontier=report.frontier) == report
+
+    def _told(self, tree: Tree, parent: Contact) -> ChildReport | None:
+        told = self.streams.telling(parent.node_id).get(tree.topic)
+        former = decode(told) if told is not None else None
+        return former if isinstance(former, ChildReport) else None
 
     def puts_off_stream(self, tree: Tree, parent: Contact, term: Term, report: StreamUp) -> bool:
         """The same for the stream of a source. The parent knows how far that goes which comes from there."""

@@ -295,12 +295,8 @@ class Tree:
         node = child.contact.node_id
         lease = OrphanedLease(child, until, awaited, leaf=leaf, move=move)
         former = self.orphaned_leases.get(node)
-        if former is not None:  # it came back and goes again: it need not have spoken for those that it named then
-            lease.awaited = {**former.awaited, **lease.awaited}
-            lease.leaf = lease.leaf and former.leaf
-            lease.acknowledged_term, lease.acknowledged = min(
-                (lease.acknowledged_term, lease.acknowledged), (former.acknowledged_term, former.acknowledged)
-            )
+        if former is not None:
+            lease.continue_from(former)
         self.orphaned_leases[node] = lease
         for other in self.children.values():
             self.heard_through(other)
