@@ -273,8 +273,8 @@ MUTANTS = (
         "restarted-child-ends-a-lease",
         "A peer that was restarted does not speak for those that were below it.",
         "protocol/topics/membership/whereabouts.py",
-        " in message.leases if self.membership.is_of_this_life(number)]:\n",
-        " in message.leases]:\n",
+        "            if not self.membership.is_of_this_life(number):\n",
+        "            if not number:\n",
         "protocol/topics/test_whereabouts.py::"
         "test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it",
     ),

@@ -1,6 +1,6 @@
 """Leases of children that were lost, and that speak elsewhere: a peer asks them, and what follows."""
 
-from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain
+from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
 from quillcast.protocol.topics.state.holders import SINCE, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, next_life
 from quillcast.protocol.topics.state.tree import Tree
@@ -37,9 +37,9 @@ def test_a_lost_child_is_asked_again_and_again_while_its_lease_holds_anything_ba
     world.schedule.wake(tree)
     assert round_at(world, CONFIG.tree_heartbeat_s) == [], "it lacks nothing"
     event_comes(tree)
-    asked = [(BOB, LeaseHeld([(tree.topic, 7)]))]
+    asked = [(BOB, LeaseHeld([(tree.topic, 7, (ALICE.node_id,))]))]
     assert round_at(world, CONFIG.tree_heartbeat_s) == asked
-    assert tree.departures(ALICE.node_id, world.host.time) == (Move(BOB.node_id, 7),)
+    assert tree.departures(CAROL.node_id, world.host.time) == (), "it may be dead, and nobody need hear of it"
     assert round_at(world, 1.5 * CONFIG.tree_heartbeat_s) == []
     assert round_at(world, 2 * CONFIG.tree_heartbeat_s) == asked
     assert lease.until == CONFIG.lease_s
@@ -60,29 +60,40 @@ def test_a_child_that_is_taken_back_without_a_join_keeps_the_number_of_its_move(
     assert world.children.enter(tree, BOB, 0).number == 7
 
 
+def test_those_above_are_told_of_a_lost_child_that_speaks_elsewhere(world: Parts) -> None:
+    tree = world.root()
+    lose(world, tree)
+    world.schedule.take()
+    world.whereabouts.speaks_elsewhere(BOB, SpeaksElsewhere([(tree.topic, CAROL.node_id)]))
+    assert tree.departures(ALICE.node_id, world.host.time) == (Move(BOB.node_id, 7, CAROL.node_id),)
+    assert tree.departures(CAROL.node_id, world.host.time) == ()
+    assert world.schedule.take() == [tree.topic]
+
+
 def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None:
     tree = world.tree()
-    tree.parent = CAROL
+    tree.parent, tree.path = CAROL, (PAUL, CAROL.node_id)
     world.terms.keep(tree)
     number = world.membership.parents_had
-    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number)]))
-    assert world.host.sent == [(CAROL, NameAgain([tree.topic]))]
+    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, (PAUL, BOB.node_id))]))
+    said = [(tree.topic, PAUL)]
+    assert world.host.sent == [(BOB, SpeaksElsewhere(said)), (CAROL, NameAgain(said))]
 
 
 def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
     number, topic = world.membership.parents_had, b"t" * 16
-    world.whereabouts.lease_held(BOB, LeaseHeld([(topic, number)]))
+    world.whereabouts.lease_held(BOB, LeaseHeld([(topic, number, ())]))
     assert world.host.sent == [(BOB, LeaseOver([topic]))]
     tree = world.tree()
     lose(world, tree)
     world.host.sent.clear()
-    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number)]))
+    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, ())]))
     assert world.host.sent == []
 
 
 def test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it(world: Parts) -> None:
     number = next_life(world.membership.parents_had)
-    world.whereabouts.lease_held(BOB, LeaseHeld([(b"t" * 16, number)]))
+    world.whereabouts.lease_held(BOB, LeaseHeld([(b"t" * 16, number, ())]))
     assert world.host.sent == []
 
 
@@ -97,14 +108,14 @@ def test_a_lease_is_over_when_the_child_says_so(world: Parts) -> None:
     assert world.schedule.take() == [tree.topic]
 
 
-def test_a_child_is_named_again_up_to_the_root(world: Parts) -> None:
+def test_a_child_is_named_again(world: Parts) -> None:
     tree = world.root()
     child = world.child(tree, BOB)
     child.note_report(ChildReport(FIRST, 0, FIRST))
-    child.number, child.up_to = 8, CAROL.node_id
+    child.number, child.up_to = 8, ALICE.node_id
     assert (child.spoken, tree.arrivals(ALICE.node_id)) == (SINCE, ())
-    world.whereabouts.name_again(BOB, NameAgain([tree.topic]))
-    assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, 8),)
+    world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)]))
+    assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, 8, CAROL.node_id),)
 
 
 def test_what_a_lost_child_holds_back_is_stable_soon_after_it_can_be_asked() -> None:

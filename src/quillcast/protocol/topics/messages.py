@@ -151,14 +151,25 @@ class Leave(Message, frozen=True, tag=45):
     """The lowest peer above both you and my new parent, as far as I know: no other need hear that I moved."""
 
 
+UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]
+
+
 class LeaseHeld(Message, frozen=True, tag=114):
     """I lost you as a child in these topics, and your lease holds back what I report. Are you elsewhere now?
 
-    If so, have your parent name you to those above (`NameAgain`). Where nobody needs the topic, answer `LeaseOver`.
+    If so, answer `SpeaksElsewhere`, and have your parent name you to those above (`NameAgain`). Where nobody needs the
+    topic, answer `LeaseOver`.
     """
 
-    leases: Annotated[list[tuple[WireId, Number]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
-    """topic, the number by which you had come to me (`Join.number`)"""
+    leases: Annotated[list[tuple[WireId, Number, tuple[WireId, ...]]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    """topic, the number by which you had come to me (`Join.number`), the path from the root to me"""
+
+
+class SpeaksElsewhere(Message, frozen=True, tag=117):
+    """Another is my parent in these topics. Tell those above that you wait for me: they may know that I came there."""
+
+    topics: Annotated[list[tuple[WireId, UpTo]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    """topic, the lowest peer above us both, as far as I know"""
 
 
 class LeaseOver(Message, frozen=True, tag=116):
@@ -170,7 +181,8 @@ class LeaseOver(Message, frozen=True, tag=116):
 class NameAgain(Message, frozen=True, tag=115):
     """From a child: another peer still holds my lease in these topics. Tell those above you again that I came."""
 
-    topics: Annotated[list[WireId], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    topics: Annotated[list[tuple[WireId, UpTo]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    """topic, the lowest peer that needs to hear of it; empty: the root"""
 
 
 class Orphaned(Message, frozen=True, tag=46):
@@ -587,5 +599,6 @@ MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot,
     Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Hop, Denied,
     StreamsEnded, CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
-    PlaceQuery, PlaceAnswer, Confirmed, LeaseHeld, LeaseOver, NameAgain,
+    PlaceQuery, PlaceAnswer, Confirmed, LeaseHeld, SpeaksElsewhere,
+    LeaseOver, NameAgain,
 )  # fmt: skip

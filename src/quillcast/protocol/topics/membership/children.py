@@ -241,9 +241,9 @@ class ChildrenTables:
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))
 
-    def name_again(self, tree: Tree, child: Child) -> None:
-        """A child came from another parent, which may be anywhere: those above are told once more, up to the root."""
-        child.up_to, child.named_until = b"", self.host.now() + 2 * self.config.leave_s
+    def name_again(self, tree: Tree, child: Child, up_to: bytes) -> None:
+        """A child came from another parent: those above are told once more, up to a peer or to the root."""
+        child.up_to, child.named_until = up_to, self.host.now() + 2 * self.config.leave_s
         self.schedule.touch(tree)
 
     def _ended(self, tree: Tree, child: Child) -> None:

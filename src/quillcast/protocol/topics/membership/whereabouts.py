@@ -4,9 +4,9 @@ A peer that loses a child holds its lease, because the child may still need what
 parent long ago: the loss was the peer's own, whose process was paused, or that of the path between the two. Then the
 lease would hold back the topic for as long as it goes on, up to a lease after the peer woke.
 
-So the peer asks (`LeaseHeld`). The answer alone ends no lease of a child that still needs the topic, because it may
-overtake the report that speaks for the child. The child has its present parent name it once more (`NameAgain`), and the
-peer tells those above it whom it waits for (`ChildReport.departures`). The lowest peer above both compares the two, as
+So the peer asks (`LeaseHeld`). The answer (`SpeaksElsewhere`) alone ends no lease, because it may overtake the report
+that speaks for the child. The child has its present parent name it once more (`NameAgain`), and the peer tells those
+above it whom it waits for (`ChildReport.departures`). The lowest peer above both compares the two, as
 for a child that moves in good order (docs/decisions/leadership-transfer.md).
 """
 
@@ -18,7 +18,8 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain
+from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
+from quillcast.protocol.topics.state.link_reports import lowest_above_both
 from quillcast.protocol.topics.state.records import pages
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
@@ -35,18 +36,19 @@ class Whereabouts:
         self.host, self.ask_s, self.trees = host, ask_s, trees
         self.children, self.membership, self.schedule = children, membership, schedule
         dispatch.on_message(LeaseHeld, self.lease_held)
+        dispatch.on_message(SpeaksElsewhere, self.speaks_elsewhere)
         dispatch.on_message(LeaseOver, self.lease_over)
         dispatch.on_message(NameAgain, self.name_again)
 
     def housekeep(self, now: float, *, paused: bool) -> None:
         """Ask the lost children that hold anything back."""
-        to_ask: dict[Contact, list[tuple[bytes, int]]] = {}
+        to_ask: dict[Contact, list[tuple[bytes, int, tuple[bytes, ...]]]] = {}
         for tree in [self.trees[topic] for topic in self.schedule.due if topic in self.trees]:
             for lease in tree.orphaned_leases.values():
                 holds_back = tree.reached(lease.needed_from) < tree.total
                 if holds_back and (move := lease.ask(now, self.ask_s)) is not None:
-                    self.schedule.touch(tree)
-                    to_ask.setdefault(lease.contact, []).append((tree.topic, move.number))
+                    asked = to_ask.setdefault(lease.contact, [])
+                    asked.append((tree.topic, move.number, tree.path_here(self.host.me)))
         for contact, leases in to_ask.items():
             self.host.trace(Mark("lost_child_asked"))
             for page in pages(leases):
@@ -55,17 +57,32 @@ class Whereabouts:
     def lease_held(self, sender: Contact, message: LeaseHeld) -> None:
         """A former parent asks. Only who neither restarted nor left others behind speaks for all that were below it."""
         over: list[bytes] = []
-        named: dict[Contact, list[bytes]] = {}
-        for topic in [topic for topic, number in message.leases if self.membership.is_of_this_life(number)]:
+        elsewhere: list[tuple[bytes, bytes]] = []
+        named: dict[Contact, list[tuple[bytes, bytes]]] = {}
+        for topic, number, path in message.leases:
             tree = self.trees.get(topic)
+            if not self.membership.is_of_this_life(number):
+                continue
             if tree is None or not tree.needed:
                 over.append(topic)
             elif tree.parent is not None and tree.parent.node_id != sender.node_id:
-                named.setdefault(tree.parent, []).append(topic)
+                elsewhere.append((topic, lowest_above_both(path, tree.path)))
+                named.setdefault(tree.parent, []).append(elsewhere[-1])
         if over := [topic for topic in over if not self.membership.last_word(topic).moved]:
             self.host.send(sender, LeaseOver(over))
+        if elsewhere:
+            self.host.send(sender, SpeaksElsewhere(elsewhere))
         for parent, topics in named.items():
             self.host.send(parent, NameAgain(topics))
+
+    def speaks_elsewhere(self, sender: Contact, message: SpeaksElsewhere) -> None:
+        """A child that was lost has another parent."""
+        for topic, up_to in message.topics:
+            tree = self.trees.get(topic)
+            lease = tree.orphaned_leases.get(sender.node_id) if tree is not None else None
+            if tree is not None and lease is not None:
+                lease.is_elsewhere(up_to)
+                self.schedule.touch(tree)
 
     def lease_over(self, sender: Contact, message: LeaseOver) -> None:
         """A child that was lost needs these topics no more."""
@@ -75,7 +92,8 @@ class Whereabouts:
 
     def name_again(self, sender: Contact, message: NameAgain) -> None:
         """A child is waited for elsewhere."""
-        for tree in [self.trees[topic] for topic in message.topics if topic in self.trees]:
-            child = tree.children.get(sender.node_id)
-            if child is not None:
-                self.children.name_again(tree, child)
+        for topic, up_to in message.topics:
+            tree = self.trees.get(topic)
+            child = tree.children.get(sender.node_id) if tree is not None else None
+            if tree is not None and child is not None:
+                self.children.name_again(tree, child, up_to)

@@ -262,14 +262,17 @@ class OrphanedLease:
     def ask(self, now: float, every_s: float) -> Move | None:
         """If it is time to ask the child where it is: by which move it had come here.
 
-        A child that does not count its parents is not asked, nor one that is not waited for. Once it was asked, those
-        above are told by which move it had come: they may know of a later one.
+        A child that does not count its parents is not asked, nor one that is not waited for.
         """
         if self.move is None or self.move.peer not in self.awaited or now - self.asked_at < every_s:
             return None
         self.asked_at = now
-        self.awaited[self.move.peer] = self.move._replace(up_to=b"")
         return self.move
+
+    def is_elsewhere(self, up_to: bytes) -> None:
+        """The child has another parent. Peers up to one are told by which move it had come, and know of a later one."""
+        if self.move is not None and self.move.peer in self.awaited:
+            self.awaited[self.move.peer] = self.move._replace(up_to=up_to)
 
     def continue_from(self, former: "OrphanedLease") -> None:
         """It came back and goes again: it need not have spoken for those that it named then, nor have what they lack.
