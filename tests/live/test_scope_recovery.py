@@ -20,7 +20,7 @@ from quillcast.live.node.node import Node
 from quillcast.live.scopes import agents
 from quillcast.live.scopes.agents import ConfinedAgent
 from quillcast.live.transport.hello import Identity
-from quillcast.protocol.reliability.messages import Fetch, Offered, RingToken, Sought
+from quillcast.protocol.reliability.messages import AgentWord, Fetch, Offered, RingToken, Sought
 from quillcast.protocol.reliability.protocols.suppression import Suppression
 from quillcast.protocol.reliability.protocols.token_ring import TokenRing
 from quillcast.protocol.topics.config import TopicConfig
@@ -63,21 +63,26 @@ class Wire:
 
 
 @pytest.fixture
-def never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A recovery protocol of an installed package whose agents loop when they are asked."""
-    info = tmp_path / "site" / "never_ends-1.0.dist-info"
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package with two recovery protocols: the example, and one whose agents loop when asked."""
+    info = tmp_path / "site" / "agents-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: never-ends\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[quillcast.recovery_protocols]\nnever_ends = agents_in_need:NeverEnds\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: agents\nVersion: 1.0\n")
+    entries = "never_ends = agents_in_need:NeverEnds\nroll_call = roll_call:RollCall\n"
+    (info / "entry_points.txt").write_text(f"[quillcast.recovery_protocols]\n{entries}")
+    folders = [Path(__file__).parent / "scopes", Path(__file__).parents[2] / "examples" / "recovery" / "by_entry_point"]
     monkeypatch.syspath_prepend(info.parent)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent / "scopes"), *sys.path]))
-    monkeypatch.setattr(agents, "ANSWER_LIMIT_S", 0.2)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*map(str, folders), *sys.path]))
+    monkeypatch.setattr(agents, "START_LIMIT_S", 60.0)
     offered.cache_clear()
-    yield "never_ends"
+    yield
     offered.cache_clear()
 
 
-@pytest.mark.parametrize(("recovery", "words"), [("ring", {RingToken}), ("srm", {Sought, Offered})])
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("recovery", "words"), [("ring", {RingToken}), ("srm", {Sought, Offered}), ("roll_call", {AgentWord})]
+)
 def test_a_member_gets_what_it_misses_from_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: str, words: set[type[Message]]
 ) -> None:
@@ -88,10 +93,12 @@ def test_a_member_gets_what_it_misses_from_members(
     assert {*asked} <= inside
 
 
+@pytest.mark.usefixtures("site")
 def test_a_member_gets_what_it_misses_though_its_agent_never_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_ends: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, problems = repaired(tmp_path, monkeypatch, never_ends)
+    monkeypatch.setattr(agents, "ANSWER_LIMIT_S", 0.2)
+    _, _, problems = repaired(tmp_path, monkeypatch, "never_ends")
     why = "it took longer than 0.2 s for a call; members repair along the tree"
     assert f"recovery protocol never_ends was stopped: {why}" in problems
 
@@ -118,7 +125,7 @@ def repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: str) -> 
             for subscription in subscriptions:
                 await subscription.started()
             await outside.publish(name, b"before", wait="stable")
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(60.0):
                 await outside._pump.until(lambda: sum(parent_in(each, members, name) for each in members) == 2)
                 victim = next(member for member in members if parent_in(member, members, name))
                 await victim._pump.until(lambda: knows_all(victim, name))
@@ -126,7 +133,7 @@ def repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: str) -> 
             wire.victim = victim._peer.host.me
             for number in range(2 * LOST):
                 await outside.publish(name, b"%d" % number, wait="root")
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(60.0):
                 for subscription in subscriptions:
                     got = [(await anext(subscription)).payload for _ in range(1 + 2 * LOST)]
                     assert got == [b"before", *(b"%d" % number for number in range(2 * LOST))]

@@ -177,9 +177,13 @@ class Recovery:
     def _find(
         self, group: PeerGroup, term: Term, lacks: list[Range], inside: list[Contact], upstream: Contact | None
     ) -> Findings:
-        """What the domain's agent knows of where ranges are."""
+        """What the domain's agent knows of where ranges are. Neighbours that it does not name come last.
+
+        Who is upstream has a say in what is given up, and must be among them.
+        """
         agent, stream = self.agents.of(group.flow.topic), StreamId(group.flow.topic, term)
-        return agent.find(stream, lacks, inside, at_border=upstream not in inside)
+        found = agent.find(stream, lacks, inside, at_border=upstream not in inside)
+        return found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *inside))])
 
     def _silent(self, gap: Gap, repairers: Iterable[Contact]) -> dict[Contact, None]:
         """Those that do not answer: they are asked after all others."""
