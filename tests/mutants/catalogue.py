@@ -121,6 +121,14 @@ MUTANTS = (
         "protocol/forwarding/test_table.py::test_a_slow_channel_is_served_later_from_the_log_and_delays_no_other",
     ),
     Mutant(
+        "awaited-taken-for-delivered",
+        "What is lost before the first event of a publisher is reported, even while that event is awaited.",
+        "protocol/forwarding/edge.py",
+        "            known = cursor.next if cursor.began is not None else None  # else it is one that is awaited\n",
+        "            known = cursor.next\n",
+        "protocol/forwarding/test_edge.py",
+    ),
+    Mutant(
         "hole-ascribed-out-of-order",
         "A missing event is no lost position that lies before an earlier event of its publisher.",
         "protocol/forwarding/doubts.py",

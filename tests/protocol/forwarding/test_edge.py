@@ -716,6 +716,19 @@ def test_nor_if_later_events_of_the_same_term_were_reported_lost_by_name() -> No
     assert sorted(notes.lost_) == [(1, 1, 5, "unavailable"), (1, 5, 8, "unavailable")]
 
 
+def test_what_is_lost_before_the_first_event_of_a_publisher_is_reported_while_that_is_awaited() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    edge.skip(FIRST, [(0, 2)], "unavailable", [Run(0, PAUL, 5, 2)], {SECOND: [Run(3, PAUL, 5, 2)]})
+    edge.take(down(FIRST, 2, block(PAUL, 7)))
+    edge.skip(SECOND, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
+    edge.skip(FIRST, [(3, 4)], "unavailable", [Run(3, PAUL, 2, 1)])
+    edge.take(down(SECOND, 3, block(PAUL, 5), block(PAUL, 6)))
+    edge.tell_losses()
+    assert notes.got == [b"5", b"6", b"7"]
+    assert notes.lost_ == [(2, 2, 5, "unavailable")]
+
+
 def test_events_after_reported_losses_are_delivered_at_once() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))

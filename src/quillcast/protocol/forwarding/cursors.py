@@ -96,7 +96,7 @@ class PublisherCursor:
     def pass_lost(self, at: int) -> None:
         """Set the next event to the one at a sequence, or to the first after it that is not lost."""
         self.next = self.lost.contiguous_from(at)
-        if self.lost and self.lost.end <= self.next:
+        if self.lost and self.lost.end <= self.next and self.began is not None:
             self.lost = NO_RANGES
 
     def note_delivered(self, first: int, last: int) -> None:

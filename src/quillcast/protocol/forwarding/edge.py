@@ -431,7 +431,8 @@ class Edge(Sink):
         cursor.lost = cursor.lost or RangeSet()
         for first, last in lost:
             self._lose_before(cursor, publisher, (first, last), term, why)
-            ahead = cursor.lost.missing(max(first, cursor.next or 0), last)
+            known = cursor.next if cursor.began is not None else None  # else it is one that is awaited
+            ahead = cursor.lost.missing(max(first, known or 0), last)
             for hole in (*self._never_delivered(cursor, first, min(last, cursor.next or 0)), *ahead):
                 self._report(Loss(term, *hole, why, publisher))
             cursor.lost.add(first, last)
