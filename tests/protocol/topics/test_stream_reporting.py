@@ -18,8 +18,15 @@ from quillcast.protocol.topics.messages import CutLeases, Denied, StreamsEnded
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import GapNoticed, StreamsBegin
 from quillcast.protocol.topics.state.holders import SourcesChild
-from quillcast.protocol.topics.state.link_reports import StreamDown, StreamReport, StreamUp, encode, stream_key
-from quillcast.protocol.topics.state.source_streams import direction
+from quillcast.protocol.topics.state.link_reports import (
+    StreamDown,
+    StreamReport,
+    StreamUp,
+    decode_stream,
+    encode,
+    stream_key,
+)
+from quillcast.protocol.topics.state.source_streams import direction, known_end
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
@@ -77,6 +84,39 @@ def test_a_stream_that_is_over_here_does_not_begin_again_for_a_report_of_no_more
     tree.flow.note_over(STREAM, 7)
     report(world, tree, BOB, StreamDown(7, 7, 7, end=7))
     assert tree.sources.states == {}
+
+
+def test_it_goes_on_if_later_events_are_known_than_the_end_that_was_declared(world: Parts) -> None:
+    tree = below(world)
+    tree.flow.note_over(STREAM, 7)
+    report(world, tree, BOB, StreamDown(7, 9, 7, end=7))
+    assert world.source_streams.finished(tree, [STREAM]) == []
+    assert known_end(tree, STREAM) == 9
+
+
+def test_the_end_of_a_stream_moves_when_a_child_knows_of_later_events(world: Parts) -> None:
+    """It comes from the other side of a partition, where the source was."""
+    tree = world.root(BY_SOURCE)
+    events(world, tree, 3)
+    state = tree.sources.states[STREAM]
+    for world.host.time in (0.0, 2 * CONFIG.lease_s):
+        world.source_streams.advance(tree, [STREAM])
+    assert state.end == 3
+    child(world, tree)
+    report(world, tree, CAROL, StreamUp(3, 3, 5))
+    assert world.source_streams.finished(tree, [STREAM]) == []
+    world.source_streams.advance(tree, [STREAM])
+    assert state.end == 5
+
+
+def test_what_was_said_of_the_end_by_an_earlier_parent_is_passed_on_to_the_next(world: Parts) -> None:
+    tree = below(world)
+    events(world, tree, 3)
+    world.source_streams.learn_ends(tree, [(STREAM, 5, ())], BOB)
+    tree.parent = CAROL
+    world.source_streams.tell_parent(tree, CAROL, STREAM)
+    told = decode_stream(world.streams.telling(CAROL.node_id)[stream_key(tree.topic, STREAM)])
+    assert told == StreamUp(3, 3, 5)
 
 
 def test_reports_on_streams_count_from_neighbours_in_topics_of_sources_only(world: Parts) -> None:

@@ -161,8 +161,9 @@ class StreamReporting:
             self.host.send(sender, Denied(tree.descriptor, full))
 
     def _parent_says(self, tree: Tree, parent: Contact, term: Term, report: StreamDown) -> None:
-        known_end = tree.flow.forgotten.get(term)
-        if not tree.attached or (known_end is not None and report.end is not None and report.end <= known_end):
+        over = tree.flow.forgotten.get(term)
+        is_known = over is not None and report.end is not None and max(report.end, report.reach) <= over
+        if not tree.attached or is_known:
             return
         if not tree.served and term not in tree.sources.states:
             return

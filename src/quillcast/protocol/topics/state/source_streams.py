@@ -532,7 +532,10 @@ class SourceStreams:
         return moved
 
     def _look_after(self, tree: Tree, term: Term, now: float) -> None:
-        """Is the source there, or since when is it gone? One lease later its stream ends with the last known event."""
+        """Is the source there, or since when is it gone? One lease later its stream ends with the last known event.
+
+        The end moves if a later event comes to be known before the stream is over.
+        """
         state, root = tree.sources.states[term], tree.root
         assert root is not None
         if state.closed:
@@ -544,7 +547,7 @@ class SourceStreams:
                 self._news(tree, term)
         elif state.gone_since is None:
             state.gone_since = now
-        elif state.end is None and now >= max(state.gone_since, root.began_at) + self.config.lease_s:
+        elif now >= max(state.gone_since, root.began_at) + self.config.lease_s and state.end != known_end(tree, term):
             state.end = known_end(tree, term)
             self.host.trace(Mark("stream_ended"))
             self._news(tree, term)
@@ -574,7 +577,8 @@ class SourceStreams:
         )
         taken = min([tree.flow.front(term) or 0, *(each.frontier(term) for each in tree.subscriptions)])
         stream = tree.flow.others[term]
-        goes_on = stream.seen.end > end  # the source is back, and the root does not know yet
+        known = stream.seen.end if state.closed else known_end(tree, term)
+        goes_on = known > end  # the source is back, or somebody has later events, and the root does not know yet
         return told and not goes_on and stream.stable >= end and taken >= end
 
     def handed_over(self, tree: Tree) -> bool:
@@ -633,7 +637,7 @@ def known_end(tree: Tree, term: Term) -> int:
     """How far a stream is known to have gone."""
     state = tree.sources.states[term]
     above = state.above.reach if state.above is not None else 0
-    return max(_reach(tree, term), state.end or 0, state.heard_end, above)
+    return max(_reach(tree, term), state.end or 0, above)
 
 
 def _there(tree: Tree, term: Term) -> int:
@@ -695,9 +699,10 @@ def forget_report(child: Child, term: Term) -> bool:
 
 
 def _reach(tree: Tree, term: Term) -> int:
-    """One past the last event that somebody here or below has."""
+    """One past the last event that somebody here or below has, or knew of beyond a partition."""
     reports = (child.streams.get(term) for child in tree.children.values())
-    return max([tree.flow.others[term].seen.end, *(report.reach for report in reports if report is not None)])
+    known = max(tree.flow.others[term].seen.end, tree.sources.states[term].heard_end)
+    return max([known, *(report.reach for report in reports if report is not None)])
 
 
 def _is_of(key: bytes, topic: bytes) -> bool:
