@@ -24,7 +24,7 @@ from quillcast.protocol.topics.state.effects import (
     ParentAccepted,
     PlaceTaken,
 )
-from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts
 
@@ -103,6 +103,33 @@ def test_a_newcomer_learns_for_how_long_the_events_of_streams_have_been_there(wo
     assert accepted.milestones == (((2, 20.0),), ())
 
 
+def test_a_parent_learns_it_from_a_child_through_whom_it_hears_of_a_stream(world: Parts) -> None:
+    """Its subscriptions may have begun later than these events, and so may those of peers to whom it passes it on."""
+    tree = world.root(BY_SOURCE)
+    world.host.time = 30.0
+    join = Join(tree.topic, BOB, None, tree.descriptor.digest, streams=((STREAM, 2, 0),), milestones=(((2, 20.0),),))
+    world.joins.adopt(join)
+    assert world.source_streams.milestones(tree, STREAM, (0, 2)) == ((2, 20.0),)
+    tree.children[BOB.node_id].streams[STREAM] = StreamUp(2, 2, 2, alive=True)
+    further = msgspec.structs.replace(join, child=CAROL, streams=((STREAM, 9, 0),), milestones=(((9, 20.0),),))
+    world.joins.adopt(further)
+    assert world.source_streams.milestones(tree, STREAM, (0, 9)) == ((2, 20.0),), "its source is elsewhere"
+
+
+def test_a_forwarder_passes_on_what_children_that_wait_for_its_parent_say_of_it(world: Parts) -> None:
+    tree = world.tree(BY_SOURCE)
+    other = STREAM._replace(counter=STREAM.counter + 1)
+    world.source_streams.learn(tree, STREAM, 0)
+    tree.flow.others[STREAM].give_up([(0, 2)])
+    tree.flow.others[STREAM].milestones.note(2, world.host.time)
+    world.host.time += 20.0
+    digest = tree.descriptor.digest
+    world.joins.adopt(Join(tree.topic, BOB, None, digest, streams=((other, 3, 0),), milestones=(((3, 5.0),),)))
+    join = world.membership.join_message(tree, fault=False)
+    assert join.streams == ((STREAM, 2, 0), (other, 3, 0))
+    assert join.milestones == (((2, 20.0),), ((3, 5.0),))
+
+
 def test_however_many_streams_there_are_a_newcomer_is_told_few_milestones(world: Parts) -> None:
     tree = world.root(BY_SOURCE)
     for number in range(300):
@@ -112,7 +139,7 @@ def test_however_many_streams_there_are_a_newcomer_is_told_few_milestones(world:
         for index in range(10):
             stream.milestones.note(index, 2.0 * index)
     world.host.time = 18.0
-    told = world.source_streams.milestones_below(tree, world.source_streams.starts(tree, {}, new=True, earliest=False))
+    told = world.source_streams.milestones_known(tree, world.source_streams.starts(tree, {}, new=True, earliest=False))
     assert [len(each) for each in told] == [2] * 300
 
 

@@ -71,6 +71,8 @@ class Join(Message, frozen=True, tag=41):
     """From the root to the parent that it left, if it moved."""
     silent: tuple[WireId, ...] = ()
     """Those that it was referred to and that did not answer: refer it to others, or take it in."""
+    milestones: tuple[ToldMilestones, ...] = ()
+    """For each of `streams`, in their order: how long ago it had come how far to the child."""
 
     @property
     def is_new(self) -> bool:

@@ -133,6 +133,8 @@ class Joins:
         starts = self._starts_for(tree, join)
         self._send_accepted(tree, join, start, starts, gone)
         child = self.children.enter(tree, contact, start, starts, join)
+        for (term, *_), told in zip(join.streams, join.milestones, strict=False):
+            self.source_streams.learn_milestones(tree, term, told, near=False)
         self.children.heard_from(tree, child)
         handlers = self.trees.handlers.get(tree.topic)
         if handlers is not None:
@@ -170,7 +172,7 @@ class Joins:
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
             join.sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
-            self.source_streams.milestones_below(tree, starts),
+            self.source_streams.milestones_known(tree, starts),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

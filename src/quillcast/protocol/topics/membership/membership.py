@@ -147,13 +147,15 @@ class TreeMembership:
         sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
         number = self.parents_had + 1 if moved or tree.parent is None else 0
         moved = moved or tree.moved
+        streams = self.source_streams.known(tree)
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
             warrant=warrant, moved=moved, again=tree.attempt > 1, sends_only=sends_only,
-            streams=self.source_streams.known(tree), ended=self.source_streams.ended(tree),
+            streams=streams, ended=self.source_streams.ended(tree),
             warrants=self.source_streams.warrants(tree), number=number,
             path=(tree.path or self.came_from.get(tree.topic, ())) if moved else (),
             silent=tuple(self.silent.get(tree.topic, ())),
+            milestones=self.source_streams.milestones_known(tree, streams),
         )  # fmt: skip
         handlers = self.trees.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join

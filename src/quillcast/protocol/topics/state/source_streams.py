@@ -257,10 +257,15 @@ class SourceStreams:
         known = stream.milestones if stream is not None else tree.sources.milestones.get(term)
         return known.told(missing, self.host.now(), most) if known is not None else ()
 
-    def milestones_below(self, tree: Tree, starts: Starts) -> tuple[ToldMilestones, ...]:
-        """How long ago each stream had come how far here, for a child that may learn of it now."""
-        most, now = max(2, min(MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, len(starts)))), self.host.now()
-        return tuple(tree.flow.others[term].milestones.told((0, front), now, most) for term, _, front in starts)
+    def milestones_known(self, tree: Tree, streams: Starts) -> tuple[ToldMilestones, ...]:
+        """How long ago each stream had come how far here, for a child or a parent that may learn of it now."""
+        most = max(2, min(MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, len(streams))))
+        joins = tree.waiting.values()
+        below = {term: told for each in joins for (term, *_), told in zip(each.streams, each.milestones, strict=False)}
+        return tuple(
+            self.milestones(tree, term, (0, tree.flow.front(term) or 0), most) or below.get(term, ())[-most:]
+            for term, *_ in streams
+        )
 
     def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones, *, near: bool = True) -> None:
         """A peer says how long events have been there that are missing here: subscriptions may have begun later.
