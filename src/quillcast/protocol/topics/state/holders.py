@@ -270,9 +270,12 @@ class OrphanedLease:
         return self.move
 
     def is_elsewhere(self, up_to: bytes) -> None:
-        """The child has another parent. Peers up to one are told by which move it had come, and know of a later one."""
+        """The child has another parent. Peers up to one are told by which move it had come, and know of a later one.
+
+        Or of one with the same number: it asked both before either answered, and took the other.
+        """
         if self.move is not None and self.move.peer in self.awaited:
-            self.awaited[self.move.peer] = self.move._replace(up_to=up_to)
+            self.awaited[self.move.peer] = self.move._replace(number=self.move.number - 1, up_to=up_to)
 
     def continue_from(self, former: "OrphanedLease") -> None:
         """It came back and goes again: it need not have spoken for those that it named then, nor have what they lack.
