@@ -4,6 +4,8 @@ import msgspec
 import pytest
 
 from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import UNANSWERED, JoinTimeout
 from quillcast.protocol.topics.messages import (
@@ -23,8 +25,10 @@ from quillcast.protocol.topics.state.effects import (
     Outdone,
     ParentAccepted,
     PlaceTaken,
+    TopicFailed,
 )
-from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode
+from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode, next_life
+from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts
 
@@ -186,6 +190,40 @@ def test_a_supposed_child_that_needs_nothing_says_so(world: Parts) -> None:
     membership, world.host.time = world.membership, 2 * CONFIG.lease_s  # else it may have been restarted
     membership.accepted(BOB, Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), ()))
     assert world.host.sent == [(BOB, Leave(DESCRIPTOR.topic))]
+
+
+def test_a_word_that_a_child_left_is_old_once_it_has_joined_again(world: Parts) -> None:
+    tree = world.root()
+    child = world.children.enter(tree, BOB, 0)
+    child.number = 8
+    for number, stays in ((7, True), (8, False)):
+        world.children.left(BOB, Leave(tree.topic, number=number))
+        assert (BOB.node_id in tree.children) == stays
+    child = world.children.enter(tree, BOB, 0)
+    child.number = next_life(8) + 1
+    world.children.left(BOB, Leave(tree.topic, moved=True, leases=(CAROL.node_id,), number=8))
+    assert BOB.node_id in tree.children, "it left others behind, and came again"
+
+
+def test_a_peer_that_closes_a_topic_says_how_many_parents_it_had(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    number = world.membership.parents_had
+    world.membership.close(tree)
+    assert world.host.sent[-1] == (BOB, Leave(tree.topic, number=number))
+
+
+def test_a_refusal_of_a_join_without_a_warrant_is_not_for_a_subscriber_that_has_one(world: Parts) -> None:
+    owner, friend = Credentials.new(), Credentials.new()
+    descriptor = owner.own(Descriptor("orders", access=(entry("subscribe", friend.principal),)))
+    tree = world.tree(descriptor)
+    warrant = friend.warrant(world.host.me, tree.topic)
+    tree.subscriptions = (Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, warrant)),)
+    world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list", unwarranted=True))
+    assert not [order for order in world.ordered if isinstance(order, TopicFailed)]
+    world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list"))
+    assert [order.tree for order in world.ordered if isinstance(order, TopicFailed)] == [tree]
 
 
 def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:

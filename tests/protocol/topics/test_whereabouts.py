@@ -85,7 +85,7 @@ def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None
 def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
     number, topic = world.membership.parents_had, b"t" * 16
     world.whereabouts.lease_held(BOB, LeaseHeld([(topic, number, ())]))
-    assert world.host.sent == [(BOB, LeaseOver([topic]))]
+    assert world.host.sent == [(BOB, LeaseOver([(topic, number)]))]
     tree = world.tree()
     lose(world, tree)
     world.host.sent.clear()
@@ -103,9 +103,11 @@ def test_a_lease_is_over_when_the_child_says_so(world: Parts) -> None:
     tree = world.root()
     lose(world, tree)
     world.schedule.take()
-    world.whereabouts.lease_over(CAROL, LeaseOver([tree.topic]))
+    world.whereabouts.lease_over(CAROL, LeaseOver([(tree.topic, 7)]))
     assert list(tree.orphaned_leases) == [BOB.node_id]
-    world.whereabouts.lease_over(BOB, LeaseOver([tree.topic]))
+    world.whereabouts.lease_over(BOB, LeaseOver([(tree.topic, 6)]))
+    assert list(tree.orphaned_leases) == [BOB.node_id], "of an earlier one"
+    world.whereabouts.lease_over(BOB, LeaseOver([(tree.topic, 7)]))
     assert tree.orphaned_leases == {}
     assert world.schedule.take() == [tree.topic]
 

@@ -42,6 +42,11 @@ class Doubt:
         came, at = self.came.get(publisher, (0, 0))
         return _size(self.lost.within(at, end) if came <= first else self.lost.within(0, min(at, end)))
 
+    def stands_at(self, publisher: bytes, index: int) -> None:
+        """An event of this term comes: those of other terms that came before it were at earlier lost positions only."""
+        if publisher in self.met:
+            self.met[publisher] = min(self.met[publisher], self.before + _size(self.lost.within(0, index)))
+
 
 class Doubts:
     """The doubted positions of a subscription, by term."""
@@ -79,6 +84,8 @@ class Doubts:
         The result counts them from 0. Each event must be asked for once.
         """
         found = RangeSet()
+        if term in self.terms:
+            self.terms[term].stands_at(publisher, index)
         for doubted, doubt in self.terms.items():
             known, most = doubt.met.get(publisher, 0), doubt.before + doubt.most
             if doubted == term and index >= doubt.positions.end:

@@ -140,6 +140,8 @@ class Refused(Message, frozen=True, tag=44):
     why: str
     instead: tuple[Contact, ...] = ()
     rule: str = ""
+    unwarranted: bool = False
+    """Your Join showed no warrant: one that does may be accepted."""
 
 
 class Leave(Message, frozen=True, tag=45):
@@ -151,6 +153,8 @@ class Leave(Message, frozen=True, tag=45):
     """Whose they are, each with all below it; none named: mine."""
     up_to: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
     """The lowest peer above both you and my new parent, as far as I know: no other need hear that I moved."""
+    number: Number = 0
+    """How many parents I have had. If I have joined you again since (`Join.number`), this is old. 0: it is not."""
 
 
 UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]
@@ -177,7 +181,8 @@ class SpeaksElsewhere(Message, frozen=True, tag=117):
 class LeaseOver(Message, frozen=True, tag=116):
     """I was your child in these topics, in this life of mine. Neither I nor anybody who was below me needs them."""
 
-    topics: Annotated[list[WireId], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    leases: Annotated[list[tuple[WireId, Number]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    """topic, the number by which you asked"""
 
 
 class NameAgain(Message, frozen=True, tag=115):

@@ -402,15 +402,7 @@ class Scribe:
         match effect:
             case SettingsLearned(descriptor, lists):
                 self.changes.learned(descriptor)
-                if descriptor.topic in self.trees:
-                    if not descriptor.settings.by_source:
-                        self.source_streams.close(self.trees[descriptor.topic])
-                    self.table.take_held(self.trees[descriptor.topic].flow)
-                    self.joins.dismiss_mistaken(self.trees[descriptor.topic])
-                    if lists:
-                        self.rights.learned(self.trees[descriptor.topic])
-                    self.schedule.touch(self.trees[descriptor.topic])
-                    self.root_settings.learned(self.trees[descriptor.topic])
+                self._learned(descriptor, lists=lists)
                 self.publishing.settings_learned(descriptor)
             case SettingsEntered(tree):
                 self.schedule.touch(tree)
@@ -418,6 +410,19 @@ class Scribe:
                 self.sessions.recorded(tree)
             case OpenSession(tree, request):
                 self.sessions.asked(tree, request)
+
+    def _learned(self, descriptor: Descriptor, *, lists: bool) -> None:
+        """If the topic has a tree here, that goes by its settings. Those who may not have its events go first."""
+        topic = descriptor.topic
+        if topic in self.trees and not descriptor.settings.by_source:
+            self.source_streams.close(self.trees[topic])
+        if topic in self.trees and lists:
+            self.rights.learned(self.trees[topic])
+        if topic in self.trees:
+            self.table.take_held(self.trees[topic].flow)
+            self.joins.dismiss_mistaken(self.trees[topic])
+            self.schedule.touch(self.trees[topic])
+            self.root_settings.learned(self.trees[topic])
 
     # ---- topics
 

@@ -13,7 +13,7 @@ from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
 from quillcast.protocol.topics.state.holders import BARRED, Child, OrphanedLease, SourcesChild
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, lowest_above_both
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, joined_since, lowest_above_both
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
@@ -235,6 +235,8 @@ class ChildrenTables:
         if tree is None:
             return
         why, child = "moved" if message.moved else "left", tree.children.get(sender.node_id)
+        if child is not None and joined_since(child.number, message.number):
+            return  # this word was overtaken by the Join that followed it
         up_to = message.up_to if message.moved else None
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, up_to=up_to)
         if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
@@ -278,7 +280,7 @@ class ChildrenTables:
         why, rule = ("denied", str(error)) if is_denied else ("unknown", "")
         for join in tree.waiting.values():
             if not is_denied or join.warrant is None:  # else it may have the right, and asks again without this peer
-                self.host.send(join.child, Refused(tree.topic, why, rule=rule))
+                self.host.send(join.child, Refused(tree.topic, why, rule=rule, unwarranted=is_denied))
         for node in list(tree.children) if is_denied else ():  # they have the right, and join without this peer
             self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)

@@ -92,7 +92,7 @@ class Joins:
         if rule is None or only_sends or self._took_over_from(join):
             return True
         self.host.trace(Mark("join_denied"))
-        self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
+        self.host.send(join.child, Refused(join.topic, "denied", rule=rule, unwarranted=join.warrant is None))
         return False
 
     def _took_over_from(self, join: Join) -> bool:

@@ -403,12 +403,12 @@ class TreeMembership:
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
-        leases = self.trees.leases_left(tree.topic, self.host.now())
+        leases, number = self.trees.leases_left(tree.topic, self.host.now()), self.parents_had
         if leases:
             self.trees.leave_behind(tree.topic, leases)
             self.parents_had = next_life(self.parents_had)  # it may not speak for them when it comes again
         if tree.parent is not None:
-            self.host.send(tree.parent, Leave(tree.topic, bool(leases), _whose(leases)))
+            self.host.send(tree.parent, Leave(tree.topic, bool(leases), _whose(leases), number=number))
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more

@@ -56,7 +56,7 @@ class Whereabouts:
 
     def lease_held(self, sender: Contact, message: LeaseHeld) -> None:
         """A former parent asks. Only who neither restarted nor left others behind speaks for all that were below it."""
-        over: list[bytes] = []
+        over: list[tuple[bytes, int]] = []
         elsewhere: list[tuple[bytes, bytes]] = []
         named: dict[Contact, list[tuple[bytes, bytes]]] = {}
         for topic, number, path in message.leases:
@@ -64,11 +64,11 @@ class Whereabouts:
             if not self.membership.is_of_this_life(number):
                 continue
             if tree is None or not tree.needed:
-                over.append(topic)
+                over.append((topic, number))
             elif tree.parent is not None and tree.parent.node_id != sender.node_id:
                 elsewhere.append((topic, lowest_above_both(path, tree.path)))
                 named.setdefault(tree.parent, []).append(elsewhere[-1])
-        if over := [topic for topic in over if not self.membership.last_word(topic).moved]:
+        if over := [each for each in over if not self.membership.last_word(each[0]).moved]:
             self.host.send(sender, LeaseOver(over))
         if elsewhere:
             self.host.send(sender, SpeaksElsewhere(elsewhere))
@@ -86,8 +86,11 @@ class Whereabouts:
 
     def lease_over(self, sender: Contact, message: LeaseOver) -> None:
         """A child that was lost needs these topics no more."""
-        for tree in [self.trees[topic] for topic in message.topics if topic in self.trees]:
-            if tree.heard_from((sender.node_id,)):
+        for topic, number in message.leases:
+            tree = self.trees.get(topic)
+            lease = tree.orphaned_leases.get(sender.node_id) if tree is not None else None
+            asked = lease is not None and lease.move is not None and lease.move.number == number
+            if tree is not None and asked and tree.heard_from((sender.node_id,)):
                 self.schedule.touch(tree)
 
     def name_again(self, sender: Contact, message: NameAgain) -> None:

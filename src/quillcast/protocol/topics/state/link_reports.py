@@ -27,6 +27,7 @@ Held = Annotated[
 """Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
 
 
+LIVES_MAX = 1 << 16  # of one process; a guess: it leaves leases of others behind at most so often
 COUNT_BITS = 24  # of the number of a move; the others say in which life of its peer; a guess: enough parents for any
 
 
@@ -48,6 +49,14 @@ class Move(NamedTuple):
 def same_life(number: int, other: int) -> bool:
     """Did a peer give both numbers without a restart in between, and without leaving anybody behind?"""
     return number >> COUNT_BITS == other >> COUNT_BITS
+
+
+def joined_since(number: int, left: int) -> bool:
+    """Did a peer join by this number after it had left, having had so many parents (0: it is not known)?
+
+    The numbers that it gave before a restart are not compared: those are far away.
+    """
+    return left > 0 and 0 < number - left < LIVES_MAX << COUNT_BITS
 
 
 def first_number(incarnation: bytes) -> int:
