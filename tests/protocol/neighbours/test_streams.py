@@ -10,7 +10,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol import wire
 from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
-from quillcast.protocol.neighbours.streams import UNTOLD, Flush, ResendDue
+from quillcast.protocol.neighbours.streams import BUCKETS, UNTOLD, Flush, ResendDue, _Map
 from tests.protocol.neighbours.ends import End, Link
 
 SUN, RAIN, SNOW = b"sun" * 5, b"rain" * 4, b"snow" * 4
@@ -41,6 +41,22 @@ def sent(end: End, kind: type[Message]) -> list[Message]:
 def changed_keys(end: End) -> list[list[bytes]]:
     """The keys of each message of changes that the end sent."""
     return [[key for key, _ in message.changes] for message in end.sent if isinstance(message, Changes)]
+
+
+def test_the_digests_of_buckets_count_each_change_once_whenever_they_are_asked_for() -> None:
+    contents = _Map(b"epoch")
+    for key, value in many(2 * BUCKETS).items():
+        contents.set(key, value)
+    contents.check()
+    fresh = contents.buckets
+    contents.set(SUN, b"up")
+    assert contents.buckets is fresh
+    contents.check()
+    late = _Map(b"epoch")
+    for key, value in contents.entries.items():
+        late.set(key, value)
+    assert late.buckets == contents.buckets
+    late.check()
 
 
 # What is sent

@@ -110,7 +110,8 @@ class _Map:
     @property
     def buckets(self) -> "array[int]":
         """The digest of each bucket."""
-        if self._buckets is not None and self.digest is not None:
+        self._digest = self.digest  # no change is left that would count once more
+        if self._buckets is not None:
             return self._buckets
         buckets = array("Q", bytes(8 * BUCKETS))
         for key, value in self.entries.items():
