@@ -13,6 +13,7 @@ from quillcast.core.ids import NodeId
 from quillcast.core.trace import Admitted, Delivered, Dropped, Mark
 from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.state.sources import Sources, SourceState
 from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S
@@ -512,6 +513,20 @@ def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulati
         host.alive, host.ended_at = True, None
         root.admissions.clear()
         root.admissions.update(known)
+    checks.check_tables(sound)
+
+
+def test_a_stream_that_goes_on_without_its_source_is_found(sound: Simulation) -> None:
+    tree, term = next(iter(sound.trees("news").values())), Term(OF_SOURCES, bytes(16))
+    tree.flow.begin_beside(term, 0)
+    sources, tree.sources = tree.sources, Sources()
+    tree.sources.states[term] = SourceState()
+    try:
+        with pytest.raises(Broken, match=r"tables: peer \d keeps the stream of a source that is gone, of topic news"):
+            checks.check_tables(sound)
+    finally:
+        tree.flow.drop(term)
+        tree.sources = sources
     checks.check_tables(sound)
 
 

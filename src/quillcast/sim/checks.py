@@ -5,7 +5,9 @@ during the run. Never weaken a check to let a seed pass: docs/delivery.md says w
 """
 
 import re
+from collections.abc import Container
 
+from quillcast.core.envelope import Term
 from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
 from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
@@ -119,8 +121,23 @@ def check_tables(run: Observed) -> None:
         for writer in run.writers
         if not writer.lives and writer.ended_at(run.world.now) < calm_at
     }
+    trees = [tree for _, peer in run.running() for tree in peer.scribe.trees.values()]
+    going_on = {tree.sources.own.term for tree in trees if tree.sources.own is not None}
     for machine, peer in run.running():
         _check_tables(machine, peer, gone)
+        _check_streams(machine, peer, going_on)
+
+
+def _check_streams(machine: Machine, peer: Peer, going_on: Container[Term]) -> None:
+    """A stream whose source is dead, or closed it, is over everywhere in the end. `going_on` are all others."""
+    for tree in peer.scribe.trees.values():
+        for term, state in tree.sources.states.items():
+            stream = tree.flow.others[term]
+            _holds(
+                term in going_on,
+                f"tables: peer {machine.number} keeps the stream of a source that is gone, of topic "
+                f"{tree.descriptor.name}, which ended at {state.end} and is stable up to {stream.stable}",
+            )
 
 
 def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:

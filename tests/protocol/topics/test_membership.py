@@ -120,6 +120,14 @@ def test_a_parent_learns_it_from_a_child_through_whom_it_hears_of_a_stream(world
     assert world.source_streams.milestones(tree, STREAM, (0, 9)) == ((2, 20.0),), "its source is elsewhere"
 
 
+def test_a_newcomer_needs_nothing_of_a_stream_that_is_over_there(world: Parts) -> None:
+    tree = world.root(BY_SOURCE)
+    world.source_streams.learn(tree, STREAM, 0)
+    tree.flow.others[STREAM].give_up([(0, 2)])
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest, ended=((STREAM, 2, ()),)))
+    assert tree.children[BOB.node_id].needed_from(STREAM) == 2
+
+
 def test_a_forwarder_passes_on_what_children_that_wait_for_its_parent_say_of_it(world: Parts) -> None:
     tree = world.tree(BY_SOURCE)
     other = STREAM._replace(counter=STREAM.counter + 1)

@@ -1,5 +1,7 @@
 """What a peer makes of its neighbours' reports on the streams of sources: one report, then what was concluded."""
 
+import contextlib
+
 import pytest
 from msgspec.structs import replace
 
@@ -26,6 +28,7 @@ from quillcast.protocol.topics.state.link_reports import (
     encode,
     stream_key,
 )
+from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.source_streams import direction, known_end
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
@@ -117,6 +120,46 @@ def test_what_was_said_of_the_end_by_an_earlier_parent_is_passed_on_to_the_next(
     world.source_streams.tell_parent(tree, CAROL, STREAM)
     told = decode_stream(world.streams.telling(CAROL.node_id)[stream_key(tree.topic, STREAM)])
     assert told == StreamUp(3, 3, 5)
+
+
+def test_a_stream_is_taken_up_again_until_the_root_hears_that_everybody_has_it(world: Parts) -> None:
+    """It was over here by the word of another root, to which others had reported."""
+    tree = below(world)
+    tree.flow.note_over(STREAM, 7)
+    report(world, tree, BOB, StreamDown(7, 7, 4, end=7))
+    world.source_streams.tell_parent(tree, BOB, STREAM)
+    told = decode_stream(world.streams.telling(BOB.node_id)[stream_key(tree.topic, STREAM)])
+    assert told == StreamUp(7, 7, 7)
+    assert world.source_streams.finished(tree, [STREAM]) == []
+    report(world, tree, BOB, StreamDown(7, 7, 7, end=7))
+    assert tree.flow.forgotten == {STREAM: 7}
+
+
+@pytest.mark.parametrize(("said", "goes_on"), [(StreamDown(5, 7, 4), True), (StreamDown(5, 9, 4, end=9), False)])
+def test_so_is_one_of_this_peers_own_but_it_goes_no_further_than_it_went(
+    world: Parts, said: StreamDown, *, goes_on: bool
+) -> None:
+    tree, mine = below(world), source_term(world.host, 1)
+    tree.flow.note_over(mine, 7)
+    with contextlib.nullcontext() if goes_on else pytest.raises(Implausible):
+        report(world, tree, BOB, said, mine)
+    assert [(state.end, state.closed) for state in tree.sources.states.values()] == [(7, True)] * goes_on
+
+
+def test_a_child_that_speaks_of_a_stream_no_more_needs_nothing_of_it_up_to_the_end_that_it_was_told(
+    world: Parts,
+) -> None:
+    tree = below(world)
+    events(world, tree, 5)
+    entered = child(world, tree)
+    report(world, tree, CAROL, StreamUp(2, 2, 2))
+    report(world, tree, CAROL, None)
+    assert entered.needed_from(STREAM) == 0, "it was told of no end"
+    report(world, tree, CAROL, StreamUp(2, 2, 2))
+    report(world, tree, BOB, StreamDown(5, 5, 4, end=5))
+    world.source_streams.tell_one(tree, STREAM)
+    report(world, tree, CAROL, None)
+    assert entered.needed_from(STREAM) == 4, "what is not stable is not over"
 
 
 def test_reports_on_streams_count_from_neighbours_in_topics_of_sources_only(world: Parts) -> None:

@@ -54,7 +54,8 @@ class ChildrenTables:
         else:
             child = Child(self.host, contact, cursor, tree.term, start)
         child.right = join.warrant if join is not None else None
-        self.source_streams.joined(tree, child, starts, [term for term, *_ in join.streams] if join is not None else ())
+        known, ended = ([term for term, *_ in join.streams], join.ended) if join is not None else ([], ())
+        self.source_streams.joined(tree, child, starts, known, ended)
         former = tree.children.get(node)  # its Join may come twice
         lease = (None if child.sends_only else tree.orphaned_leases.get(node)) or former  # ends when the child speaks
         tree.enter(child)

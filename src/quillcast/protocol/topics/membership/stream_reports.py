@@ -20,11 +20,10 @@ from quillcast.protocol.topics.state.link_reports import (
     StreamUp,
     decode_stream,
     is_topic,
-    stream_key,
     stream_of,
 )
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.source_streams import SourceStreams, forget_report
+from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -101,9 +100,7 @@ class StreamReporting:
 
     def _child_says(self, tree: Tree, child: SourcesChild, term: Term, report: StreamUp | None) -> None:
         if report is None:
-            forget_report(child, term)
-            if term not in tree.sources.states:
-                self.streams.drop(child.contact, stream_key(tree.topic, term))
+            self.source_streams.let_go(tree, child, term)
         elif self._is_over(tree, term, report):
             self.source_streams.answer(tree, child.contact, term)
             return
@@ -142,7 +139,8 @@ class StreamReporting:
         if term in tree.flow.forgotten:
             is_here = isinstance(report, StreamUp) and report.alive
             reach = max(report.frontier, report.reach) if is_here else NUMBER_MAX
-            self.source_streams.resume(tree, term, report.warrant, reach)
+            if self._may_go_on(tree, term, report):
+                self.source_streams.resume(tree, term, report.warrant, reach)
         else:
             self.source_streams.learn(tree, term, 0, report.warrant)
         if term in tree.sources.states:
@@ -153,6 +151,12 @@ class StreamReporting:
                 raise Implausible(f"{sender.address} names one more source's stream, for which there is no room yet")
         return tree.sources.states.get(term)
 
+    def _may_go_on(self, tree: Tree, term: Term, report: StreamReport) -> bool:
+        """Is a stream that is over here taken up again? One of this peer's own only for a parent that waits for it."""
+        if not self.source_streams.is_mine(term):
+            return True
+        return isinstance(report, StreamDown) and max(report.end or 0, report.reach) <= tree.flow.forgotten[term]
+
     def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport, *, full: bool) -> None:
         """A stream is not taken, nor passed on. Its source is told so, if it is the neighbour that speaks of it."""
         if not full:
@@ -161,9 +165,7 @@ class StreamReporting:
             self.host.send(sender, Denied(tree.descriptor, full))
 
     def _parent_says(self, tree: Tree, parent: Contact, term: Term, report: StreamDown) -> None:
-        over = tree.flow.forgotten.get(term)
-        is_known = over is not None and report.end is not None and max(report.end, report.reach) <= over
-        if not tree.attached or is_known:
+        if not tree.attached or self._is_known(tree, term, report):
             return
         if not tree.served and term not in tree.sources.states:
             return
@@ -179,6 +181,16 @@ class StreamReporting:
         self.source_streams.stable_to(tree, term, report.stable)
         self._heard_of(tree, term, report.reach, report.frontier)
         self._news(tree, term)
+
+    def _is_known(self, tree: Tree, term: Term, report: StreamDown) -> bool:
+        """Is a stream over here, and does the parent say no more of it?
+
+        If the root, which may be another by now, has yet to hear that everybody has it, the stream is taken up again.
+        """
+        over = tree.flow.forgotten.get(term)
+        if over is None or report.end is None:
+            return False
+        return max(report.end, report.reach) <= over and report.end <= report.stable
 
     def _heard_of(self, tree: Tree, term: Term, reach: int, held: int) -> None:
         """A neighbour knows events up to an index, and has them up to another."""

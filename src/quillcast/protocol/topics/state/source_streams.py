@@ -143,11 +143,12 @@ class SourceStreams:
         return stream
 
     def resume(self, tree: Tree, term: Term, warrant: SourceWarrant | None, reach: int = NUMBER_MAX) -> None:
-        """A stream that was taken for ended goes on: its source had been out of reach.
+        """A stream that was over here goes on: its source had been out of reach, or the root waits for it yet.
 
-        If that has come only up to `reach`, somebody made up an end beyond that.
+        If the source has come only up to `reach`, somebody made up an end beyond that. A stream of this peer's own goes
+        no further than it went.
         """
-        if self._is_mine(term) or self._full(tree):
+        if self._full(tree):
             return
         self.host.trace(Mark("stream_resumed"))
         end = tree.flow.forgotten.pop(term)
@@ -155,6 +156,8 @@ class SourceStreams:
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
         stream.milestones = tree.sources.milestones.pop(term, stream.milestones)
+        if self.is_mine(term):
+            tree.sources.states[term].close(end)
 
     # ---- who may publish
 
@@ -212,7 +215,7 @@ class SourceStreams:
         may_judge = parent is None or parent.node_id == sender.node_id
         for each in ends:
             term, end, told = interned(each[0]), *each[1:]
-            if not term.of_source or self._is_mine(term) or not self._is_news(tree, term, end):
+            if not term.of_source or self.is_mine(term) or not self._is_news(tree, term, end):
                 continue
             if term not in tree.sources.states:
                 self._lose_beyond(tree, term, end, told, owed=owed)
@@ -228,7 +231,7 @@ class SourceStreams:
         if unjudged and parent is not None:
             self.host.send(parent, StreamsEnded(tree.topic, tuple(unjudged)))
 
-    def _is_mine(self, term: Term) -> bool:
+    def is_mine(self, term: Term) -> bool:
         """Is it a stream of this very process, which knows best where it ends?"""
         return term.node == source_term(self.host, 0).node
 
@@ -337,8 +340,10 @@ class SourceStreams:
             state.above = None
         self.parted(tree, parent)
 
-    def joined(self, tree: Tree, child: Child, starts: Starts, known: Container[Term]) -> None:
-        """A child was entered in the table, and is owed each stream from an index on.
+    def joined(
+        self, tree: Tree, child: Child, starts: Starts, known: Container[Term], ended: Iterable[StreamEnd]
+    ) -> None:
+        """A child was entered in the table, and is owed each stream from an index on, unless that has ended there.
 
         What it has of streams that it knew says nothing of those below it: until it reports, only what is stable counts
         as acknowledged.
@@ -350,6 +355,7 @@ class SourceStreams:
             term: StreamUp(min(start, tree.flow.others[term].stable) if term in known else start, start, start)
             for term, start in owed.items()
         }
+        child.streams |= {term: StreamUp(end, end, end) for term, end, _ in ended if term in owed}
         child.channel.cursor = max(tree.flow.log.base, tree.flow.first_beyond(owed))
         self.touch(tree)
 
@@ -616,16 +622,36 @@ class SourceStreams:
         if tree.parent is not None and tree.root is None:
             self.streams.drop(tree.parent, key)
         for child in tree.children.values():
-            if forget_report(child, term) or self._told_less(child, key, end):
+            speaks = forget_report(child, term) and key in self.streams.told(child.contact.node_id)
+            if speaks or self._told_less(child, key, end):
                 self.streams.put(child.contact, key, encode(_over(end, closed=state.closed)))
             else:
                 self.streams.drop(child.contact, key)
 
     def _told_less(self, child: Child, key: bytes, end: int) -> bool:
         """Did a child hear from this peer that a stream ended earlier than it did? Then it may have concluded it."""
+        told = self._told_end(child, key)
+        return told is not None and told < end
+
+    def _told_end(self, child: Child, key: bytes) -> int | None:
         told = self.streams.telling(child.contact.node_id).get(key)
         report = decode_stream(told) if told is not None else None
-        return isinstance(report, StreamDown) and report.end is not None and report.end < end
+        return report.end if isinstance(report, StreamDown) else None
+
+    def let_go(self, tree: Tree, child: SourcesChild, term: Term) -> None:
+        """A child speaks of a stream no more: it is over there, up to the end that the child was told.
+
+        It may not have heard yet that the end moved, but it had heard that all was stable up to the end that it knew.
+        """
+        key, report = stream_key(tree.topic, term), child.streams.get(term)
+        if term not in tree.sources.states:
+            forget_report(child, term)
+            self.streams.drop(child.contact, key)
+        elif report is not None and (end := self._told_end(child, key)) is not None:
+            end = min(end, max(report.frontier, tree.flow.others[term].stable))
+            child.note_stream(term, StreamUp(end, end, end))
+        else:
+            forget_report(child, term)
 
     def answer(self, tree: Tree, child: Contact, term: Term) -> None:
         """A child speaks of a stream that is over here."""
