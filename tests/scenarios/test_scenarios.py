@@ -200,6 +200,17 @@ def test_events_that_a_publisher_discarded_never_count_as_stable() -> None:
         assert not any(writer.knows_stable(number) for number in range(entry.first, entry.last))
 
 
+def test_what_only_its_publisher_knows_of_when_the_root_dies_is_reported_and_no_more_than_that() -> None:
+    """It discards the last of them after it asked for the next root."""
+    simulation = run("publisher-discards-beyond-a-cut", 2)
+    (writer,), (reader,) = simulation.writers, simulation.readers
+    assert writer.publisher.dropped.within(0, 12) == [(0, 12)]
+    assert [(entry.first, entry.last, entry.why) for entry in told(reader)] == [
+        (0, 12, "unavailable"), (12, 13, "unavailable"),
+    ]  # fmt: skip
+    assert sorted(number for _, number in heard(reader)) == list(range(13, len(writer.written)))
+
+
 def test_events_that_a_best_effort_topic_drops_are_counted_and_reported() -> None:
     simulation = run("best-effort-past-a-slow-link")
     (writer,) = simulation.writers

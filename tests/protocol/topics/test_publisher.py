@@ -4,6 +4,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.publishing.places import TERMS_MAX
 from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX, Publisher
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, RecordingHost
 
@@ -116,6 +117,35 @@ def test_what_is_discarded_before_it_is_stable_never_counts_as_stable() -> None:
     publisher.receipt(SECOND, 10, 10, again=False)
     assert [sequence for sequence in range(11) if publisher.is_stable(sequence)] == [0, 1, 2, 8, 9]
     assert publisher.unsettled == 0
+
+
+def test_up_to_where_what_is_discarded_stands_in_the_term_that_admitted_it_last() -> None:
+    publisher, _, host = a_publisher(retain_s=2.5)
+    publisher.root_is(BOB, FIRST)
+    for index in (4, 7, 9):  # others publish, too
+        publisher.offer([b"x"])
+        publisher.receipt(FIRST, publisher.next, 0, again=False, index=index)
+        host.time += 1.0
+    assert publisher.trim(host.time) == {FIRST: 4}
+    publisher.root_is(CAROL, SECOND)
+    publisher.receipt(SECOND, 2, 0, again=False, index=1)
+    host.time += 1.0
+    assert publisher.trim(host.time) == {SECOND: 1}
+    host.time += 1.0
+    assert publisher.trim(host.time) == {FIRST: 9}
+    assert publisher.trim(host.time) == publisher.places.by_term == {}
+    assert publisher.dropped.ranges() == [(0, 3)]
+
+
+def test_no_more_terms_are_remembered_than_may_have_admitted_what_is_kept() -> None:
+    publisher, _, _ = a_publisher()
+    publisher.offer([b"x"])
+    terms = [FIRST._replace(counter=counter) for counter in range(1, TERMS_MAX + 2)]
+    for term in terms:
+        publisher.receipt(term, 1, 0, again=False, index=1)
+    assert list(publisher.places.by_term) == terms[1:]
+    publisher.receipt(terms[-1], 1, 1, again=False, index=1)
+    assert publisher.places.by_term == {}
 
 
 def test_a_listener_is_notified_of_each_discarded_block() -> None:

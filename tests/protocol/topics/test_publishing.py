@@ -1,5 +1,8 @@
 """What a peer keeps for its publishers, and a root of publishers: wake-ups, windows, and the end of both."""
 
+import pytest
+
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import reserved
 from quillcast.core.trace import Admitted
@@ -169,7 +172,31 @@ def test_a_closed_publisher_goes_though_its_events_were_discarded_before_they_we
     assert village.peers[writer].scribe.publishing.publishers
     village.run(10)
     assert publisher.dropped.ranges() == [(0, 1)]
+    assert village.peers[writer].scribe.publishing.publishers, "in case that the root ends soon"
+    village.run(village.config.topics.lease_s)
+    finder = village.peers[writer].scribe.publishing.finder
     assert not village.peers[writer].scribe.publishing.publishers
+    assert (finder.dropped, finder.untold) == ({}, {})
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_root_learns_how_far_a_term_went_whose_events_were_dropped_after_it_was_found(here: bool) -> None:
+    """So does a publisher's peer that becomes root itself, and asked nobody for the root."""
+    village, root, writer = a_village()
+    writer = root if here else writer
+    publishing = village.peers[writer].scribe.publishing
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    publishing.finder.note_dropped(TOPIC, NO_TERM._replace(counter=1), 5, now=NO_TERM if here else publisher.term)
+    if here:
+        village.act(root, lambda _: publishing.root_here(tree))
+    else:
+        village.publish(writer, publisher, b"event")
+    village.run(2)
+    assert dict(tree.flow.past_ends()) == {NO_TERM._replace(counter=1): 5}
+    assert not publishing.finder.untold
 
 
 def test_a_root_forgets_lost_publishers_when_their_lease_ends() -> None:

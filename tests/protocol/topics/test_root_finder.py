@@ -4,7 +4,7 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import FindRoot
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.publishing.root_finder import SETTLED_TERMS_MAX
+from quillcast.protocol.topics.publishing.root_finder import TERMS_MAX
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, PAULA, SECOND
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Line, Parts
 from tests.protocol.topics.test_publisher import Listener
@@ -61,14 +61,33 @@ def test_a_peer_that_was_turned_away_asks_later(world: Parts) -> None:
 
 
 def test_the_next_root_is_told_how_far_the_latest_terms_were_stable(world: Parts) -> None:
-    for counter in range(SETTLED_TERMS_MAX + 1):
+    for counter in range(TERMS_MAX + 1):
         world.root_finder.note_stable(TOPIC, FIRST._replace(counter=counter), 10)
-    latest = FIRST._replace(counter=SETTLED_TERMS_MAX)
+    latest = FIRST._replace(counter=TERMS_MAX)
     world.root_finder.note_stable(TOPIC, latest, 7)
     world.root_finder.ask(TOPIC, [])
     (message,) = asked(world)
     assert message.settled[-1] == (latest, 10), "what is stable stays so"
     assert [term.counter for term, _ in message.settled] == [1, 2, 3, 4]
+
+
+def test_the_next_root_is_told_how_far_terms_had_gone_whose_events_were_dropped(world: Parts) -> None:
+    finder = world.root_finder
+    finder.note_dropped(TOPIC, FIRST, 4, now=FIRST)
+    assert finder.untold == {}, "that root lives and knows"
+    finder.ask(TOPIC, [])
+    finder.note_dropped(TOPIC, FIRST, 6, now=FIRST)
+    assert list(finder.untold) == [TOPIC], "who answers may be another one"
+    finder.answered(TOPIC)
+    finder.ask(TOPIC, [])
+    assert [message.dropped for message in asked(world)] == [((FIRST, 4),), ((FIRST, 6),)]
+    finder.answered(TOPIC)
+    finder.note_dropped(TOPIC, FIRST, 6, now=SECOND)
+    assert finder.untold == {}, "that is no news"
+    finder.note_dropped(TOPIC, FIRST, 7, now=SECOND)
+    assert list(finder.untold) == [TOPIC]
+    finder.end(TOPIC)
+    assert (finder.untold, finder.dropped) == ({}, {})
 
 
 def test_a_root_is_watched_for_as_long_as_one_of_its_topics_is_published_in(world: Parts) -> None:

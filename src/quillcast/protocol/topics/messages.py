@@ -235,6 +235,8 @@ class FindRoot(Message, frozen=True, tag=49):
     """How long ago the root of that term spoke; None if none did."""
     settled: PastEnds = ()
     """Terms that were stable below an index, as roots told the peer. A peer whose lease was cut may not know all."""
+    dropped: PastEnds = ()
+    """Terms that admitted events which publishers here discarded before these were stable, and up to which index."""
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -276,6 +278,8 @@ class Receipts(Message, frozen=True, tag=52):
     """The index below which the term is stable."""
     held_back: bool = False
     """The topic waits for slow subscribers, and buffers have no more room for it: send nothing new until I say so."""
+    index: Number = 0
+    """The index that the term has come up to: what was admitted stands below it."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):

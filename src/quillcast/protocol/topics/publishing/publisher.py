@@ -20,6 +20,7 @@ from quillcast.core.trace import Dropped, Mark, Published, Record
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.publishing.places import Places
 
 DROPPED_RANGES_MAX = 256  # ranges of dropped events; a guess. Beyond, the closest become one with what lies between
 
@@ -99,6 +100,7 @@ class Publisher:
         self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
+        self.places = Places()
         self.full_since: float | None = None
 
     def adapt(self, descriptor: Descriptor) -> None:
@@ -254,11 +256,13 @@ class Publisher:
         self.root = None
 
     def receipt(
-        self, term: Term, admitted: int, stable: int, again: bool, *, partitioned: bool = False, held_back: bool = False
-    ) -> None:
+        self, term: Term, admitted: int, stable: int, again: bool, *,
+        partitioned: bool = False, held_back: bool = False, index: int = 0,
+    ) -> None:  # fmt: skip
         """The root reports what it admitted and what is stable; with `partitioned`, on its side of a partition.
 
-        `held_back`: it has no room for more of the topic now.
+        `held_back`: it has no room for more of the topic now. `index`: what it admitted stands below that; 0 if nobody
+        needs to know.
         """
         if term < self.term:
             return  # a root that does not know that its term is over
@@ -273,6 +277,8 @@ class Publisher:
             self.push()
             return  # the root acknowledges nothing now
         self._admit(admitted)
+        if index and self.retained:
+            self.places.note(term, admitted, index)
         if stable > self.stable:
             self.stable = stable
             self._let_go(stable)
@@ -314,23 +320,30 @@ class Publisher:
             self.sent = self.retained[-1].first
             self.push()
 
-    def trim(self, now: float) -> None:
-        """Keep within `retain_bytes` and `retain_s`: what is admitted and oldest goes first, unless the topic waits."""
+    def trim(self, now: float) -> dict[Term, int]:
+        """Keep within `retain_bytes` and `retain_s`: what is admitted and oldest goes first, unless the topic waits.
+
+        Returns up to which index of their terms what was dropped stands, as far as receipts said.
+        """
+        dropped: dict[Term, int] = {}
         while self.sealed_at and self.sealed_at[0][0] <= self.stable:
             self.sealed_at.popleft()
         full = self.retained_bytes >= self.config.retain_bytes
         self.full_since = (self.full_since or now) if full else None
         if self.descriptor.settings.slow == "wait":
-            return
+            return dropped
         cut = self.full_since is not None and now - self.full_since >= self.config.patience_s
         goal = self.config.retain_bytes // 2 if cut else self.retained_bytes
         while self.retained and self.retained[0].last <= self.admitted:
             old = bool(self.sealed_at) and now - self.sealed_at[0][1] > self.config.retain_s
             if self.retained_bytes <= goal and not old:
                 break
+            if place := self.places.find(self.retained[0].last):
+                dropped.update([place])
             self.drop()
         if cut:
             self.listener.progressed()
+        return dropped
 
     def drop(self) -> None:
         """A bound is reached: discard the oldest block, which is not stable."""
@@ -354,6 +367,7 @@ class Publisher:
     def _let_go(self, below: int) -> None:
         while self.retained and self.retained[0].last <= below:
             self.retained_bytes -= self.retained.popleft().size
+        self.places.let_go(below)
         self.sent = max(self.sent, self.retained[0].first if self.retained else self.next)
 
     def check(self) -> None:

@@ -148,8 +148,8 @@ class Publishing:
                 self._remove(publisher)
 
     def _lingers(self, publisher: Publisher) -> bool:
-        """Is it the last of its topic? It stays for a lease, because a new root may have to be told what was stable."""
-        alone = len(self.publishers[publisher.topic]) == 1 and publisher.topic in self.finder.settled
+        """Is it the last of its topic? It stays for a lease: a new root may have to be told how far terms went."""
+        alone = len(self.publishers[publisher.topic]) == 1 and self.finder.is_last_to_know(publisher.topic)
         return alone and self.host.now() - publisher.progress_at < self.config.lease_s
 
     def _closed(self, root: Contact, topic: bytes, publisher: bytes) -> None:
@@ -229,6 +229,9 @@ class Publishing:
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
         assert tree.root is not None
+        if tree.topic not in self.finder.asked_at and self.finder.is_last_to_know(tree.topic):
+            self.finder.untold[tree.topic] = None
+            self._wake(tree.topic)
         self._root_known(self.host.contact, tree.root.term, tree.descriptor, held_back=False)
 
     def settings_learned(self, descriptor: Descriptor) -> None:
@@ -362,8 +365,9 @@ class Publishing:
             publisher = publishers.get(id_)
             if publisher is not None:
                 publisher.receipt(
-                    message.term, admitted, stable, again, partitioned=message.partitioned, held_back=message.held_back
-                )
+                    message.term, admitted, stable, again,
+                    partitioned=message.partitioned, held_back=message.held_back, index=message.index,
+                )  # fmt: skip
                 self._drop_if_done(publisher)
         self._learn_version(message.topic, message.version)
 
@@ -449,7 +453,7 @@ class Publishing:
         """Look anew for roots that are silent about events they were sent."""
         for topic in list(self.due):
             self._check_topic(topic, now)
-            rests = topic in self.finder.roots or topic not in self.publishers
+            rests = (topic in self.finder.roots and topic not in self.finder.untold) or topic not in self.publishers
             if rests and not any(publisher.is_due for publisher in self.publishers.get(topic, {}).values()):
                 self.due.pop(topic, None)
 
@@ -467,7 +471,8 @@ class Publishing:
     def _check_topic(self, topic: bytes, now: float) -> None:
         publishers = self.publishers.get(topic, {})
         for publisher in list(publishers.values()):
-            publisher.trim(now)
+            for term, index in publisher.trim(now).items():
+                self.finder.note_dropped(topic, term, index, now=publisher.term)
             publisher.remind(now)
             self._drop_if_done(publisher)
         if topic not in self.publishers:
@@ -475,6 +480,8 @@ class Publishing:
         if topic not in self.finder.roots:
             if self.finder.may_ask(topic, now):
                 self._find(topic)
+        elif topic in self.finder.untold and self.finder.may_ask(topic, now):
+            self._find(topic)
         elif any(publisher.overdue(now) for publisher in publishers.values()):
             self.host.trace(Mark("receipt_overdue"))
             for publisher in publishers.values():

@@ -11,7 +11,7 @@ from quillcast.protocol.topics.messages import FindRoot
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.overlay import Overlay
 
-SETTLED_TERMS_MAX = 4  # terms of a topic of which a publisher's peer remembers how far they were stable; a guess
+TERMS_MAX = 4  # terms of a topic of which a publisher's peer remembers how far they went; a guess
 
 
 class RootFinder:
@@ -24,6 +24,8 @@ class RootFinder:
         self.broken: dict[bytes, None] = {}  # roots that the link to broke
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.settled: dict[bytes, dict[Term, int]] = {}  # by topic, below which index its latest terms are stable
+        self.dropped: dict[bytes, dict[Term, int]] = {}  # ... and below which they had what publishers here dropped
+        self.untold: dict[bytes, None] = {}  # topics whose root does not know all of that yet
 
     # ---- asking
 
@@ -39,7 +41,9 @@ class RootFinder:
         descriptor = next((p.descriptor for p in publishers), None)
         shown = dict.fromkeys(p.warrant for p in publishers if p.warrant is not None)
         settled = tuple(self.settled.get(topic, {}).items())
-        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled)
+        dropped = tuple(self.dropped.get(topic, {}).items())
+        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled, dropped)
+        self.untold.pop(topic, None)
         self.ring.route(message, topic)
 
     def may_ask(self, topic: bytes, now: float) -> bool:
@@ -57,10 +61,23 @@ class RootFinder:
 
     def note_stable(self, topic: bytes, term: Term, index: int) -> None:
         """A root declared its term stable below an index. Later roots are told, as they may not know that."""
-        settled = self.settled.setdefault(topic, {})
-        settled[term] = max(index, settled.pop(term, 0))
-        if len(settled) > SETTLED_TERMS_MAX:
-            del settled[next(iter(settled))]
+        _note(self.settled.setdefault(topic, {}), term, index)
+
+    def note_dropped(self, topic: bytes, term: Term, index: int, *, now: Term) -> None:
+        """A publisher dropped events that stand below an index of a term, and are not stable.
+
+        Later roots are told: if nobody alive knows that the term went so far, its subscribers hear of the loss. `now`
+        is the present term. If it is a later one, or may be because a question for the root is under way, its root is
+        told soon.
+        """
+        dropped = self.dropped.setdefault(topic, {})
+        if index > dropped.get(term, 0) and (term < now or topic in self.asked_at):
+            self.untold[topic] = None
+        _note(dropped, term, index)
+
+    def is_last_to_know(self, topic: bytes) -> bool:
+        """May a later root have to be told how far terms of this topic went?"""
+        return topic in self.settled or topic in self.dropped
 
     # ---- watching
 
@@ -90,6 +107,8 @@ class RootFinder:
     def end(self, topic: bytes) -> None:
         """Nobody publishes in the topic any more."""
         self.settled.pop(topic, None)
+        self.dropped.pop(topic, None)
+        self.untold.pop(topic, None)
         self.forget(topic)
         self.asked_at.pop(topic, None)
 
@@ -122,3 +141,9 @@ class RootFinder:
         """Raise AssertionError unless the topics by root are those whose root is known."""
         watched = [(topic, node) for node, topics in self.watched.items() for topic in topics]
         assert sorted(watched) == sorted((topic, root.node_id) for topic, root in self.roots.items())
+
+
+def _note(ends: dict[Term, int], term: Term, index: int) -> None:
+    ends[term] = max(index, ends.pop(term, 0))
+    if len(ends) > TERMS_MAX:
+        del ends[next(iter(ends))]

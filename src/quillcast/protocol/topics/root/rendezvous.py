@@ -67,6 +67,8 @@ class Rendezvous:
         for term, index in message.settled:
             self.terms.recall(tree, term, index)
             tree.flow.settle(term, index)
+        for term, index in message.dropped:
+            self.terms.recall(tree, term, index)
         tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
         answer = RootIs(tree.root.term, tree.descriptor, tree.root.held_back)

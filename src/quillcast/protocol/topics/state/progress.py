@@ -214,8 +214,9 @@ class Progress:
         waits = partitioned and tree.descriptor.settings.partition == "wait"
         owed = admitter.requests() if waits else admitter.receipts()  # else what is owed to publishers stays owed
         for contact, marks in owed.items():
-            version, settled = tree.descriptor.version, 0 if term.of_source else admitter.stable
-            message = Receipts(topic, term, marks, partitioned, version, settled, admitter.held_back)
+            version = tree.descriptor.version
+            settled, index = (0, 0) if term.of_source else (admitter.stable, admitter.index)
+            message = Receipts(topic, term, marks, partitioned, version, settled, admitter.held_back, index)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)
             else:

@@ -1,0 +1,39 @@
+"""Where a publisher's events stand, as receipts said: how far the terms that admitted them had gone by then."""
+
+from collections import deque
+
+from quillcast.core.envelope import Term
+
+TERMS_MAX = 4  # terms that may have admitted what a publisher still keeps; a guess
+
+
+class Places:
+    """Up to which index of its term each event stands that a publisher keeps."""
+
+    def __init__(self) -> None:
+        self.by_term: dict[Term, deque[tuple[int, int]]] = {}
+        """Per term, the latest last: one past a sequence, and the index of the term that such events stand below."""
+
+    def note(self, term: Term, admitted: int, index: int) -> None:
+        """A root admitted the events before a sequence, and its term had gone up to this index then."""
+        known = self.by_term.setdefault(term, deque())
+        if not known or admitted > known[-1][0]:
+            known.append((admitted, index))
+        if len(self.by_term) > TERMS_MAX:
+            del self.by_term[next(iter(self.by_term))]
+
+    def find(self, last: int) -> tuple[Term, int] | None:
+        """The latest term that admitted the event before a sequence, and an index of it behind that event."""
+        for term, known in reversed(self.by_term.items()):
+            for admitted, index in known:
+                if admitted >= last:
+                    return term, index
+        return None
+
+    def let_go(self, below: int) -> None:
+        """The publisher no longer keeps the events before a sequence."""
+        for known in self.by_term.values():
+            while known and known[0][0] <= below:
+                known.popleft()
+        if self.by_term and not any(self.by_term.values()):
+            self.by_term = {}
