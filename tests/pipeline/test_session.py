@@ -249,7 +249,7 @@ def test_an_audit_interrupted_while_spark_works_ends_quietly(
 JAVA_THAT_HANGS = """#!/bin/bash
 case "$*" in
 -version) echo 'openjdk version "25"' >&2 ;;
-*launcher.Main*) printf '\\0\\n%s\\0SparkSubmit\\0' "$0" ;;
+*launcher.Main*) printf '\\0\\n%s\\0org.apache.spark.deploy.SparkSubmit\\0' "$0" ;;
 *) exec 3>"$FIFO"; echo begun >&3; exec -a spark sleep 600 ;;
 esac
 """
