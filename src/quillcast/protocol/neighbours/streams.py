@@ -99,18 +99,21 @@ class _Map:
     @property
     def digest(self) -> int:
         """The XOR of the hashes of all entries."""
+        self._digest_changes()
+        return self._digest
+
+    def _digest_changes(self) -> None:
         for key, before in self._undigested.items():
             change = _hash(key, before) ^ _hash(key, self.entries.get(key))
             self._digest ^= change
             if self._buckets is not None:
                 self._buckets[_bucket(key)] ^= change
         self._undigested = EMPTY
-        return self._digest
 
     @property
     def buckets(self) -> "array[int]":
         """The digest of each bucket."""
-        self._digest = self.digest  # no change is left that would count once more
+        self._digest_changes()  # once those below are kept, a change that is left would count again
         if self._buckets is not None:
             return self._buckets
         buckets = array("Q", bytes(8 * BUCKETS))

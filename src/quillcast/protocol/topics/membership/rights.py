@@ -30,7 +30,7 @@ class Rights:
         """Another list came to be known."""
         revoked = self.subscribing.revoke(tree)
         self.children.bar(tree)
-        self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # the tree may be needed by whoever learned this
+        self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # not now: who learned this may still use the tree
 
     def _changed(self, timer: ListChanged) -> None:
         tree = self.membership.trees.by_topic.get(timer.topic)
