@@ -144,6 +144,25 @@ def test_a_peer_fetches_discarded_events_of_a_past_term_for_peers_that_ask() -> 
     assert root.flow.past[term].kept() == reading.tree.flow.past[term].kept() == [(0, 3)]
 
 
+def test_discarded_events_that_a_later_term_admitted_again_are_not_called_gone() -> None:
+    """Who asks may know of no later term yet, and would report them as lost although they come in that."""
+    reading, sent = Reading(), list[object]()
+    village, root = reading.village, reading.village.tree(reading.root, NAME)
+    assert root is not None
+    publisher, past, flow = village.publisher(reading.root, NAME), Term(0, bytes(16)), root.flow
+    village.publish(reading.root, publisher, b"a", b"b")
+    village.run(3)
+    flow.recall(past, 3, village.world.now + 60)
+    flow.past[past].give_up([(0, 3)])
+    flow.learn_runs(past, [Run(0, publisher.id, 0, 2), Run(2, PAUL, 0, 1)])
+    encode, asker = village.world.encode, village.world.machines[reading.peer].contact
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, past, [(0, 3)])))
+    answer = next(message for message in sent if isinstance(message, Unavailable))
+    assert (answer.ranges, answer.released) == ([(0, 3)], ((2, 3),))
+    assert flow.past[past].wanted() == [], "nor are they looked for here"
+
+
 def test_requests_over_a_lost_link_are_not_answered_over_the_next() -> None:
     """The peer that requested it requests again what it misses then."""
     reading = Reading()

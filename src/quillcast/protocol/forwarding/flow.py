@@ -13,7 +13,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX
-from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.ledger import RUNS_MAX, Gone, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
@@ -496,14 +496,16 @@ class Flow:
         others = self.runs_of_others(term)
         return sequences_of(run for other, runs in others.items() if other > term for run in runs)
 
+    def admitted_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
+        """The positions of an ended term whose events a later one admitted again, as far as they are known here."""
+        later, again = self._admitted_later(term), RangeSet()
+        for run in self.runs(term, ranges) if later else ():
+            sequences = later.get(run.publisher, NO_RANGES).within(run.first, run.first + run.events)
+            again.update((run.at + first - run.first, run.at + last - run.first) for first, last in sequences)
+        return again
+
     def _readmitted(self, term: Term) -> int:
-        later = self._admitted_later(term)
-        again = [
-            later[run.publisher].within(run.first, run.first + run.events)
-            for run in self.runs(term, _ALL)
-            if run.publisher in later
-        ]
-        return sum(last - first for ranges in again for first, last in ranges)
+        return sum(last - first for first, last in self.admitted_again(term, _ALL))
 
     def gone(self, first: int) -> tuple[Gone, ...]:
         """What is no longer kept before an index of the current term, of other live terms and of ended ones.

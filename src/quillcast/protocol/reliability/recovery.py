@@ -416,10 +416,11 @@ class Recovery:
             self._send_without_credit(to, verdict.held.pop(0))
         self._send(to, group, term, verdict.held)
         released, missing = verdict.released, verdict.missing
+        if again := group.flow.admitted_again(term, released).ranges() if released else []:
+            released = difference(released, RangeSet(again))  # not lost to an asker that knows of no later term yet
         if within_reach := self._kept_beyond(group, term, released, to):
             released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]
-        if released or missing:
-            absent = RangeSet([*released, *missing]).ranges()
+        if absent := RangeSet([*released, *missing, *again]).ranges():
             runs = tuple(group.flow.runs(term, absent))
             milestones = group.milestones(term, (absent[0][0], absent[-1][1]))
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final, milestones))
