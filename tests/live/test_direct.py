@@ -1,12 +1,14 @@
 """Applications that are served past the peer of their machine (figure 21, left and center)."""
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ import quillcast
 from quillcast import LiveConfig, Node
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP, Envelope
-from quillcast.live.clients import proxy
+from quillcast.core.ids import ring_distance, topic_id
+from quillcast.live.clients import direct, proxy
 from quillcast.live.clients.client import Client
-from quillcast.live.clients.messages import NOBODY, VERSION, Call, Connect
+from quillcast.live.clients.messages import NOBODY, VERSION, Call, Connect, Directed
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.transport.framing import FrameType, frame
@@ -292,29 +295,104 @@ def test_a_topic_that_is_rooted_at_its_creator_is_used_directly_too() -> None:
 # --- ends
 
 
-def test_when_a_server_ends_what_it_served_fails_and_the_next_subscription_gets_another() -> None:
+def identity_between(topic: str, root: Node, other: Node) -> Identity:
+    """One that is further from the topic than its root is, and closer than another peer."""
+    root_at, other_at = (ring_distance(each.contact.node_id, topic_id(topic)) for each in (root, other))
+    identities = (Identity.new() for _ in count())
+    return next(each for each in identities if root_at < ring_distance(each.node_id, topic_id(topic)) < other_at)
+
+
+@pytest.mark.parametrize(
+    ("admission", "is_root"), [("root", True), ("root", False), ("source", False)], ids=["the root", "root", "source"]
+)
+def test_a_server_that_dies_is_replaced_and_nothing_is_lost_or_repeated(admission: str, is_root: bool) -> None:
     async def scenario() -> None:
-        async with Node() as host, Node() as other, controller() as third:
-            server = third.identity.node_id.hex()
-            topic = topic_near(server)
+        async with AsyncExitStack() as running:
+            host, other = [await running.enter_async_context(Node()) for _ in range(2)]
+            topic = topic_near(host.contact.node_id.hex())
+            third = await running.enter_async_context(
+                controller(None if is_root else identity_between(topic, host, other))
+            )
+            if is_root:
+                topic = topic_near(third.identity.node_id.hex())
+            await other.create(topic, admission=admission)
+            there = other.subscribe(topic, only_payloads=True)
+            await there.started()
+            async with quillcast.connect(receive="direct", publish="direct") as client:
+                assert client.contact == host.contact
+                here, publisher = client.subscribe(topic, only_payloads=True), client.publisher(topic)
+                started = await here.started()
+                own, others = [[b"%s %d" % (who, number) for number in range(2000)] for who in (b"own", b"other")]
+                for number, (mine, theirs) in enumerate(zip(own, others, strict=True)):
+                    await publisher.publish(mine)
+                    await other.publish(topic, theirs)
+                    if number == 1000:
+                        third.made.kill()
+                    if number % 50 == 0:
+                        await asyncio.sleep(0.001)
+                await publisher.acknowledged("root", timeout_s=10)
+                for subscription in (here, there):
+                    came = await take(subscription, 4000)
+                    assert [each for each in came if each.startswith(b"own")] == own
+                    assert [each for each in came if each.startswith(b"other")] == others
+                    assert subscription.lost == []
+                assert await here.started() == started
+                assert count_of(other, topic) == (2, 2)
+
+    run(scenario())
+
+
+def test_a_server_that_the_client_cannot_reach_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with Node() as host, Node() as one, Node() as two:
+            topic = topic_near(one.contact.node_id.hex())
+            refused: list[bytes] = []
+
+            async def visit(directed: Directed, *more: Any) -> None:
+                if directed.server == one.contact:
+                    refused.append(directed.server.node_id)
+                    raise quillcast.Unreachable(f"cannot reach the peer at {one.address}")
+                await visit_really(directed, *more)
+
+            visit_really = direct.visit
+            monkeypatch.setattr(direct, "visit", visit)
             async with quillcast.connect(receive="direct", publish="direct") as client:
                 assert client.contact == host.contact
                 subscription = client.subscribe(topic)
                 await subscription.started()
-                await client.publish(topic, b"one", wait="stable")
-                assert (await anext(subscription)).payload == b"one"
-                third.made.kill()
-                for call in (anext(subscription), client.publish(topic, b"two", wait="root")):
-                    with pytest.raises(
-                        quillcast.Unreachable, match=rf"{server[:8]} .* has ended.*; subscribe or publish"
-                    ):
-                        await call
-                await until(host, lambda: count_of(host, topic) == (0, 0))
-                again = client.subscribe(topic)
-                await again.started()
-                await client.publish(topic, b"three", wait="root")
-                assert (await anext(again)).payload == b"three"
-                assert count_of(other, topic) == (1, 1)
+                await client.publish(topic, b"event", wait="stable")
+                assert (await anext(subscription)).payload == b"event"
+                assert count_of(two, topic) == (1, 1)
+                assert len(refused) == 2
+                await two.leave()
+                why = rf"leaves its network; .* directly: .* cannot reach {re.escape(one.address)}"
+                with pytest.raises(quillcast.Unreachable, match=why):
+                    await anext(subscription)
+
+    run(scenario())
+
+
+def test_a_server_that_leaves_is_replaced_before_it_ends() -> None:
+    async def scenario() -> None:
+        async with Node() as host, Node() as other, Node() as server:
+            topic = topic_near(server.contact.node_id.hex())
+            there = other.subscribe(topic, only_payloads=True)
+            await there.started()
+            async with quillcast.connect(receive="direct", publish="direct") as client:
+                assert client.contact == host.contact
+                here, publisher = client.subscribe(topic, only_payloads=True), client.publisher(topic)
+                await here.started()
+                await publisher.publish(b"0")
+                leaving = asyncio.create_task(server.leave())
+                for number in range(1, 1000):
+                    await publisher.publish(b"%d" % number)
+                    if number % 50 == 0:
+                        await asyncio.sleep(0)
+                await leaving
+                await publisher.acknowledged("root", timeout_s=10)
+                for subscription in (here, there):
+                    assert await take(subscription, 1000) == [b"%d" % number for number in range(1000)]
+                    assert subscription.lost == []
 
     run(scenario())
 
@@ -332,7 +410,7 @@ def test_a_server_that_is_stopped_is_given_up(monkeypatch: pytest.MonkeyPatch) -
             server.stop()
             monkeypatch.setattr(proxy, "_PING_EVERY_S", 0.01)
             at.watch()
-            silent = r"was closed: it did not answer for 0\.03 s; is it stopped\?; subscribe or publish again"
+            silent = r"was closed: it did not answer for 0\.03 s; is it stopped\?; no other peer serves you; client "
             with pytest.raises(quillcast.Unreachable, match=silent):
                 await anext(subscription)
 
@@ -348,7 +426,7 @@ def test_a_server_that_leaves_says_so_and_has_what_was_published() -> None:
             await other.leave()
             assert (await anext(subscription)).payload == b"last"
             for call in (anext(subscription), publisher.publish(b"late")):
-                with pytest.raises(quillcast.Unreachable, match="leaves its network; subscribe or publish again"):
+                with pytest.raises(quillcast.Unreachable, match="leaves its network; no other peer serves you; client"):
                     await call
 
     run(scenario())
@@ -416,7 +494,7 @@ def test_a_direct_client_that_is_stopped_delays_nobody() -> None:
             publisher = host.publisher("t")
             for _ in range(200):
                 await publisher.publish(bytes(100_000))
-            await publisher.acknowledged("stable", timeout_s=10)
+            await publisher.acknowledged("root", timeout_s=10)
 
     run(scenario())
 

@@ -68,7 +68,14 @@ def direct(site: Hosts, client: bytes, doing: Doing, at: int = 0) -> list[object
     site.village.act(
         site.members[at],
         lambda peer: peer.scoping.client_directs(
-            client, "news", doing, told, digest(b"secret"), told.append, lambda server, why: told.append(server or why)
+            client,
+            "news",
+            doing,
+            told,
+            digest(b"secret"),
+            (),
+            told.append,
+            lambda server, why: told.append(server or why),
         ),
     )
     return told

@@ -9,7 +9,7 @@ What the managers order becomes of a peer:
   do elsewhere, and while no manager answers, trees repair themselves.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -247,9 +247,10 @@ class Scoping:
         self._carry_out(id_, self.hosting.begin(id_, WaitingUse(name, doing, use, decided), self.host.now()))
 
     def client_directs(
-        self, id_: bytes, name: str, doing: Doing, use: object, digest: bytes, decided: Decided, found: Found
-    ) -> None:
-        """A client wants to publish or subscribe past this peer.
+        self, id_: bytes, name: str, doing: Doing, use: object, digest: bytes, unreachable: Container[bytes],
+        decided: Decided, found: Found,
+    ) -> None:  # fmt: skip
+        """A client wants to publish or subscribe past this peer, by one that it has not found `unreachable`.
 
         `decided` hears whether it may. Then `found` hears who serves it, when it shows the secret with this digest.
         """
@@ -259,7 +260,7 @@ class Scoping:
             decided(why_not)
             if not why_not:
                 servers = self._servers(id_, topic_id(name), doing)
-                self.direct.seek(id_, client, digest, name, doing, servers, found)
+                self.direct.seek(id_, client, digest, name, doing, servers, unreachable, found)
 
         waiting = WaitingUse(name, doing, use, seek, direct=True)
         self._carry_out(id_, self.hosting.begin(id_, waiting, self.host.now()))

@@ -33,13 +33,14 @@ def wish(number: int = 1, client: bytes = BOARD, topic: str = "news", doing: Doi
 class Controller:
     """Alice, whose client wants to be served directly, and what it is told."""
 
-    def __init__(self, servers: Sequence[Contact] = (BOB, CAROL)) -> None:
+    def __init__(self, servers: Sequence[Contact] = (BOB, CAROL), unreachable: Sequence[bytes] = ()) -> None:
         self.host = RecordingHost(ALICE)
         self.direct = DirectPatterns(self.host)
         self.told: list[tuple[Contact | None, str]] = []
         self.direct.seek(
-            BOARD, "board", digest(SECRET), "news", "subscribes", servers, lambda *found: self.told.append(found)
-        )
+            BOARD, "board", digest(SECRET), "news", "subscribes", servers, unreachable,
+            lambda *found: self.told.append(found),
+        )  # fmt: skip
 
 
 def test_the_preferred_peer_is_asked_and_serves_the_client_when_it_says_so() -> None:
@@ -79,6 +80,14 @@ def test_a_peer_that_cannot_be_reached_costs_no_time() -> None:
     controller.direct.link_lost(CAROL)
     ((_, why),) = controller.told
     assert ": 127.0.0.1:2 cannot be reached; 127.0.0.1:3 cannot be reached; " in why
+
+
+def test_a_peer_that_the_client_cannot_reach_is_not_asked() -> None:
+    controller = Controller([BOB, CAROL], [BOB.node_id])
+    assert controller.host.sent == [(CAROL, wish())]
+    controller.direct.link_lost(CAROL)
+    ((_, why),) = controller.told
+    assert ": the client cannot reach 127.0.0.1:2; 127.0.0.1:3 cannot be reached; " in why
 
 
 def test_a_host_that_knows_nobody_says_so() -> None:

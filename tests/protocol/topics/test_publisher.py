@@ -54,6 +54,22 @@ def test_a_new_root_gets_everything_again_that_is_not_stable() -> None:
     assert carried[0].envelope.first == 1, "the floor says from where on the new root must have it"
 
 
+def test_a_publisher_that_goes_on_at_another_peer_counts_only_what_that_peer_has() -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.continue_at(5)
+    publisher.root_is(BOB, FIRST)
+    assert publisher.unsettled == 0
+    publisher.publish(Block.seal(PAUL, 5, [b"f"], time_ns=0))
+    assert carried[0].envelope.first == 5
+    publisher.receipt(FIRST, 9, 8, again=False)
+    publisher.check()
+    assert (publisher.admitted, publisher.stable, publisher.room()) == (6, 6, publisher.config.window_bytes)
+    publisher.publish(Block.seal(PAUL, 6, [b"g"], time_ns=0))
+    assert sequences(carried) == [(5, 6), (6, 7)], "the root has it already, and says so again"
+    publisher.receipt(FIRST, 9, 8, again=False)
+    assert (publisher.stable, publisher.retained_bytes) == (7, 0)
+
+
 def test_a_root_whose_term_is_over_frees_nothing() -> None:
     publisher, _, _ = a_publisher()
     publisher.root_is(CAROL, SECOND)

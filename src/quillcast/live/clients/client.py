@@ -82,7 +82,7 @@ class Client(Endpoint):
     at the peer, up to `LiveConfig.client_bytes`; beyond that the oldest events are dropped and reported as lost.
 
     When the peer ends, subscriptions and publishers fail with `Unreachable`, which says whether it left or died. What
-    another peer serves directly goes on until that one ends.
+    another peer serves directly goes on, and when that one ends, yet another takes over.
     """
 
     def __init__(
@@ -253,7 +253,8 @@ class Client(Endpoint):
             signed = sign(changed.descriptor)  # if somebody else changes it meanwhile, the next answer is another one
 
     def _make_inbox(self, name: str) -> RemoteInbox:
-        return RemoteInbox(self.live.subscription_bytes, name)
+        size_bytes_max = self.live.subscription_bytes
+        return self._direct.make_inbox(size_bytes_max, name) if self._direct else RemoteInbox(size_bytes_max, name)
 
     async def _connected(self) -> tuple[Welcome, sockets.socket]:
         """Find a peer, and connect to it."""

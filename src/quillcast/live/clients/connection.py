@@ -73,6 +73,10 @@ class ClientLink(Link):
         self.unanswered = 0
         """Pings since the other side was last heard of."""
 
+    def is_idle(self) -> bool:
+        """Is nothing to be written for which others wait? What clients read is written before it is acknowledged."""
+        return False
+
     def ping(self) -> None:
         """Ask whether the other side lives."""
         self.unanswered += 1

@@ -14,13 +14,13 @@ from quillcast.core.errors import LocalError, Malformed, NotDone, QuillcastError
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message, Number, WireId, decoded
-from quillcast.protocol.scopes.uses import DIGEST_BYTES, Doing
+from quillcast.protocol.scopes.uses import DIGEST_BYTES, UNREACHABLE_MAX, Doing
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
 QUESTION = "connect"
-VERSION = 2
+VERSION = 3
 NOBODY = bytes(ID_BYTES)
 ASKED_MAX = 256  # questions of a client that wait for their answers; a guess
 
@@ -184,6 +184,8 @@ class OpenPublisher(Message, frozen=True, tag=5):
     topic: str
     id: WireId
     warrant: Warrant | None
+    first: Number = 0
+    """The first event that it publishes here. Those before were published through another peer."""
 
 
 class ClosePublisher(Message, frozen=True, tag=6):
@@ -203,7 +205,7 @@ class Ask(Message, frozen=True, tag=7):
 class SeekServer(Message, frozen=True, tag=8):
     """Find another peer that serves the client in this topic, and answer with `Directed`.
 
-    The client will show that peer a secret with this digest.
+    The client will show that peer a secret with this digest. Peers that it cannot reach are not asked.
     """
 
     number: Number
@@ -212,6 +214,8 @@ class SeekServer(Message, frozen=True, tag=8):
     topic: str
     doing: Doing
     digest: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+    unreachable: Annotated[tuple[WireId, ...], msgspec.Meta(max_length=UNREACHABLE_MAX)] = ()
+    """NodeIds of peers that do not serve the client, or serve it no more."""
 
 
 class EndDirect(Message, frozen=True, tag=9):

@@ -122,9 +122,13 @@ class Sending:
         self._in_transit: deque[tuple[int, int]] = deque()  # one past the last event, and bytes, of bundles
         self._in_transit_bytes = 0
 
-    def begin(self, via: "Proxy", number: int) -> None:
-        """It publishes through this peer, under this number."""
+    def begin(self, via: "Proxy", number: int, first: int) -> None:
+        """It publishes through this peer from now on, under this number and from this event on."""
         self.via, self.number, self._window_bytes = via, number, via.welcome.topics.window_bytes
+        self.taken, self.close_told = first, False
+        self._in_transit.clear()
+        self._in_transit_bytes = 0
+        self.publisher.root_lost()
 
     def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
         """Bytes that the peer takes now."""
@@ -297,13 +301,18 @@ class Proxy:
         inbox, topic = subscriber, described(name).topic
         assert isinstance(inbox, RemoteInbox)
         handle = Handle(self._next_number(), topic, inbox, (start, delivery, warrant))
-        self._handles[handle.number] = inbox.handle = handle
-        inbox.told_soon = partial(self.pump.later, _TAKEN_S, self.drained, handle)
+        self._handles[handle.number] = handle
+        self.attach(handle, inbox)
         self._by_topic[topic] += 1
         self._link.send(
             Subscribe(handle.number, name, start, delivery, warrant, inbox.name, max(1, inbox.size_bytes_max))
         )
         return handle
+
+    def attach(self, handle: Handle, inbox: RemoteInbox) -> None:
+        """What comes for a subscription goes into this inbox."""
+        handle.inbox, inbox.handle = inbox, handle
+        inbox.told_soon = partial(self.pump.later, _TAKEN_S, self.drained, handle)
 
     def unsubscribe(self, handle: Handle) -> None:
         """End a subscription."""
@@ -317,6 +326,8 @@ class Proxy:
 
     def drained(self, handle: Handle) -> None:
         """The application has read something."""
+        if handle.inbox.handle is not handle:
+            return  # another peer fills it by now
         owed, handle.inbox.owed = handle.inbox.owed, 0
         if owed and handle.number in self._handles:
             self._link.send(Taken(handle.number, owed))
@@ -341,10 +352,22 @@ class Proxy:
     def begin(self, sending: Sending) -> None:
         """Have a publisher publish through this peer, whose limits it keeps from now on."""
         publisher, number = sending.publisher, self._next_number()
-        sending.begin(self, number)
+        first = publisher.retained[0].first if publisher.retained else publisher.next
+        sending.begin(self, number, first)
         publisher.config = self.welcome.topics
         self._sending[number] = sending
-        self._link.send(OpenPublisher(number, sending.topic, publisher.id, publisher.warrant))
+        self._link.send(OpenPublisher(number, sending.topic, publisher.id, publisher.warrant, first))
+
+    def give_up(self, sending: Sending) -> None:
+        """A publisher goes on at another peer."""
+        self._sending.pop(sending.number, None)
+
+    def release(self) -> list[Sending]:
+        """Others serve this process from now on: end the subscriptions here, and return the publishers."""
+        self._handles.clear()
+        self._by_topic.clear()
+        sendings, self._sending = list(self._sending.values()), {}
+        return sendings
 
     def new_publisher_id(self) -> bytes:
         """A PublisherId that nobody else has or had."""
@@ -413,11 +436,13 @@ class Proxy:
             self._link.send(Ask(number, msgspec.msgpack.encode({"ask": question, **arguments})))
         return answered
 
-    def seek_server(self, number: int, topic: str, doing: Doing, digest: bytes) -> "asyncio.Future[Directed]":
+    def seek_server(
+        self, number: int, topic: str, doing: Doing, digest: bytes, unreachable: tuple[bytes, ...]
+    ) -> "asyncio.Future[Directed]":
         """Ask the peer for another one that serves this process in a topic."""
         asked, answered = self._answer(Directed)
         if self.failure is None:
-            self._link.send(SeekServer(number, asked, topic, doing, digest))
+            self._link.send(SeekServer(number, asked, topic, doing, digest, unreachable))
         return answered
 
     def end_direct(self, number: int) -> None:
@@ -534,13 +559,13 @@ class Proxy:
             if not asked.done():
                 asked.set_exception(self.failure)
                 asked.exception()  # there may be no waiter
+        self._process.proxies.pop(self, None)
+        self._tell_ended(self.failure)
         for handle in list(self._handles.values()):
             handle.inbox.failed(self.failure)
         self._handles.clear()
-        self._process.proxies.pop(self, None)
         for publisher in self.publishers():
             publisher.listener.failed(self.failure)
-        self._tell_ended(self.failure)
         self.pump.call(lambda: None)  # wakes those who wait for `has_all`
 
     # --- within

@@ -375,6 +375,7 @@ class Session:
             if why_not:
                 raise AccessDenied(why_not)
             publisher.inner = self._peer.publisher(wish.topic, publisher, wish.warrant, wish.id)
+            publisher.inner.continue_at(wish.first)
             self._progressed(publisher)
         except LocalError as problem:
             publisher.failed(problem)
@@ -405,7 +406,9 @@ class Session:
         check(wish.topic)
         use = self._directed[wish.number] = DirectUse(wish, self._sought)
         directs = self._peer.scoping.client_directs
-        self._pump.call(directs, self._id, wish.topic, wish.doing, use, wish.digest, use.decided, use.found)
+        self._pump.call(
+            directs, self._id, wish.topic, wish.doing, use, wish.digest, wish.unreachable, use.decided, use.found
+        )
 
     def _sought(self, use: DirectUse, server: Contact | QuillcastError) -> None:
         """A peer serves the client, or none does, or that no longer matters."""

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
@@ -522,7 +523,7 @@ class Links:
             return False
         dirty, self._dirty = self._dirty, []
         if len(dirty) > 1:
-            dirty.sort(key=Link.is_idle)  # receipts and credit can wait for a system call, events cannot
+            dirty.sort(key=methodcaller("is_idle"))  # receipts and credit can wait for a system call, events cannot
         carried = False
         for link in dirty:
             carried = self.write(link) or carried

@@ -10,7 +10,7 @@ for it. It lets a client do what the client's host has told it of, and nothing e
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import islice
 
 from quillcast.core.host import Host, Timer
@@ -139,13 +139,18 @@ class DirectPatterns:
 
     def seek(
         self, client: bytes, name: str, secret_digest: bytes, topic: str, doing: Doing, servers: Iterable[Contact],
-        found: Found,
+        unreachable: Container[bytes], found: Found,
     ) -> None:  # fmt: skip
-        """Find a peer that serves a client in a topic, among these, the preferred one first."""
+        """Find a peer that serves a client in a topic, among these, the preferred one first.
+
+        The client has said of some nodeIds that they are `unreachable` from where it is.
+        """
         self._numbers += 1
         wish = ServeClient(self._numbers, client, name, secret_digest, topic, doing)
         others = dict.fromkeys(each for each in servers if each.node_id != self.host.me)
-        self.searches[self._numbers] = search = ServerSearch(wish, islice(others, SERVERS_MAX), found)
+        within_reach = (each for each in others if each.node_id not in unreachable)
+        self.searches[self._numbers] = search = ServerSearch(wish, islice(within_reach, SERVERS_MAX), found)
+        search.whys += [f"the client cannot reach {each.address}" for each in others if each.node_id in unreachable]
         self._ask_next(search)
 
     def client_left(self, client: bytes) -> None:

@@ -89,8 +89,13 @@ class ClientHost:
         if not self._is_to_be_decided(waiting):
             waiting.decided("")
             return []
-        client.waiting.append(waiting)
-        return self._register(client, now)
+        effects = self._register(client, now)
+        why = self._verdict(client, waiting)  # its managers may have answered for another use
+        if why is None:
+            client.waiting.append(waiting)
+        else:
+            waiting.decided(why)
+        return effects
 
     def end(self, id_: bytes, name: str, doing: Doing, use: object) -> None:
         """A client ended a publisher or a subscription."""

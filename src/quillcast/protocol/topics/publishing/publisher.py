@@ -87,6 +87,7 @@ class Publisher:
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
+        self.continues = False  # did another peer publish its first events?
         self.dropped = RangeSet()
         """Did the last receipt come from a root that cannot reach most of its replicas?"""
         self.retained: deque[Block] = deque()
@@ -102,6 +103,11 @@ class Publisher:
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.places = Places()
         self.full_since: float | None = None
+
+    def continue_at(self, sequence: int) -> None:
+        """Events before this one were published through another peer, which is concerned with them."""
+        self.next = self.sent = self.admitted = self.stable = sequence
+        self.continues = sequence > 0
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on; `reliable`: events are kept until they are stable.
@@ -276,6 +282,9 @@ class Publisher:
         if partitioned and self.descriptor.settings.partition == "wait":
             self.push()
             return  # the root acknowledges nothing now
+        if self.continues:  # of the former peer the root may have more than came to this one yet
+            index = index if admitted <= self.next else 0
+            admitted, stable = min(admitted, self.next), min(stable, self.next)
         self._admit(admitted)
         if index and self.retained:
             self.places.note(term, admitted, index)
