@@ -187,7 +187,7 @@ def test_a_line_for_clients_gives_what_applications_need_and_no_more() -> None:
                 await subscription.started()
                 await client.publish("t", b"event", wait="stable")
                 assert (await anext(subscription)).payload == b"event"
-                for question in ("invite", "invite_client", "invite_to_scope", "leave", "take_credential"):
+                for question in ("invite", "invite_client", "revoke_client", "invite_to_scope", "take_credential"):
                     with pytest.raises(quillcast.LocalError, match="is not a question"):
                         await client._control.ask(question, object, 5.0, {})
         with pytest.raises(quillcast.Unreachable, match=rf"cannot reach the peer at {node.address} .* nobody listens"):
@@ -238,6 +238,58 @@ def test_a_line_of_a_peer_that_was_started_again_is_refused() -> None:
             with pytest.raises(quillcast.Unreachable, match="or the peer was started again; get another line"):
                 await quillcast.connect(line=line).start()
             assert node.status().counters.refused == {"client": 1}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("pattern", ["proxy", "direct"])
+def test_a_line_that_is_revoked_lets_nobody_in_and_disconnects_its_clients_everywhere(pattern: str) -> None:
+    async def scenario() -> None:
+        async with Node() as host, Node() as server:
+            revoked, kept = host.invite_client(), host.invite_client()
+            how = {"receive": pattern, "publish": pattern}
+            async with quillcast.connect(line=revoked, **how) as one, quillcast.connect(line=kept, **how) as other:
+                subscriptions = [client.subscribe("t") for client in (one, other)]
+                for subscription in subscriptions:
+                    await subscription.started()
+                publisher = one.publisher("t")
+                await publisher.publish(b"before", wait="root")
+                assert host.revoke_client(revoked) == 1
+                await until(host, lambda: host.status().clients == 1)
+                await until(server, lambda: server.status().clients == (pattern == "direct"))
+                await server.publish("t", b"after", wait="root")
+                assert [event.payload for event in await take(subscriptions[1], 2)] == [b"before", b"after"]
+                assert (await anext(subscriptions[0])).payload == b"before"
+                for call in (anext(subscriptions[0]), publisher.publish(b"late", wait="root"), one.status()):
+                    with pytest.raises(quillcast.Unreachable, match="the line with which it connected was revoked"):
+                        await call
+            with pytest.raises(quillcast.Unreachable, match="or one that was revoked"):
+                await quillcast.connect(line=revoked).start()
+            with pytest.raises(quillcast.LocalError, match="not valid here: it was revoked, or"):
+                host.revoke_client(revoked)
+            assert not host.status().problems[:-1]
+
+    run(scenario())
+
+
+def test_the_command_revokes_a_line_or_all_of_them() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+
+            async def revoke(line: str, *more: str) -> tuple[int | None, str]:
+                command = [sys.executable, "-m", "quillcast", "node", "--revoke-client", line, *more]
+                made = await asyncio.create_subprocess_exec(
+                    *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+                )
+                said, _ = await made.communicate()
+                return made.returncode, said.decode().strip()
+
+            one, two = node.invite_client(), node.invite_client()
+            async with quillcast.connect(line=two):
+                assert await revoke(one) == (0, "the line is revoked; disconnected clients: 0")
+                code, said = await revoke(one)
+                assert (code != 0, "not valid here: it was revoked" in said, one not in said) == (True, True, True)
+                assert await revoke("all", "--json") == (0, '{"disconnected":1}')
 
     run(scenario())
 

@@ -8,12 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from quillcast.cli.asking import peers_here
+from quillcast.cli.asking import choose, peers_here
 from quillcast.cli.options import JSON, Place
 from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
 from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.clients.line import ALL_LINES, ClientLine
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.node.node import Node
@@ -34,6 +35,11 @@ from quillcast.live.transport import addresses
     help="Print a line with which applications of other devices use the peer that runs here, and exit.",
 )
 @click.option(
+    "--revoke-client",
+    metavar="LINE",
+    help="Revoke a line for applications, or 'all', disconnect those that use it, and exit.",
+)
+@click.option(
     "--certify",
     metavar="NAME=VALUE",
     multiple=True,
@@ -42,8 +48,8 @@ from quillcast.live.transport import addresses
 @JSON
 @peering
 def command(
-    data: Path | None, journal: Path | None, invite: bool, invite_client: bool, certify: tuple[str, ...],
-    as_json: bool, peering: Peering,
+    data: Path | None, journal: Path | None, invite: bool, invite_client: bool, revoke_client: str | None,
+    certify: tuple[str, ...], as_json: bool, peering: Peering,
 ) -> None:  # fmt: skip
     """Run a peer that has no topics of its own and forwards for others.
 
@@ -57,6 +63,9 @@ def command(
     if invite_client:
         line = _asked(peering.network, "invite_client")
         click.echo(msgspec.json.encode({"line": line}).decode() if as_json else line)
+        return
+    if revoke_client is not None:
+        _revoke(peering.network, revoke_client, as_json=as_json)
         return
     if certify:
         raise click.UsageError("--certify goes with --invite")
@@ -115,6 +124,22 @@ def _attribute(text: str) -> tuple[str, str]:
     if not equals:
         raise click.UsageError(f"--certify {text}: write NAME=VALUE, such as organization=North")
     return name.strip(), value.strip()
+
+
+def _revoke(network: str, line: str, *, as_json: bool) -> None:
+    """Revoke a line at the peer that gave it out, or all lines at all peers of this machine."""
+    if line == ALL_LINES:
+        entries = peers_here(network)
+    else:
+        parsed = ClientLine.parse(line)
+        network, entries = parsed.network, choose(parsed.network, parsed.contact.node_id.hex())
+    place = Rendezvous(network)
+    ended = sum(control.ask(place.control_path(each.contact), "revoke_client", int, line=line) for each in entries)
+    if as_json:
+        click.echo(msgspec.json.encode({"disconnected": ended}).decode())
+    else:
+        what = "all lines for applications are" if line == ALL_LINES else "the line is"
+        click.echo(f"{what} revoked; disconnected clients: {ended}")
 
 
 def _asked(network: str, question: str, **arguments: Any) -> str:

@@ -42,6 +42,7 @@ from quillcast.protocol.scopes.messages import (
     Control,
     ControlMessage,
     Deregistration,
+    EndClient,
     HangsBelow,
     Heard,
     Measured,
@@ -177,6 +178,7 @@ class Scoping:
         dispatch.on_message(Invite, self._invited)
         dispatch.on_message(ServeClient, self.direct.serve)
         dispatch.on_message(ServesClient, self.direct.served)
+        dispatch.on_message(EndClient, self.direct.ends)
         dispatch.on_timer(AnswerDue, self.direct.overdue)
         dispatch.on_timer(Beat, self._beat)
         dispatch.on_timer(Paced, self._paced)

@@ -18,7 +18,7 @@ from quillcast.protocol.scopes.direct import (
     Guests,
     digest,
 )
-from quillcast.protocol.scopes.messages import ServeClient, ServesClient
+from quillcast.protocol.scopes.messages import EndClient, ServeClient, ServesClient
 from quillcast.protocol.scopes.uses import Doing
 from tests.protocol.recording import ALICE, BOB, CAROL, RecordingHost
 
@@ -156,6 +156,34 @@ def test_what_guests_do_is_bounded_together_and_a_peer_that_leaves_takes_none(mo
     assert promised(guests, wish(topic="more")) == ["client board has used 1 topics here since it connected"]
     guests.leaving = True
     assert promised(guests, wish()) == ["it leaves the network"]
+
+
+def test_a_client_whose_host_ends_it_is_let_in_no_more_and_all_who_were_asked_hear_of_it() -> None:
+    controller = Controller()
+    controller.direct.served(BOB, ServesClient(1, "no"))
+    controller.direct.end(BOARD)
+    assert controller.host.sent[2:] == [(BOB, EndClient(BOARD)), (CAROL, EndClient(BOARD))]
+    assert (controller.direct.searches, controller.direct.told) == ({}, {})
+    guests, ended = Guests(), list[Guest]()
+    guests.ended = ended.append
+    promised(guests, wish())
+    guest = entered(guests)
+    guests.end(CAROL, EndClient(BOARD))
+    assert ended == [], "nobody ends the clients of another"
+    guests.end(ALICE, EndClient(BOARD))
+    guests.leave(guest)
+    guests.end(ALICE, EndClient(BOARD))
+    assert (ended, guests.known, guests.rights_count) == ([guest], {}, 0)
+
+
+def test_who_was_asked_for_a_client_is_remembered_for_a_bounded_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "TOLD_MAX", 2)
+    controller = Controller()
+    for number in range(2, 5):
+        controller.direct.seek(
+            client_id(ALICE.node_id, number), "board", digest(SECRET), "news", "subscribes", [BOB], (), lambda *_: None
+        )
+    assert [*controller.direct.told] == [client_id(ALICE.node_id, number) for number in (3, 4)]
 
 
 def test_no_peer_announces_the_clients_of_another() -> None:

@@ -15,14 +15,30 @@ from quillcast.core.messages import Contact
 from quillcast.live.transport import addresses
 
 SCHEME = "quillcast-client"
+ALL_LINES = "all"
+"""In place of a line: all that a peer has given out."""
 _EXAMPLE = "quillcast-client://HOST:PORT/NODEID?secret=SECRET"
 _SECRET_BYTES = 18  # 24 letters and digits
 _KEY_BYTES = 32
+CLIENTS_MAX = 1 << 14  # of a line; a guess
 
 
 def new_secret() -> str:
     """A secret, from the system's random source."""
     return secrets.token_urlsafe(_SECRET_BYTES)
+
+
+class Invitation:
+    """A line that was given out, and the clients that came with it, the latest `CLIENTS_MAX` of them."""
+
+    def __init__(self) -> None:
+        self.clients: dict[bytes, None] = {}  # by id; some have left
+
+    def note(self, client: bytes) -> None:
+        """A client came with it."""
+        self.clients[client] = None
+        if len(self.clients) > CLIENTS_MAX:
+            del self.clients[next(iter(self.clients))]
 
 
 class ClientLine(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from quillcast.core.errors import Leaving, LocalError, QuillcastError
 from quillcast.core.messages import decoded
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection
-from quillcast.live.clients.line import ClientLine, new_secret
+from quillcast.live.clients.line import ClientLine, Invitation, new_secret
 from quillcast.live.clients.messages import NOBODY, VERSION, Call, Changed, Codec, Created, Welcome
 from quillcast.live.clients.session import Session, SessionContext, check
 from quillcast.live.discovery.control import Answer, Answerer, encoded
@@ -27,7 +27,7 @@ from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.links import Links
 from quillcast.live.transport.transport import TransportLost, transport_of
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.scopes.direct import digest
+from quillcast.protocol.scopes.direct import Guest, digest
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -60,7 +60,8 @@ class Clients:
         )
         self._sessions: dict[Session, ClientConnection] = {}
         self._leaving = ""
-        self._lines: dict[bytes, None] = {}  # digests of the secrets that clients of other devices show
+        self._invitations: dict[bytes, Invitation] = {}  # by digests of the secrets that clients of other devices show
+        peer.scoping.direct.guests.ended = self._guest_ended
         links.serve_client = self.call
 
     def __len__(self) -> int:
@@ -97,19 +98,49 @@ class Clients:
         return Session(self._context, guest)
 
     def _by_line(self, secret: bytes) -> Session:
-        if digest(secret) not in self._lines:
+        invitation = self._invitations.get(digest(secret))
+        if invitation is None:
             raise HelloRefused(
-                "client", "it shows no line of this peer, or the peer was started again; get another line"
-            )
-        return Session(self._context, is_local=False)
+                "client", "it shows no line of this peer, or one that was revoked, or the peer was started again; get "
+                "another line"
+            )  # fmt: skip
+        return Session(self._context, invitation=invitation)
 
     def line(self) -> ClientLine:
         """A line with which applications of other devices use this peer, until it ends. Raises `LocalError`."""
-        if len(self._lines) >= LINES_MAX:
-            raise LocalError(f"this peer gave out {LINES_MAX} lines for clients already; each can be used by many")
+        if len(self._invitations) >= LINES_MAX:
+            raise LocalError(
+                f"this peer gave out {LINES_MAX} lines for clients already: each can be used by many, or revoke some"
+            )
         line, (network, authority_key) = new_secret(), self._context.network
-        self._lines[digest(line.encode())] = None
+        self._invitations[digest(line.encode())] = Invitation()
         return ClientLine(self._links.contact, line, authority_key, network)
+
+    def revoke(self, line: ClientLine | None = None) -> int:
+        """Revoke a line, or all: nobody connects with it, and those who did are disconnected.
+
+        Peers that serve them directly are told. Returns how many were connected here. Raises `LocalError` for a line
+        that is not valid.
+        """
+        digests = list(self._invitations) if line is None else [digest(line.secret.encode())]
+        if line is not None and digests[0] not in self._invitations:
+            raise LocalError("that line is not valid here: it was revoked, or the peer was started again")
+        count = 0
+        for invitation in [self._invitations.pop(each) for each in digests]:
+            count += self._turn_out(invitation, "the line with which it connected was revoked")
+            for client in invitation.clients:
+                self._pump.call(self._peer.scoping.direct.end, client)
+        return count
+
+    def _guest_ended(self, guest: Guest) -> None:
+        self._pump.loop.call_soon(self._turn_out, guest, "its own peer says that it may do nothing more")
+
+    def _turn_out(self, right: Guest | Invitation, reason: str) -> int:
+        """Disconnect all that are served for this reason; returns how many."""
+        ended = [session for session in self._sessions if session.came_by(right)]
+        for session in ended:
+            session.turn_out(reason)
+        return len(ended)
 
     def _check(self, version: int) -> None:
         """Raise `LocalError` or `Leaving` if no client can be served now, or not one of this version."""

@@ -14,6 +14,7 @@ from quillcast.core.errors import LocalError, Malformed, QuillcastError, Unreach
 from quillcast.core.messages import Contact, Message, decoded
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection, ClientLink
+from quillcast.live.clients.line import Invitation
 from quillcast.live.clients.messages import (
     ASKED_MAX,
     Answered,
@@ -146,12 +147,16 @@ class SessionContext:
 class Session:
     """One client. Its socket closes when it ends, and then all that it had ends."""
 
-    def __init__(self, context: SessionContext, guest: Guest | None = None, *, is_local: bool = True) -> None:
+    def __init__(
+        self, context: SessionContext, guest: Guest | None = None, invitation: Invitation | None = None
+    ) -> None:
         """`guest`: it is the client of another peer, and served here directly (`protocol.scopes.direct`).
 
-        `is_local`: the kernel says that it is of the peer's own user. Others cannot ask what only the user may do.
+        `invitation`: it came with this line from another device. Of others the kernel says that they are of the peer's
+        own user, and may ask more.
         """
         self._context, self._peer, self._pump, self._guest = context, context.peer, context.pump, guest
+        self._invitation = invitation
         self.connection: ClientConnection | None = None
         self.link = ClientLink(context.links, Contact(bytes(16), "a client"), self._fill)
         self._outboxes: dict[int, Outbox] = {}
@@ -164,7 +169,6 @@ class Session:
         self._asked: dict[asyncio.Task[None], None] = {}
         self._directed: dict[int, DirectUse] = {}  # uses for which another peer serves it, or is to
         self._id = b""  # as a client of the peer's scopes
-        self._is_local = is_local
 
     # --- its life
 
@@ -174,11 +178,24 @@ class Session:
         self.connection = connection
         if self._guest is None:
             self._id = self._peer.scoping.hosting.enter(message.name)
+        if self._invitation is not None:
+            self._invitation.note(self._id)
         self.link.serve(connection, self._context.sharing, message, self._bundle, self._message)
 
     def leave(self, reason: str) -> None:
         """The peer will end: take nothing new."""
         self.send(Ending(reason))
+
+    def came_by(self, right: Guest | Invitation) -> bool:
+        """Is this why it is served?"""
+        return right in (self._guest, self._invitation)
+
+    def turn_out(self, reason: str) -> None:
+        """It may do nothing more: close its socket at once."""
+        if self.connection is not None:
+            self.leave(reason)
+            self.link.flush()
+            self.connection.abort()
 
     def close(self) -> None:
         """Close its socket when it has taken what was written."""
@@ -454,7 +471,7 @@ class Session:
     def _answerer(self, ask: Any) -> Answerer:
         """Who answers a question. What concerns the peer itself is not for guests. Raises `LocalError`."""
         others = self._context.answerers if self._guest is None else {}
-        is_allowed = self._is_local or ask in OF_OTHER_DEVICES
+        is_allowed = self._invitation is None or ask in OF_OTHER_DEVICES
         answerer = self._hold_ups if ask == "hold_ups" else others.get(ask) if is_allowed else None
         if answerer is None:
             raise LocalError(f"{ask!r} is not a question")

@@ -13,6 +13,7 @@ from quillcast.live import arguments
 from quillcast.live.admission.adoption import QUESTION, STEP_S
 from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
 from quillcast.live.admission.membership import MembershipResolver
+from quillcast.live.clients.line import ALL_LINES, ClientLine
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer
 from quillcast.live.edges.choices import check_topic
@@ -333,10 +334,20 @@ class Node(Endpoint):
     def invite_client(self) -> str:
         """A line with which applications of other devices use this node as their peer: `quillcast.connect(line=...)`.
 
-        Any number of them may, until the node ends. They are its clients as those of its own machine are.
+        Any number of them may, until the node ends or the line is revoked. They are its clients as those of its own
+        machine are.
         """
         self._check_open()
         return str(self._presence.clients.line())
+
+    def revoke_client(self, line: str = ALL_LINES) -> int:
+        """Revoke a line that `invite_client` gave, or "all" of them; returns how many clients that disconnected.
+
+        Nobody connects with it any more. Those who did are disconnected at once, from this node and from the peers that
+        serve them directly. Raises `LocalError` for a line that is not valid here.
+        """
+        self._check_open()
+        return self._presence.clients.revoke(None if line == ALL_LINES else ClientLine.parse(line))
 
     # --- drills ---------------------------------------------------------------------------------------------------
 
@@ -381,7 +392,7 @@ class Node(Endpoint):
         asked: dict[str, Answerer] = {
             "status": _at_once(self.status), "topics": topics,
             "tree": self.tree, "trace": self._trace, "invite": invite,
-            "invite_client": _at_once(self.invite_client),
+            "invite_client": _at_once(self.invite_client), "revoke_client": _at_once(self.revoke_client),
             "scopes": _at_once(self.scopes), "invite_to_scope": _at_once(self.invite_to_scope),
             "set_policy": self.set_policy, "unset_policy": _at_once(self.unset_policy),
         }  # fmt: skip

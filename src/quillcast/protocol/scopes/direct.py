@@ -16,7 +16,7 @@ from itertools import islice
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.clients import SERVERS_MAX, is_client_of
-from quillcast.protocol.scopes.messages import ServeClient, ServesClient
+from quillcast.protocol.scopes.messages import EndClient, ServeClient, ServesClient
 from quillcast.protocol.scopes.uses import Doing
 
 GUESTS_MAX = 1024  # direct clients that a peer serves; a guess, as for other clients
@@ -25,6 +25,7 @@ GUEST_RIGHTS_MAX = 1 << 12  # of one guest: it may have used topics in a hurry, 
 SECRETS_MAX = 64  # of a guest, that it was promised with last and has not shown; as many as clients wait for at a time
 PROMISE_S = 30.0  # for a client to come after it was promised; a guess
 ANSWER_S = 2.0  # for a peer to answer; a guess
+TOLD_MAX = 1 << 14  # clients of which is known who serves them, the oldest are forgotten; a guess
 
 Found = Callable[[Contact | None, str], None]
 """Hears which peer serves a client; or None, and why none does, in a sentence."""
@@ -62,6 +63,8 @@ class Guests:
 
     def __init__(self) -> None:
         self.known: dict[bytes, Guest] = {}
+        self.ended: Callable[[Guest], None] = lambda guest: None
+        """Hears whose connections are to be closed."""
         self.rights_count = 0
         self.leaving = False  # no more are taken
 
@@ -98,10 +101,17 @@ class Guests:
         guest.connections += 1
         return guest
 
+    def end(self, host: Contact, message: EndClient) -> None:
+        """The host of a client says that it may do nothing more."""
+        guest = self.known.get(message.client) if is_client_of(message.client, host.node_id) else None
+        if guest is not None:
+            self._remove(guest)
+            self.ended(guest)
+
     def leave(self, guest: Guest) -> None:
         """A client has disconnected."""
         guest.connections -= 1
-        if not guest.connections and not guest.secrets:  # else it is expected again
+        if not guest.connections and not guest.secrets and self.known.get(guest.id) is guest:  # else it is expected
             self._remove(guest)
 
     def _forget(self, since: float) -> None:
@@ -133,6 +143,7 @@ class DirectPatterns:
         self.host = host
         self.guests = Guests()
         self.searches: dict[int, ServerSearch] = {}
+        self.told: dict[bytes, dict[Contact, None]] = {}  # who was asked to serve each client
         self._numbers = 0
 
     # ---- as the controller
@@ -157,6 +168,12 @@ class DirectPatterns:
         """A client is gone: nobody need serve it."""
         for number in [number for number, search in self.searches.items() if search.wish.client == client]:
             del self.searches[number]
+
+    def end(self, client: bytes) -> None:
+        """A client may do nothing more: those that may serve it are to end that."""
+        self.client_left(client)
+        for server in self.told.pop(client, {}):
+            self.host.send(server, EndClient(client))
 
     def served(self, sender: Contact, message: ServesClient) -> None:
         """A peer answered."""
@@ -192,6 +209,9 @@ class DirectPatterns:
             return
         server = search.left.popleft()
         search.asked.append(server)
+        self.told.setdefault(wish.client, {})[server] = None
+        if len(self.told) > TOLD_MAX:
+            del self.told[next(iter(self.told))]
         self.host.send(server, wish)
         self.host.set_timer(AnswerDue(wish.number, len(search.asked)), ANSWER_S)
 
@@ -208,3 +228,7 @@ class DirectPatterns:
         """Another peer asks this one to serve a client of its own."""
         why = self.guests.promise(sender, message, self.host.now())
         self.host.send(sender, ServesClient(message.number, why))
+
+    def ends(self, sender: Contact, message: EndClient) -> None:
+        """Another peer says that a client of its own may do nothing more."""
+        self.guests.end(sender, message)

@@ -325,5 +325,11 @@ class ServesClient(Message, frozen=True, tag=107):
     why: Annotated[str, Meta(max_length=300)] = ""
 
 
-MESSAGES: tuple[type[Message], ...] = (Control, ServeClient, ServesClient)
+class EndClient(Message, frozen=True, tag=108):
+    """A client of the sender may do nothing more: serve it no longer."""
+
+    client: WireId
+
+
+MESSAGES: tuple[type[Message], ...] = (Control, ServeClient, ServesClient, EndClient)
 """What travels between peers. The others are inside `Control`, and have tags of their own."""
