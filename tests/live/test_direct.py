@@ -17,6 +17,7 @@ import pytest
 
 import quillcast
 from quillcast import LiveConfig, Node
+from quillcast.cli import scopeview
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP, Envelope
 from quillcast.core.ids import ring_distance, topic_id
@@ -144,6 +145,8 @@ def test_two_devices_of_a_scope_receive_directly_while_their_controllers_are_sto
                 assert count_of(server, topic) == (0, 2), "the manager names the scope's entry point"
                 ((status,), names) = manager.scopes(), {"first", "second"}
                 assert {client.name for client in status.clients if client.topics == (topic,)} == names
+                assert {(client.receives, client.publishes) for client in status.clients} == {("direct", "")}
+                assert " direct    -          " in "\n".join(scopeview.members(status))
                 for device in (first, second):
                     device.stop()
                 for number in range(10):

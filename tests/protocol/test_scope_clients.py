@@ -1,7 +1,10 @@
 """The client-host relation: the manager of a scope knows the clients of members, and says what they may do."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from quillcast.core.ids import topic_id
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.clients import client_id
 from quillcast.protocol.scopes.direct import digest
@@ -62,7 +65,7 @@ class Hosts(Site):
         }
 
 
-def direct(site: Hosts, client: bytes, doing: Doing, at: int = 0) -> list[object]:
+def direct(site: Hosts, client: bytes, doing: Doing, at: int = 0, unreachable: Sequence[bytes] = ()) -> list[object]:
     """What the client is told of being served directly."""
     told = list[object]()
     site.village.act(
@@ -73,7 +76,7 @@ def direct(site: Hosts, client: bytes, doing: Doing, at: int = 0) -> list[object
             doing,
             told,
             digest(b"secret"),
-            (),
+            unreachable,
             told.append,
             lambda server, why: told.append(server or why),
         ),
@@ -95,6 +98,21 @@ def test_a_manager_names_a_member_that_serves_a_client_past_its_host() -> None:
         assert guest is not None
         assert guest.may("news", doing)
     assert site.known() == {"scores": [("news", True, False)], "board": [("news", False, True)]}
+
+
+def test_another_peer_is_named_at_once_when_the_manager_has_answered_for_the_topic() -> None:
+    site = Hosts()
+    site.village.run(LEASE_S)
+    client, second = site.enter("board"), site.village.world.machines[site.members[1]].contact
+    direct(site, client, "subscribes")
+    site.village.run(1)
+    hosting = site.village.peers[site.members[0]].scoping.hosting
+    hosting.end(client, "news", "subscribes", object())
+    assert hosting.clients[client].roles() == {}
+    told = direct(site, client, "subscribes", unreachable=[second.node_id])
+    first, why = told
+    assert (first, "the client cannot reach" in str(why)) == ("", True)
+    assert hosting.clients[client].roles()[topic_id("news")].direct == ("subscribes",)
 
 
 def test_a_client_that_may_not_do_something_is_not_served_directly_either() -> None:

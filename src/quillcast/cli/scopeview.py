@@ -6,7 +6,16 @@ from typing import Any
 from quillcast.cli.asking import ask_each, ask_peer, peers_here
 from quillcast.cli.tables import counted, table
 from quillcast.core.errors import LocalError, UnknownTopic, Unreachable
-from quillcast.core.status import NodeStatus, PolicyChange, ScopeMember, ScopeRule, ScopeStatus, ScopeTopic, Superscope
+from quillcast.core.status import (
+    NodeStatus,
+    PolicyChange,
+    ScopeClient,
+    ScopeMember,
+    ScopeRule,
+    ScopeStatus,
+    ScopeTopic,
+    Superscope,
+)
 
 
 def manager_of(name: str, network: str) -> str:
@@ -82,9 +91,14 @@ def members(status: ScopeStatus) -> Iterator[str]:
     columns = ["member", "address", "label", "ring", "heard", "clients", "topics"]
     yield from table("members", columns, map(_member, status.members))
     if status.clients:
-        rows = [[each.name, each.host[:8], f"{each.heard_s:.1f} s ago", ", ".join(each.topics) or "-"]
-                for each in status.clients]  # fmt: skip
-        yield from table("clients", ["client", "member", "heard", "topics"], rows)
+        yield from table(
+            "clients", ["client", "member", "heard", "receives", "publishes", "topics"], map(_client, status.clients)
+        )
+
+
+def _client(client: ScopeClient) -> list[str]:
+    patterns = [client.receives or "-", client.publishes or "-"]
+    return [client.name, client.host[:8], f"{client.heard_s:.1f} s ago", *patterns, ", ".join(client.topics) or "-"]
 
 
 def _member(member: ScopeMember) -> list[str]:

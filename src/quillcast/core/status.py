@@ -495,6 +495,10 @@ class ScopeClient(Status, frozen=True):
     """Seconds since the member spoke of it."""
     topics: tuple[str, ...]
     """The topics in which it publishes or subscribes."""
+    receives: str = ""
+    """The pattern by which it receives: `proxy` through the member, `direct` from another peer; empty: it does not."""
+    publishes: str = ""
+    """The pattern by which it publishes."""
 
 
 class Superscope(PeerContact, frozen=True):

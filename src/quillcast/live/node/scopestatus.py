@@ -20,6 +20,7 @@ from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.state import Member
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.scoping import Scoping
 
 
@@ -107,7 +108,16 @@ def _client(client: Client, now: float) -> ScopeClient:
         host=client.host.party.id.hex(),
         heard_s=round(now - client.heard_at, 3),
         topics=tuple(sorted(role.name for role in client.roles.values())),
+        receives=_pattern(client, "subscribes"),
+        publishes=_pattern(client, "publishes"),
     )
+
+
+def _pattern(client: Client, doing: Doing) -> str:
+    """How a client does something; it does it in the same way everywhere."""
+    if any(doing in role.direct for role in client.roles.values()):
+        return "direct"
+    return "proxy" if any(getattr(role, doing) for role in client.roles.values()) else ""
 
 
 def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:

@@ -42,7 +42,7 @@ class HostedClient:
         self.controller: LocalController | None = None
         """Speaks to the managers for it, once it is registered."""
         self.uses: Counter[tuple[str, Doing]] = Counter()
-        self.direct: dict[str, None] = {}  # topics in which others serve it
+        self.direct: dict[tuple[str, Doing], None] = {}  # what others serve it in
         self.waiting: list[WaitingUse] = []
 
     def roles(self) -> dict[bytes, Role]:
@@ -52,7 +52,7 @@ class HostedClient:
 
     def _role(self, name: str) -> Role:
         publishes, subscribes = (self.uses[name, "publishes"] > 0, self.uses[name, "subscribes"] > 0)
-        direct = name in self.direct
+        direct = tuple(doing for each, doing in self.direct if each == name)
         return Role(topic_id(name), publishes=publishes, subscribes=subscribes, name=name, direct=direct)
 
 
@@ -85,7 +85,7 @@ class ClientHost:
         client = self.clients[id_]
         client.uses[waiting.name, waiting.doing] += 1
         if waiting.direct:
-            client.direct[waiting.name] = None
+            client.direct[waiting.name, waiting.doing] = None
         if not self._is_to_be_decided(waiting):
             waiting.decided("")
             return []
@@ -104,8 +104,7 @@ class ClientHost:
         client.uses[name, doing] -= 1
         if not client.uses[name, doing]:
             del client.uses[name, doing]
-        if not any(each == name for each, _ in client.uses):
-            client.direct.pop(name, None)
+            client.direct.pop((name, doing), None)
 
     def controller(self, id_: bytes) -> LocalController | None:
         """What speaks to the managers for a client."""

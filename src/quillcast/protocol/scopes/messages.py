@@ -52,8 +52,8 @@ class Role(Message, frozen=True):
     """Is each subscriber owed every event?"""
     has_publishers: bool = False
     """Does it count among the publishers, where a scope bounds them? Bundles of a topic with a root begin there."""
-    direct: bool = False
-    """Of a client: is it to be served by another peer than its host?"""
+    direct: tuple[Doing, ...] = ()
+    """What a client does there through another peer than its host."""
 
 
 class Succession(Message, frozen=True, tag=101):
