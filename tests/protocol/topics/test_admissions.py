@@ -1,13 +1,16 @@
 """Publishers, as their root knows them."""
 
+import pytest
+
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import (
     Closed,
     StillOpen,
 )
 from quillcast.protocol.topics.root.admissions import Admissions
 from tests.protocol.recording import BOB, PAUL
-from tests.protocol.topics.parts import CONFIG, Parts, settled
+from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, Parts, settled
 
 
 class Neighbours:
@@ -28,9 +31,11 @@ def admitting(world: Parts) -> tuple[Admissions, Neighbours]:
     return Admissions(world.host, CONFIG, world.trees, NoPublishers(), neighbours, world.dispatch), neighbours
 
 
-def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts) -> None:
+@pytest.mark.parametrize("descriptor", [DESCRIPTOR, BY_SOURCE])
+def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts, descriptor: Descriptor) -> None:
+    """A root may have admitted its events before it learned that sources number them."""
     admitting(world)
-    tree = world.root()
+    tree = world.root(descriptor)
     assert tree.root is not None
     tree.root.admissions = {PAUL: settled(BOB)}
     world.dispatch.message(BOB, Closed([(tree.topic, PAUL), (b"?" * 16, PAUL)]))

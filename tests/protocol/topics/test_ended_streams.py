@@ -6,11 +6,14 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, Envelope
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import (
+    Accepted,
     Join,
     Refused,
+    Rejoin,
     StreamsEnded,
     TransferLeadership,
 )
+from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, block
@@ -131,3 +134,82 @@ def test_a_child_that_is_named_as_the_next_root_does_not_ask_itself_when_its_par
     world.repair._refused(CAROL, Refused(tree.topic, "loop"))
     assert world.host.sent == []
     assert [type(message) for message, _ in world.ring.routed] == [Join]
+
+
+def test_a_source_that_left_the_tree_learns_again_where_its_stream_ended(world: Parts) -> None:
+    """Peers that join below it lost that stream, and hear so from nobody else."""
+    tree, notes = a_subscription_to_sources(world)
+    world.source_streams.count = 1
+    mine, later = source_term(world.host, 1), source_term(world.host, 2)
+    ends = [(mine, 5, ((3, 25.0), (5, 15.0))), (later, 5, ())]
+    world.source_streams.learn_ends(tree, ends, BOB)
+    assert tree.flow.forgotten == {mine: 5}, "it never began the other"
+    assert notes.lost_ == [(mine.counter, 3, 5, "unavailable")]
+    world.source_streams.learn_ends(tree, [(mine, 9, ())], BOB)
+    assert tree.flow.forgotten == {mine: 5}, "now it knows best"
+
+
+def test_events_of_a_stream_that_ended_unseen_are_recovered_where_a_root_numbers_them_again(world: Parts) -> None:
+    """The root took over from the sources, and the subscriber has been told of positions of their stream."""
+    tree, notes = world.tree(), Notes()
+    world.terms.enter(tree, FIRST, 0)
+    tree.parent = BOB
+    subscription = world.subscribing.subscribe("weather", notes)
+    notes.turn_over = subscription.tell_losses
+    world.source_streams.learn_ends(tree, [(STREAM, 5, ())], BOB)
+    assert notes.lost_ == [(STREAM.counter, 0, 5, "unavailable")]
+    world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, FIRST, 0), (block(PAUL, 3),)))
+    assert notes.recovered == [b"3"]
+
+
+@pytest.mark.parametrize("sends_only", [False, True])
+def test_where_a_root_numbers_the_events_every_child_gets_them_and_hears_of_streams_that_are_over(
+    world: Parts, *, sends_only: bool
+) -> None:
+    """A child that wants none yet may take in others before its next Join."""
+    tree = world.root()
+    tree.flow.note_over(STREAM, 5)
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest, sends_only=sends_only))
+    (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert not accepted.sends_only
+    assert accepted.ended == ((STREAM, 5, ()),)
+
+
+def test_a_child_that_is_sent_no_events_knows_that_also_without_a_stream_of_its_own(world: Parts) -> None:
+    tree = world.tree()
+    tree.keeping_until = 100.0
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (), sends_only=True))
+    assert not tree.served
+    world.subscribing.subscribe("weather", Notes())
+    del world.host.sent[:]
+    world.membership.join(tree)
+    ((to, rejoin),) = world.host.sent
+    assert isinstance(rejoin, Rejoin)
+    assert (to, rejoin.joins[0].sends_only) == (BOB, False)
+
+
+def test_neighbours_hear_when_events_of_a_stream_came_that_this_peer_has_yet_to_get(world: Parts) -> None:
+    """Else subscriptions there were told that they lost events from before they began."""
+    tree, _ = a_subscription_to_sources(world)
+    told = ((2, 25.0), (9, 15.0))
+    world.source_streams.attached(tree, BOB, ((STREAM, 0, 0),), (), (told,), whole=True, served=True)
+    assert tree.subscriptions[0].term_cursor(STREAM).next == 2
+    assert world.source_streams.milestones_known(tree, [(STREAM, 0, 0)]) == (told,)
+
+
+def test_a_root_learns_from_a_child_when_events_of_a_stream_came_that_the_child_has_yet_to_get(world: Parts) -> None:
+    tree = world.root(BY_SOURCE)
+    digest, told = tree.descriptor.digest, ((2, 25.0), (9, 15.0))
+    world.joins.adopt(Join(tree.topic, BOB, None, digest, streams=((STREAM, 0, 0),), milestones=(told,)))
+    assert world.source_streams.milestones(tree, STREAM, (0, 9)) == told
+
+
+def test_the_events_of_a_stream_that_is_over_and_goes_on_count_once(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    for index in range(2):
+        world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, index), (block(PAUL, index),)))
+        world.source_streams.conclude(tree, STREAM, index + 1)
+        assert tree.total == index + 1
+        world.source_streams.resume(tree, STREAM, None)
+        assert tree.total == index + 1

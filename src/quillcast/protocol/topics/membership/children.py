@@ -1,5 +1,7 @@
 """Children tables: whom this peer forwards a topic's bundles to (Scribe, section 3.1, membership management)."""
 
+from itertools import chain, repeat
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
@@ -54,7 +56,9 @@ class ChildrenTables:
         else:
             child = Child(self.host, contact, cursor, tree.term, start)
         child.right = join.warrant if join is not None else None
-        known, ended = ([term for term, *_ in join.streams], join.ended) if join is not None else ([], ())
+        told = zip(join.streams, chain(join.milestones, repeat(())), strict=False) if join is not None else ()
+        known = {term: milestones for (term, *_), milestones in told}
+        ended = join.ended if join is not None else ()
         self.source_streams.joined(tree, child, starts, known, ended)
         former = tree.children.get(node)  # its Join may come twice
         lease = (None if child.sends_only else tree.orphaned_leases.get(node)) or former  # ends when the child speaks

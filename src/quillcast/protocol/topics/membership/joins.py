@@ -168,10 +168,11 @@ class Joins:
         fallbacks = self.placement.stand_ins(tree)
         gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
         past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
-        ended = () if join.sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
+        sends_only = join.sends_only and tree.by_source  # else it gets the events all the same
+        ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            join.sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
+            sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
             self.source_streams.milestones_known(tree, starts),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)

@@ -54,8 +54,9 @@ class Admissions:
         """Publishers of some topics say that they publish no more."""
         for topic, publisher in publishers:
             tree = self.trees.get(topic)
-            if tree is not None and tree.admitter is not None:
-                tree.admitter.close(publisher)
+            for admitter in (tree.root, tree.sources.own) if tree is not None else ():
+                if admitter is not None:  # a root that took over from sources, or they from it, admitted earlier ones
+                    admitter.close(publisher)
 
     def lost(self, node: bytes) -> None:
         """A peer is out of reach."""

@@ -4,7 +4,7 @@ The whole life of a stream is in docs/decisions/admission-at-the-source.md. Topi
 such streams only where it took over from sources, so that hardly anything here asks which kind a topic is.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 from quillcast.core.envelope import HALF_BYTES, Term
@@ -37,7 +37,7 @@ from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
 JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB for 1,024 streams
-ENDED_MILESTONES_MAX = 8  # of a stream that is over
+CLOSED_MILESTONES_MAX = 8  # in each of a source's reports on a stream that it closed; its neighbours have their own
 Starts = Sequence[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 PutsOff = Callable[[Tree, Contact, Term, StreamUp], bool]
@@ -118,11 +118,15 @@ class SourceStreams:
         stream = tree.flow.begin_beside(term, start, here=here)
         sources.states[term] = SourceState(warrant, self.host.now())
         for subscription in tree.subscriptions:
-            subscription.begin(term, start)
-            if not tree.descriptor.settings.by_source and tree.descriptor.settings.reliable:
-                subscription.expect_streams_again()
+            self._owe(tree, term, start, subscription)
         self._news(tree, term)
         return stream
+
+    def _owe(self, tree: Tree, term: Term, start: int, subscription: Subscription) -> None:
+        """A subscription is owed a stream from an index on. Where a root numbers the events by now, some come again."""
+        subscription.begin(term, start)
+        if not tree.descriptor.settings.by_source and tree.descriptor.settings.reliable:
+            subscription.expect_streams_again()
 
     def show_warrant(self, tree: Tree, term: Term) -> None:
         """Neighbours take no event of a source before they have seen its warrant: it goes ahead of its events."""
@@ -155,6 +159,7 @@ class SourceStreams:
         end = end if end <= reach else 0
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
+        tree.sources.over -= end  # it counts among the events of streams that go on
         stream.milestones = tree.sources.milestones.pop(term, stream.milestones)
         if self.is_mine(term):
             tree.sources.states[term].close(end)
@@ -201,7 +206,7 @@ class SourceStreams:
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
         ends = [(term, end) for term, end in tree.flow.forgotten.items() if term.of_source]
-        most = max(2, min(ENDED_MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, len(ends))))
+        most = _share_of_each(len(ends))
         return tuple((term, end, self.milestones(tree, term, (0, end), most)) for term, end in ends)
 
     def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
@@ -215,7 +220,7 @@ class SourceStreams:
         may_judge = parent is None or parent.node_id == sender.node_id
         for each in ends:
             term, end, told = interned(each[0]), *each[1:]
-            if not term.of_source or self.is_mine(term) or not self._is_news(tree, term, end):
+            if not term.of_source or self._knows_best(tree, term) or not self._is_news(tree, term, end):
                 continue
             if term not in tree.sources.states:
                 self._lose_beyond(tree, term, end, told, owed=owed)
@@ -235,6 +240,11 @@ class SourceStreams:
         """Is it a stream of this very process, which knows best where it ends?"""
         return term.node == source_term(self.host, 0).node
 
+    def _knows_best(self, tree: Tree, term: Term) -> bool:
+        """Is it a stream of this very process? But where that left the tree, it forgot how far its streams went."""
+        begun = term.counter <= source_term(self.host, self.count).counter
+        return self.is_mine(term) and (tree.flow.knows(term) or not begun)
+
     def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
         if term in tree.sources.states:
             return not self.is_alive(tree, term) and end > known_end(tree, term)
@@ -248,7 +258,7 @@ class SourceStreams:
         for subscription in tree.subscriptions if owed else ():
             start = max(known, min(end, milestones.before(subscription.began_at)))
             if start < end or subscription.was_given(term):
-                subscription.begin(term, known)
+                self._owe(tree, term, known, subscription)
                 subscription.pass_by(term, start)
                 subscription.skip(term, [(known, end)], "unavailable")
 
@@ -262,12 +272,11 @@ class SourceStreams:
 
     def milestones_known(self, tree: Tree, streams: Starts) -> tuple[ToldMilestones, ...]:
         """How long ago each stream had come how far here, for a child or a parent that may learn of it now."""
-        most = max(2, min(MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, len(streams))))
+        most = _share_of_each(len(streams))
         joins = tree.waiting.values()
         below = {term: told for each in joins for (term, *_), told in zip(each.streams, each.milestones, strict=False)}
         return tuple(
-            self.milestones(tree, term, (0, tree.flow.front(term) or 0), most) or below.get(term, ())[-most:]
-            for term, *_ in streams
+            self.milestones(tree, term, (0, NUMBER_MAX), most) or below.get(term, ())[-most:] for term, *_ in streams
         )
 
     def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones, *, near: bool = True) -> None:
@@ -296,8 +305,8 @@ class SourceStreams:
 
     def _note_milestones(self, tree: Tree, term: Term, milestones: Milestones) -> None:
         """Those of a stream that is over are remembered for as long as its end."""
-        milestones.thin(self.host.now(), ENDED_MILESTONES_MAX)
         sources, ends = self._of(tree), tree.flow.forgotten
+        milestones.thin(self.host.now(), _share_of_each(len(sources.milestones)))
         sources.milestones[term] = milestones
         if len(sources.milestones) > len(ends):
             sources.milestones = {term: each for term, each in sources.milestones.items() if term in ends}
@@ -312,14 +321,14 @@ class SourceStreams:
 
         `whole`: it was in the tree before, and is owed whole what is new to it.
         """
-        if not (tree.by_source or starts):
+        if served and not (tree.by_source or starts):
             return
         sources, above, shown = self._of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.served = served
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
             if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES])) is not None:
                 above[term] = frontier
-                sources.states[term].above = StreamDown(frontier, frontier, 0)
+                sources.states[term].above = StreamDown(frontier, _known_to(told, frontier), 0)
                 self.learn_milestones(tree, term, told)
         if sources.up is None:
             sink = PeerSink(self.host, parent)
@@ -341,7 +350,7 @@ class SourceStreams:
         self.parted(tree, parent)
 
     def joined(
-        self, tree: Tree, child: Child, starts: Starts, known: Container[Term], ended: Iterable[StreamEnd]
+        self, tree: Tree, child: Child, starts: Starts, known: Mapping[Term, ToldMilestones], ended: Iterable[StreamEnd]
     ) -> None:
         """A child was entered in the table, and is owed each stream from an index on, unless that has ended there.
 
@@ -352,9 +361,12 @@ class SourceStreams:
             return
         owed = {term: start for term, start, _ in starts}
         child.streams = {
-            term: StreamUp(min(start, tree.flow.others[term].stable) if term in known else start, start, start)
+            term: StreamUp(
+                min(start, tree.flow.others[term].stable) if term in known else start, start,
+                _known_to(known.get(term, ()), start),
+            )
             for term, start in owed.items()
-        }
+        }  # fmt: skip
         child.streams |= {term: StreamUp(end, end, end) for term, end, _ in ended if term in owed}
         child.channel.cursor = max(tree.flow.log.base, tree.flow.first_beyond(owed))
         self.touch(tree)
@@ -491,7 +503,7 @@ class SourceStreams:
         return StreamUp(
             tree.acknowledged_position(now, term), tree.flow.front(term) or 0, _reach(tree, term),
             self.is_alive(tree, term), closed, state.warrant,
-            stream.milestones.told((0, closed or 0), now, ENDED_MILESTONES_MAX) if mine else (),
+            stream.milestones.told((0, closed or 0), now, CLOSED_MILESTONES_MAX) if mine else (),
         )  # fmt: skip
 
     def is_alive(self, tree: Tree, term: Term) -> bool:
@@ -687,6 +699,16 @@ def _there(tree: Tree, term: Term) -> int:
     else:
         return known_end(tree, term)
     return max(tree.flow.others[term].seen.end, said)
+
+
+def _share_of_each(streams: int) -> int:
+    """How many milestones of each of some streams are told in one message, or kept where they are over."""
+    return max(2, min(MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, streams)))
+
+
+def _known_to(told: ToldMilestones, front: int) -> int:
+    """How far a neighbour knows a stream to have come, which says this of it, and has it up to an index."""
+    return max([front, *(index for index, _ in told[-1:])])
 
 
 def _over(end: int, *, closed: bool) -> StreamDown:
