@@ -153,6 +153,20 @@ def test_up_to_where_what_is_discarded_stands_in_the_term_that_admitted_it_last(
     assert publisher.dropped.ranges() == [(0, 3)]
 
 
+def test_so_also_for_what_is_discarded_because_a_best_effort_session_begins() -> None:
+    """The root may die before anybody else hears how far the term went that admitted it."""
+    publisher, _, host = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for index in (4, 7):
+        publisher.offer([b"x"])
+        publisher.receipt(FIRST, publisher.next, 0, again=False, index=index)
+    publisher.offer([b"never admitted"])
+    publisher.adapt(Descriptor("weather", Settings(delivery="best_effort"), version=1, session=1))
+    publisher.begin_session()
+    assert publisher.trim(host.time) == {FIRST: 7}
+    assert publisher.trim(host.time) == {}
+
+
 def test_no_more_terms_are_remembered_than_may_have_admitted_what_is_kept() -> None:
     publisher, _, _ = a_publisher()
     publisher.offer([b"x"])

@@ -102,6 +102,7 @@ class Publisher:
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.places = Places()
+        self._dropped_at: dict[Term, int] = {}  # what `trim` has yet to return
         self.full_since: float | None = None
 
     def continue_at(self, sequence: int) -> None:
@@ -129,6 +130,9 @@ class Publisher:
     def begin_session(self) -> None:
         """The topic's root says that the descriptor's session has begun."""
         self.session = self.descriptor.session
+        if self.reliable and not self.descriptor.settings.reliable:
+            admitted = [block.last for block in self.retained if block.last <= self.admitted]
+            self._dropped_at.update(place for last in admitted[-1:] if (place := self.places.find(last)))
         self._keep(self.descriptor)
 
     def _keep(self, descriptor: Descriptor) -> None:
@@ -332,9 +336,10 @@ class Publisher:
     def trim(self, now: float) -> dict[Term, int]:
         """Keep within `retain_bytes` and `retain_s`: what is admitted and oldest goes first, unless the topic waits.
 
-        Returns up to which index of their terms what was dropped stands, as far as receipts said.
+        Returns up to which index of their terms what was dropped stands, as far as receipts said. Also what was when a
+        best-effort session began.
         """
-        dropped: dict[Term, int] = {}
+        dropped, self._dropped_at = self._dropped_at, {}
         while self.sealed_at and self.sealed_at[0][0] <= self.stable:
             self.sealed_at.popleft()
         full = self.retained_bytes >= self.config.retain_bytes
