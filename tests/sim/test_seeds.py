@@ -25,6 +25,7 @@ SEEDS = {
 HARD_SEEDS = {
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
     1853486: "a root whose buffers were full called events gone that it had admitted again in another term",
+    1856767: "events of an ended term, and the word of which these were, took seconds at each of several peers",
     1702262: "topics that kept little got their credit back one after another, and kept more than little together",
     1101488: "publishers waited for what was kept of past terms, which waited for what they would send again",
     1103099: "as 1101488",

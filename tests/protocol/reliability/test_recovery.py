@@ -144,6 +144,31 @@ def test_a_peer_fetches_discarded_events_of_a_past_term_for_peers_that_ask() -> 
     assert root.flow.past[term].kept() == reading.tree.flow.past[term].kept() == [(0, 3)]
 
 
+def test_what_comes_of_an_ended_term_goes_at_once_to_those_who_asked_for_it() -> None:
+    """If they had to ask again, events would take longer than a lease over a few peers."""
+    reading, sent = Reading(), list[object]()
+    village, root, term = reading.village, reading.village.tree(reading.root, NAME), Term(0, bytes(16))
+    assert root is not None
+    asker, sibling = (village.world.machines[number].contact for number in (reading.peer, reading.sibling))
+    for number, tree in ((reading.root, root), (reading.peer, reading.tree)):
+        village.act(number, lambda peer, tree=tree: peer.scribe.terms.recall(tree, term, 6))
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, term, [(0, 6)])))
+    lost = Unavailable(TOPIC, term, [(0, 3)], runs=(Run(0, PAUL, 0, 3),))
+    village.act(reading.root, lambda peer: peer.recovery.look_soon(TOPIC))
+    village.run(village.peers[reading.root].recovery.gap_s + 0.1)
+    sent.clear()
+    village.act(reading.root, lambda peer: peer.message(sibling, lost))
+    assert lost in sent, "which events were there"
+    kept = Bundle(Envelope(TOPIC, REPAIR, term, 3), (block(PAUL, 3, b"a", b"b", b"c"),))
+    host = village.world.machines[reading.sibling].host
+    assert host is not None
+    host.carry(village.world.machines[reading.root].contact, kept)
+    village.run(0.1)
+    assert reading.tree.flow.past[term].kept() == [(3, 6)]
+
+
 def test_discarded_events_that_a_later_term_admitted_again_are_not_called_gone() -> None:
     """Who asks may know of no later term yet, and would report them as lost although they come in that."""
     reading, sent = Reading(), list[object]()

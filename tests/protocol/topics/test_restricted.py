@@ -2,6 +2,9 @@
 
 import msgspec
 
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import REPAIR, Envelope, Term
+from quillcast.core.ranges import RangeSet
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot
 from quillcast.protocol.security.access import entry
@@ -10,6 +13,7 @@ from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.membership.climbing import Search
 from quillcast.protocol.topics.messages import Join, Laggards, PlaceQuery, Rejoin, Survey
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
+from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "orders"
@@ -66,6 +70,22 @@ def test_who_may_not_subscribe_is_given_no_repairs() -> None:
         ))  # fmt: skip
     village.run(2)
     assert village.marks["fetch_denied"] == 2
+    assert village.peers[other].table.dropped == 0
+
+
+def test_who_asked_before_the_list_excluded_it_is_given_nothing_that_comes_later() -> None:
+    village, root, other = a_village()
+    tree, past = village.tree(root, NAME), Term(0, bytes(16))
+    asker, friend = (village.world.machines[number] for number in (other, ({*range(6)} - {root, other}).pop()))
+    assert tree is not None
+    assert friend.host is not None
+    village.act(root, lambda peer: peer.scribe.terms.recall(tree, past, 1))
+    village.peers[root].recovery.askers[TOPIC, past] = {asker.contact: RangeSet([(0, 1)])}
+    friend.host.carry(
+        village.world.machines[root].contact, Bundle(Envelope(TOPIC, REPAIR, past, 0), (block(PAUL, 0, b"secret"),))
+    )
+    village.run(1)
+    assert tree.flow.past[past].kept() == [(0, 1)]
     assert village.peers[other].table.dropped == 0
 
 

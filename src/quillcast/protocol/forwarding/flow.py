@@ -525,12 +525,15 @@ class Flow:
         ranges = again.missing(0, end)
         return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), term not in self.forgotten)
 
-    def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
-        """Keep runs at lost positions that a neighbour knows and this peer does not."""
+    def learn_runs(self, term: Term, runs: Iterable[Run]) -> list[Run]:
+        """Keep runs at lost positions that a neighbour knows and this peer does not. Returns these."""
         stream = self._stream(term)
-        if stream is not None:
-            known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, _ALL))
-            stream.note_runs(run for run in runs if not known.covers(run.at, run.at + run.events))
+        if stream is None or not runs:
+            return []
+        known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, _ALL))
+        news = [run for run in runs if not known.covers(run.at, run.at + run.events)]
+        stream.note_runs(news)
+        return news
 
     # ---- consistency
 

@@ -23,6 +23,7 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.ledger import Run, within
 from quillcast.protocol.reliability.agents import Agents
 from quillcast.protocol.reliability.domain import Findings, RecoveryTimes, StreamId, held_by
 from quillcast.protocol.reliability.gaps import Gap
@@ -46,6 +47,7 @@ class Recovery:
         self.host, self.times, self.groups = host, times, groups
         self.agents = Agents(host, times, self, dispatch)
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
+        self.askers: dict[tuple[bytes, Term], dict[Contact, RangeSet]] = {}  # for what this peer lacks of ended terms
         self.suspects: dict[bytes, None] = {}  # topics that may miss something; only these are checked
         self.set = False
         self.losses_until = 0.0  # bundles came as datagrams lately, of which some are always lost
@@ -85,6 +87,7 @@ class Recovery:
         for topic, term in [each for each in self.gaps if each not in confirmed]:
             self.agents.of(topic).filled(StreamId(topic, term))
         self.gaps = confirmed
+        self.askers = {stream: askers for stream, askers in self.askers.items() if self._has_ended(*stream)}
         for topic, _ in confirmed:
             self.look_soon(topic)
 
@@ -101,6 +104,10 @@ class Recovery:
                 gap = self._look_at(flow.topic, term, wanted.ranges())
                 self._fill_past(group, term, gap)
                 yield (flow.topic, term), gap
+
+    def _has_ended(self, topic: bytes, term: Term) -> bool:
+        group = self.groups.find(topic)
+        return group is not None and term in group.flow.past
 
     # ---- the bottom interface of agents
 
@@ -389,7 +396,8 @@ class Recovery:
         group, gap = self.groups.find(message.topic), self.gaps.get((message.topic, message.term))
         if group is None or gap is None:
             return
-        group.flow.learn_runs(message.term, message.runs)
+        if news := group.flow.learn_runs(message.term, message.runs):
+            self._pass_on_runs(group, message.term, news, sender)
         is_source = message.term.of_source and message.term.is_of(sender.node_id)
         above = group.upstream(group.flow.term)
         root = group.root or (above.node_id if above is not None else b"")
@@ -426,6 +434,8 @@ class Recovery:
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final, milestones))
         if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)
+            if term in group.flow.past:
+                self.askers.setdefault((topic, term), {}).setdefault(to, RangeSet()).update(missing)
 
     def _kept_beyond(self, group: PeerGroup, term: Term, released: list[Range], asker: Contact) -> list[Range]:
         """What this peer discarded of an ended term, and another member holds: it gets it again, to pass it on."""
@@ -434,6 +444,34 @@ class Recovery:
         reports = (member.held for member in group.members() if member.contact != asker)
         kept = RangeSet(r for held in reports for held_term, _, ranges, _ in held if held_term == term for r in ranges)
         return intersection(released, kept)
+
+    def restored(self, bundle: Bundle, sender: bytes) -> None:
+        """A repair of an ended term came: pass it on to those who asked for it here, unless they say that they keep it.
+
+        If each waited until it asks again, that would take longer than a lease over a few hops.
+        """
+        topic, term, first, last = bundle.topic, bundle.envelope.term, bundle.envelope.first, bundle.last
+        group, askers = self.groups.find(topic), self.askers.get((topic, term), {})
+        if group is None or not askers:
+            return
+        kept = {
+            member.contact: RangeSet(r for each, _, ranges, _ in member.held if each == term for r in ranges)
+            for member in group.members()
+        }
+        for contact, wanted in askers.items():
+            has = contact.node_id == sender or (contact in kept and kept[contact].covers(first, last))
+            if wanted.within(first, last) and not has and group.may_have(contact.node_id, None):
+                self._send(contact, group, term, group.flow.holding(term, [(first, last)]))
+            wanted.discard(first, last)
+
+    def _pass_on_runs(self, group: PeerGroup, term: Term, runs: list[Run], teller: Contact) -> None:
+        """A neighbour said which events were at lost positions: tell those who asked for them here."""
+        topic = group.flow.topic
+        for contact, wanted in self.askers.get((topic, term), {}).items():
+            told = within(runs, wanted) if contact != teller and group.may_have(contact.node_id, None) else []
+            if told:
+                ranges = RangeSet((run.at, run.at + run.events) for run in told).ranges()
+                self.host.send(contact, Unavailable(topic, term, ranges, runs=tuple(told)))
 
     def _send_without_credit(self, to: Contact, bundle: Bundle) -> None:
         """Send a bundle even without credit, but only one at a time, until some credit has been returned."""
@@ -465,6 +503,8 @@ class Recovery:
         """The link to a peer is gone: it will request again what it asked for over that link."""
         self.unsent.pop(contact.node_id, None)
         self.sent_without_credit.pop(contact.node_id, None)
+        for askers in self.askers.values():
+            askers.pop(contact, None)
         self.agents.link_lost(contact.node_id)
 
 

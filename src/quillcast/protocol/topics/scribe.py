@@ -91,6 +91,7 @@ from quillcast.protocol.topics.state.effects import (
     ProcessPaused,
     RefuseRequest,
     Resign,
+    Restored,
     RoomAgain,
     RootEffect,
     RootHere,
@@ -375,6 +376,8 @@ class Scribe:
                 self.recovery.look_soon(topic)
             case FrontFilled(topic, term):
                 self.recovery.front_filled(topic, term)
+            case Restored(bundle, sender):
+                self.recovery.restored(bundle, sender)
             case CameFromSource(topic, term, source):
                 self.stream_reporting.came(topic, term, source)
 

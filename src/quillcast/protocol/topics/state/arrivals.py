@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import REPAIR, Term
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.topics.state.effects import CameFromSource, FrontFilled, GapNoticed
+from quillcast.protocol.topics.state.effects import CameFromSource, FrontFilled, GapNoticed, Restored
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.source_streams import SourceStreams
@@ -65,7 +65,9 @@ class Arrivals:
         self.dispatch.order(FrontFilled(flow.topic, term))
 
     def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
-        """Return the credit of what full buffers wait for at once."""
+        """Pass on what others asked for of ended terms, and return the credit of what full buffers wait for at once."""
+        if bundle.envelope.kind is REPAIR and bundle.envelope.term in self.trees[bundle.topic].flow.past:
+            self.dispatch.order(Restored(bundle, sender))
         if is_due and self.flow_control.takes_repairs:
             self.host.release(sender, bundle.size)
             self.flow_control.hold_back()

@@ -5,6 +5,7 @@ An order is a value: a test of a part compares the orders that one input leads t
 
 import msgspec
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.messages import Contact
@@ -135,6 +136,13 @@ class FrontFilled(msgspec.Struct, frozen=True):
     term: Term
 
 
+class Restored(msgspec.Struct, frozen=True):
+    """A neighbour brought a bundle of an ended term: others may have asked for it."""
+
+    bundle: Bundle
+    sender: bytes
+
+
 class ProcessPaused(msgspec.Struct, frozen=True):
     """This process stood still: another peer may be the topic's root by now, if this one was."""
 
@@ -217,7 +225,15 @@ PlaceEffect = (
     | NeighbourLost
 )
 ArrivalEffect = (
-    ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain | GapNoticed | FrontFilled | CameFromSource
+    ChildEntered
+    | StreamsBegin
+    | LeaseEnded
+    | AllStable
+    | RoomAgain
+    | GapNoticed
+    | FrontFilled
+    | Restored
+    | CameFromSource
 )
 RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
 SettingsEffect = SettingsLearned | SettingsEntered | OpenSession
