@@ -145,6 +145,7 @@ class Peer:
         warrant: Warrant | None = None,
     ) -> Subscription:  # fmt: skip
         """Subscribe to a topic (`Subscribing.subscribe`). Raises `LocalError` for an invalid name."""
+        self.scribe.housekeeping.notice()
         subscription = self.scribe.subscribing.subscribe(
             name, subscriber, start=start, delivery=delivery, warrant=warrant
         )  # fmt: skip

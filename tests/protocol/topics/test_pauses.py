@@ -105,3 +105,33 @@ def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     scribe.schedule.last_round_at = now - 40
     village.act(0, timer(ReportDue()))
     assert lease.until == now + 30
+
+
+@pytest.mark.parametrize("role", ["root", "child"])
+def test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_before(role: str) -> None:
+    """Neither as events nor as losses: where it began, nobody knew yet of the term that had begun meanwhile."""
+    village = Village(5)
+    root, other, child, _, newcomer = by_distance(village)
+    for number in (other, child):
+        village.subscribe(number, NAME, Reader())
+    publisher = village.publisher(other, NAME)
+    village.run(3)
+    pausing = [root, child] if role == "child" else [root]
+    hosts = [village.world.machines[number].host for number in pausing]
+    for host in hosts:
+        assert host is not None
+        host.pause()
+    village.run(10)
+    village.publish(other, publisher, b"before")
+    village.run(40)
+    assert publisher.stable == 1
+    for host in hosts:
+        assert host is not None
+        host.resume()
+    readers = {number: Reader() for number in (pausing[-1], newcomer)}
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    village.run(8)
+    village.publish(other, publisher, b"after")
+    village.run(40)
+    assert [(reader.payloads, reader.gone) for reader in readers.values()] == [([b"after"], [])] * 2

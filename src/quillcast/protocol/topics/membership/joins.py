@@ -68,7 +68,7 @@ class Joins:
         former = tree.children.get(child)
         if former is not None and join.sends_only and not (direct or former.sends_only):
             self.children.remove(tree, child, "moved", lease=True)
-        if tree.attached and (tree.served or join.sends_only):
+        if tree.begins or (tree.attached and join.sends_only):
             self._accept(tree, join)
         else:
             tree.await_parent(join)

@@ -309,7 +309,7 @@ class TreeMembership:
 
         `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
         """
-        tree.joining = False
+        tree.joining = tree.doubted = False
         if not tree.served:
             if tree.receives:  # somebody came while this peer joined as one that only publishes
                 self.join(tree)

@@ -101,7 +101,7 @@ class Subscribing:
         if tree.barred and denied(tree.descriptor, self.host.me, subscription.wish.warrant) is None:
             tree.begin_later(subscription)
             self.host.set_timer(ListChanged(tree.topic, revoked=True), 0.0)
-        elif tree.attached and tree.served:
+        elif tree.begins:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)

@@ -6,9 +6,11 @@ on their way, a root that took over holds stability for as long as their leases 
 until those whom the root before names have come (docs/decisions/leadership-transfer.md).
 """
 
+import math
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, RELIABLE_TERMS, SESSION_TERMS, Term
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot, Mark
 from quillcast.protocol.topics.config import TopicConfig
@@ -23,6 +25,14 @@ from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
+DOUBT_ROUNDS = 2.5  # heartbeats within which a parent notices that it had lost a child that was paused; a guess
+
+
+class DoubtOver(Timer, frozen=True):
+    """After a pause: where this peer still has its parent, it has its place in the tree."""
+
+    paused_at: float
+
 
 class RootTerms:
     """Begins the terms of the topics that are rooted here, and ends those that a later one outdoes."""
@@ -35,6 +45,8 @@ class RootTerms:
         self.host, self.config, self.ring, self.known = host, config, ring, known
         self.terms, self.replication, self.membership = terms, replication, membership
         self.intake, self.transfer, self.dispatch = intake, transfer, dispatch
+        self.paused_at = -math.inf  # when this process last went on after a pause
+        dispatch.on_timer(DoubtOver, self._doubt_over)
 
     def next_term(self, tree: Tree) -> Term:
         """A term above all that were heard of, in the topic's present session."""
@@ -78,8 +90,15 @@ class RootTerms:
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:
-        """This process was paused, and another may be root by now: declare nothing stable until that is known."""
+        """This process was paused, and another may be root by now: declare nothing stable until that is known.
+
+        No subscription begins in the term either: it would be told of what came in a later one before it began.
+        """
         root = tree.root
+        tree.doubted = tree.attached
+        if self.paused_at != now:
+            self.paused_at = now
+            self.host.set_timer(DoubtOver(now), DOUBT_ROUNDS * self.config.tree_heartbeat_s)
         if root is not None:
             self.host.trace(Mark("root_paused"))
             root.paused_until = now + self.config.lease_s
@@ -94,9 +113,20 @@ class RootTerms:
             if entry.descriptor is not None:
                 self.known.learn(entry.descriptor)
             self.terms.heard_of(tree, entry.term)
-        if tree.root is root and self.replication.has_answers_of_all(round_):
+        if tree.root is not root:
+            return
+        if self.replication.has_answers_of_all(round_):
             root.paused_until = 0.0
             self.dispatch.order(LeaseEnded(tree))
+        if tree.doubted:
+            self.membership.settled(tree)
+
+    def _doubt_over(self, timer: DoubtOver) -> None:
+        """Parents that had lost this peer would have said so by now."""
+        if timer.paused_at == self.paused_at:
+            for tree in list(self.membership.trees.by_topic.values()):
+                if tree.doubted and tree.parent is not None:
+                    self.membership.settled(tree)
 
     def outdone(self, tree: Tree) -> None:
         """A later term exists than this root's: the closest peer begins one later still."""

@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
-JOINING, MOVED, CHANGED, BARRED, ATTEMPT = 1, 2, 4, 8, 16
+JOINING, MOVED, CHANGED, BARRED, DOUBTED, ATTEMPT = 1, 2, 4, 8, 16, 32
 NOTHING_INHERITED = Position(NO_TERM, 0)
 
 
@@ -86,7 +86,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moving = 0  # `joining`, `moved`, `changed`, `barred` and above them `attempt`, in one field
+        self.moving = 0  # `joining`, `moved`, `changed`, `barred`, `doubted` and above them `attempt`, in one field
 
     @property
     def joining(self) -> bool:
@@ -123,6 +123,15 @@ class Tree:
     @barred.setter
     def barred(self, is_barred: bool) -> None:
         self.moving = self.moving & ~BARRED | BARRED * is_barred
+
+    @property
+    def doubted(self) -> bool:
+        """Was this process paused, and is not known yet whether the topic has another root, or this peer no parent?"""
+        return bool(self.moving & DOUBTED)
+
+    @doubted.setter
+    def doubted(self, is_doubted: bool) -> None:
+        self.moving = self.moving & ~DOUBTED | DOUBTED * is_doubted
 
     @property
     def attempt(self) -> int:
@@ -412,6 +421,11 @@ class Tree:
     def served(self) -> bool:
         """Does the parent, if there is one, send this peer the topic's events?"""
         return self.root is not None or self.sources.served
+
+    @property
+    def begins(self) -> bool:
+        """Can a subscription begin here, or below? Not where later terms may be that this peer should know of."""
+        return self.attached and self.served and not self.doubted
 
     @property
     def was_served(self) -> bool:
