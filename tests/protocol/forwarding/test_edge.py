@@ -607,6 +607,18 @@ def test_events_admitted_before_the_subscription_are_not_waited_for() -> None:
     assert notes.lost_ == []
 
 
+def test_events_that_only_a_term_before_its_own_admitted_are_reported_between_others_that_came() -> None:
+    """Its own term had none of them before the subscription began, which was with the first event of that term."""
+    edge, notes, host = an_edge(since=SECOND, start=0)
+    edge.owe(FIRST, 2, 0)
+    edge.take(down(FIRST, 2, block(PAUL, 0)))
+    edge.take(down(SECOND, 0, block(PAUL, 9)))
+    host.time = 31.0
+    assert edge.give_up_holes(1.0, NOTHING)
+    edge.tell_losses()
+    assert (notes.got, notes.lost_) == ([b"0", b"9"], [(2, 1, 9, "void")])
+
+
 def an_edge_that_passed_over_events() -> tuple[Edge, Notes]:
     """It got Paul's first event from an earlier term, and the one numbered 9 from its own: the others seem not owed."""
     edge, notes, _ = an_edge(since=SECOND, start=5)

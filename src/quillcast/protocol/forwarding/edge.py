@@ -605,10 +605,15 @@ class Edge(Sink):
         return cursor.lost.contiguous_from(expected) if cursor.lost.starts else expected
 
     def _begins_anew(self, cursor: PublisherCursor, term: Term) -> bool:
-        """Is a publisher's event of a term owed, and those between its last one here and this one are not?"""
+        """Is a publisher's event of a term owed, and those between its last one here and this one are not?
+
+        Where the subscription began with the first event of that term, none of them was there before it began.
+        """
         if cursor.term is None or cursor.term >= term:
             return False
-        return term == self.since or term.best_effort or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
+        if term == self.since and self._start(term):
+            return True
+        return term.best_effort or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
 
     def _may_come(self, cursor: PublisherCursor, block: Block, place: Position, expected: int) -> bool:
         """May events of a publisher, from the expected one on, that are missing before a block come in another term?
