@@ -97,6 +97,9 @@ class Cuts:
     def cut_off(self, _machine: int, _others: list[int], join_s: float) -> list[Span]:
         return self.spans
 
+    def without_replicas(self, _topic: bytes, _count: int, join_s: float) -> list[Span]:
+        return []
+
     def group(self, machine: int, at: float) -> list[int]:
         return [machine]
 

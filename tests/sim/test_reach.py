@@ -1,5 +1,6 @@
 """Which machines could reach each other, and when: the network as the judges see it."""
 
+from quillcast.core.ids import ring_distance
 from quillcast.sim.host import SimHost
 from quillcast.sim.network import one_way, partition
 from quillcast.sim.reach import Reach, Span
@@ -43,6 +44,24 @@ def test_machines_that_cannot_reach_each_other_may_do_so_over_others() -> None:
     world.cut(one_way([0], [1]))
     reach.note()
     assert reach.group(0, world.now) == [0, 1, 2]
+
+
+def test_a_machine_may_reach_none_of_the_next_ones_though_others_reach_both() -> None:
+    """One way is not enough, and the dead do not count."""
+    world, reach = world_of(4)
+    topic = world.machines[0].node_id
+    first, dead, second, _ = sorted(range(4), key=lambda each: ring_distance(world.machines[each].node_id, topic))
+    world.stop(world.machines[dead])
+    world.run(1.0)
+    cut = world.cut(one_way([second], [first]))
+    reach.note()
+    assert reach.now_with(first, second)
+    world.run(4.0)
+    world.heal(cut)
+    reach.note()
+    world.run(5.0)
+    assert list(reach.without_replicas(topic, 1, join_s=1.0)) == [Span(1.0, 4.0)]
+    assert list(reach.without_replicas(topic, 2, join_s=1.0)) == []
 
 
 def test_a_paused_process_is_apart_and_a_dead_one_is_not_counted() -> None:

@@ -46,7 +46,7 @@ class Delivery:
     def __init__(self, run: Observed, plan: TopicPlan) -> None:
         self.run, self.plan = run, plan
         self.config = run.scenario.config
-        self.leases = Leases(run.reach, self.config)
+        self.leases = Leases(run.reach, self.config, run.topics)
         self.ledger = run.ledgers[plan.name]
         self.end = run.world.now
         self.calm_at = run.calm_at()

@@ -32,7 +32,7 @@ class Judges:
 
     def __init__(self, run: Observed) -> None:
         self.run, self.reach, self.config = run, run.reach, run.scenario.config
-        self.leases = Leases(run.reach, self.config)
+        self.leases = Leases(run.reach, self.config, run.topics)
         self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # when who learned which topic's settings
         self.plans: dict[bytes, TopicPlan] = {run.topics[plan.name]: plan for plan in run.scenario.topics}
 

@@ -5,7 +5,7 @@ test. Here a lease has ended only if subscriber and publisher really could not r
 exists again once they were connected long enough to find each other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from quillcast.protocol.config import Config
 from quillcast.sim.applications import Reader
@@ -28,8 +28,8 @@ def bound_s(config: Config) -> float:
 class Leases:
     """Answers questions about leases in one run."""
 
-    def __init__(self, reach: Reach, config: Config) -> None:
-        self.reach, self.config = reach, config
+    def __init__(self, reach: Reach, config: Config, topics_by_name: Mapping[str, bytes]) -> None:
+        self.reach, self.config, self.topics_by_name = reach, config, topics_by_name
         topics = config.topics
         self.slack_s = 2 * topics.tree_heartbeat_s  # a lease is counted from the last report, not from the fault
 
@@ -51,6 +51,17 @@ class Leases:
                 return f"it was out of reach of peer {machine} {when}"
             if span.start < reader.started_at:
                 return f"its subscription began while it was out of reach of peer {machine}, {when}, or soon after"
+        return self._ended_beside_a_rival(self.topics_by_name[reader.topic], written)
+
+    def _ended_beside_a_rival(self, topic: bytes, written: float) -> str:
+        """Whether leases may have ended because the peer closest to the topic reached none of its replicas directly.
+
+        Then another peer may have become root, and nothing is promised while the two cannot reach each other for longer
+        than a lease (docs/delivery.md, *Roots that move*).
+        """
+        for span in self.reach.without_replicas(topic, self.config.topics.replicas, MEET_S):
+            if span.length_s >= self.config.topics.lease_s - self.slack_s and written < span.end + JOINED_S:
+                return f"the peer closest to the topic reached no replica from {span.start:.1f} to {span.end:.1f} s"
         return ""
 
     def _spans(self, mine: int, machine: int) -> Iterator[Span]:

@@ -6,12 +6,16 @@ are to route for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
+from quillcast.core.ids import ring_distance
 from quillcast.sim.world import World
 
 Groups = dict[int, int | None]
 """For each machine whose process is alive, the smallest machine that it is together with; None while it is paused."""
+Closed = frozenset[tuple[int, int]]
+"""The pairs of running machines between which data does not pass directly in both directions, the smaller first."""
 
 
 class Span(NamedTuple):
@@ -34,17 +38,19 @@ class Reach:
         self.world, self.entries = world, entries
         self._times: list[float] = []
         self._groups: list[Groups] = []
+        self._closed: list[Closed] = []
 
     def note(self) -> None:
         """Record who is together from now on."""
-        groups = self._look()
-        if self._groups and self._groups[-1] == groups:
+        groups, closed = self._look(), self._look_for_closed()
+        if self._groups and (self._groups[-1], self._closed[-1]) == (groups, closed):
             return
         if self._times and self._times[-1] == self.world.now:
-            self._groups[-1] = groups
+            self._groups[-1], self._closed[-1] = groups, closed
         else:
             self._times.append(self.world.now)
             self._groups.append(groups)
+            self._closed.append(closed)
 
     def together(self, a: int, b: int, since: float) -> bool:
         """Whether these two were together all the time from then until now."""
@@ -73,18 +79,27 @@ class Reach:
 
     def cut_off(self, machine: int, others: Sequence[int], join_s: float) -> Iterator[Span]:
         """When a machine was together with none of the others, although it was alive and they were not all dead."""
-        start: float | None = None
-        end = 0.0
-        for since, until, groups in self._spans():
+
+        def is_cut_off(groups: Groups) -> bool:
             alive = machine in groups and any(other in groups for other in others)
-            if not alive or any(_side_by_side(groups, machine, other) for other in others):
-                continue
-            if start is not None and since - end > join_s:
-                yield Span(start, end)
-                start = None
-            start, end = since if start is None else start, until
-        if start is not None:
-            yield Span(start, end)
+            return alive and not any(_side_by_side(groups, machine, other) for other in others)
+
+        return _merged((Span(since, until) for since, until, groups in self._spans() if is_cut_off(groups)), join_s)
+
+    def without_replicas(self, topic: bytes, count: int, join_s: float) -> Iterator[Span]:
+        """When the machine closest to a topic reached some of the next `count` that ran, but through others only."""
+        inside = [machine for machine in self.world.machines if machine.number not in self.entries()]
+        closest = [each.number for each in sorted(inside, key=lambda machine: ring_distance(machine.node_id, topic))]
+
+        def is_alone(groups: Groups, closed: Closed) -> bool:
+            first, *others = [number for number in closest if groups.get(number) is not None][: count + 1] or [0]
+            beside = [other for other in others if (min(first, other), max(first, other)) not in closed]
+            return not beside and _any_beside(groups, first, others)
+
+        spans = zip(self._spans(), self._closed, strict=True)
+        return _merged(
+            (Span(since, until) for (since, until, groups), pairs in spans if is_alone(groups, pairs)), join_s
+        )
 
     def _latest_first(self) -> Iterator[tuple[float, Groups]]:
         return zip(reversed(self._times), reversed(self._groups), strict=True)
@@ -111,6 +126,14 @@ class Reach:
         stranded = [number for number, entries in self.entries().items() if not _any_beside(groups, number, entries)]
         return {**groups, **{number: None for number in stranded if number in groups}}
 
+    def _look_for_closed(self) -> Closed:
+        network = self.world.network
+        if not network.cuts:
+            return frozenset()
+        running = [machine.number for machine in self.world.machines if self._runs(machine.number)]
+        pairs = combinations(running, 2)
+        return frozenset((a, b) for a, b in pairs if network.blocked(a, b) or network.blocked(b, a))
+
     def _spread(self, number: int, running: list[int], groups: Groups) -> None:
         """Record with whom a machine is together, directly or through others."""
         blocked, found = self.world.network.blocked, [number]
@@ -125,6 +148,18 @@ class Reach:
     def _runs(self, number: int) -> bool:
         host = self.world.machines[number].host
         return host is not None and host.backlog is None
+
+
+def _merged(spans: Iterable[Span], join_s: float) -> Iterator[Span]:
+    """Spans in their order, of which those less than `join_s` apart become one."""
+    last: Span | None = None
+    for span in spans:
+        if last is not None and span.start - last.end > join_s:
+            yield last
+            last = None
+        last = Span(span.start if last is None else last.start, span.end)
+    if last is not None:
+        yield last
 
 
 def _any_beside(groups: Groups, number: int, others: Iterable[int]) -> bool:
