@@ -89,11 +89,22 @@ def check_tree(run: Observed, topic: str) -> None:
 
 
 def check_settings(run: Observed, topic: str) -> None:
-    """A topic's tree and publishers use the same settings, and each request to change them has one answer."""
+    """A topic's tree and publishers use the same settings, and each request to change them has one answer.
+
+    A publisher that a root has no room to remember hears of other settings with its next event (docs/topics.md).
+    """
     what = f"settings of topic {topic}"
     used: dict[int | str, Descriptor] = {number: tree.descriptor for number, tree in run.trees(topic).items()}
     publishing = (each for each in run.writers if each.topic == topic and each.lives and not each.failures)
-    used |= {each.name: each.publisher.descriptor for each in publishing if not each.publisher.closed}
+    roots = [tree.root for tree in run.trees(topic).values() if tree.root is not None]
+    most = run.scenario.config.topics.admissions_max
+    full = [root for root in roots if max(len(root.admissions), len(root.asked)) >= most]
+    remembered = {publisher for root in roots for publisher in root.admissions}
+    used |= {
+        each.name: each.publisher.descriptor
+        for each in publishing
+        if not each.publisher.closed and (each.publisher.id in remembered or not full)
+    }
     _holds(len({each.digest for each in used.values()}) <= 1, f"{what}: peers go by different ones: {used}")
     for asked in run.asked_changes:
         if asked.topic == topic and asked.host.alive:
