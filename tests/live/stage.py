@@ -188,6 +188,7 @@ class Wires:
             for device in ("all", "eth0"):
                 self._run("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.conf.{device}.route_localnet=1")
         self._run("ip", "-n", name, "addr", "add", f"{self._network}.{number}/24", "dev", "eth0")
+        self._run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv6.conf.eth0.accept_dad=0")  # nobody has it
         self._run("ip", "-n", name, "link", "set", "eth0", "up")
         return name, f"{self._network}.{number}:0"
 

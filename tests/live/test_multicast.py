@@ -1,12 +1,17 @@
 """A site whose policy is `ip_multicast`, on machines of their own: the packets that the kernels counted."""
 
 import asyncio
+import socket
 import subprocess
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from quillcast.core.ids import ring_distance, topic_id
 from quillcast.core.multicast import UdpGroup, contact
 from quillcast.live.transport.hello import Identity
+from quillcast.live.transport.multicast import _index
 from tests.live.stage import Puppet, Wires, eventually
 from tests.live.toys import ToyPeer, bundle, toy
 
@@ -20,16 +25,19 @@ members = [{members}]
 [[topics]]
 pattern = "news/#"
 policy = "ip_multicast"
+parameters = {{ group = "{group}" }}
 """
 
 
 def packets(namespace: str) -> tuple[int, int]:
-    """The UDP packets that a machine took in and sent."""
-    asked = ["ip", "netns", "exec", namespace, "cat", "/proc/net/snmp"]
+    """The UDP packets that a machine took in and sent, by IPv4 and IPv6."""
+    asked = ["ip", "netns", "exec", namespace, "cat", "/proc/net/snmp", "/proc/net/snmp6"]
     told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    names, numbers = (row for line in told.splitlines() if (row := line.split())[0] == "Udp:")
-    counted = dict(zip(names, numbers, strict=True))
-    return int(counted["InDatagrams"]), int(counted["OutDatagrams"])
+    rows = [line.split() for line in told.splitlines()]
+    names, numbers = (row[1:] for row in rows if row[0] == "Udp:")
+    counted = Counter(dict(zip(names, map(int, numbers), strict=True)))
+    counted.update({row[0].removeprefix("Udp6"): int(row[1]) for row in rows if row[0].startswith("Udp6")})
+    return counted["InDatagrams"], counted["OutDatagrams"]
 
 
 def rooted_at(root: Puppet, others: list[Identity]) -> str:
@@ -43,10 +51,11 @@ def below_root(root: Puppet, topic: str) -> int:
     return next(len(peer["children"]) for peer in root.ask("tree", topic=topic)["peers"] if peer["root"])
 
 
-def test_one_packet_leaves_for_all_members(network: Wires, tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", ["239.255.81.67:8167", "[ff15::5143]:8167"], ids=["IPv4", "IPv6"])
+def test_one_packet_leaves_for_all_members(network: Wires, tmp_path: Path, group: str) -> None:
     identities = [Identity.new() for _ in range(3)]
     file = tmp_path / "site.toml"
-    file.write_text(FILE.format(members=", ".join(f'"{each.node_id.hex()}"' for each in identities)))
+    file.write_text(FILE.format(group=group, members=", ".join(f'"{each.node_id.hex()}"' for each in identities)))
     machines = [network.host() for _ in range(4)]
     puppets: list[Puppet] = []
     try:
@@ -112,6 +121,13 @@ def fill(sender: ToyPeer) -> int:
         sender.links.way(to).carry(bundle(20_000, sent))
         sent += 1
     return sent
+
+
+def test_an_interface_is_found_by_its_address() -> None:
+    loopback = socket.if_nametoindex("lo")
+    assert [_index(each) for each in ("127.0.0.1", "::1", "0.0.0.0", "::", "192.0.2.1", "2001:db8::1", "name")] == [
+        loopback, loopback, 0, 0, 0, 0, 0
+    ]  # fmt: skip
 
 
 def test_a_group_that_cannot_be_joined_is_a_problem_and_takes_nothing() -> None:

@@ -1,11 +1,13 @@
 """External multicast mechanisms: what reaches all members of a scope at once, such as a UDP multicast group.
 
-A mechanism travels as text, `udp://239.255.81.67:8167?hops=1&datagram_bytes=1400&bytes_per_s=12500000`. To the data
+A mechanism travels as text, `udp://239.255.81.67:8167?hops=1&datagram_bytes=1400&bytes_per_s=12500000`, or with an
+address of IPv6, `udp://[ff15::5143]:8167?...`. To the data
 path a group is a contact like a peer's: its id is the hash of that text, its address the text itself. A peer that takes
 part in it (`Host.multicast`) may carry bundles to that contact, and gets what others carry as the input `datagram`.
 """
 
 import hashlib
+import ipaddress
 import re
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ DATAGRAM_BYTES_MIN = 512  # RFC 791 has every host take that much
 OVERHEAD_BYTES = 60  # of each datagram, for its header and the proof that it is genuine
 _VARIABLE_BYTES = 2048  # what a bundle's tags, record and list of blocks take at most, as a rule
 _WRITTEN = re.compile(
-    r"udp://(\d+\.\d+\.\d+\.\d+):(\d+)\?hops=(\d+)&datagram_bytes=(\d+)&bytes_per_s=(\d+)(?:&of=([0-9a-f]{16}))?",
+    r"udp://(\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]+\]):(\d+)\?hops=(\d+)&datagram_bytes=(\d+)&bytes_per_s=(\d+)(?:&of=([0-9a-f]{16}))?",
     re.ASCII,
 )
 
@@ -40,7 +42,13 @@ class UdpGroup(NamedTuple):
 
     def __str__(self) -> str:
         pace = f"hops={self.hops}&datagram_bytes={self.datagram_bytes}&bytes_per_s={self.bytes_per_s}"
-        return f"{SCHEME}{self.host}:{self.port}?{pace}" + (f"&of={self.of}" if self.of else "")
+        host = f"[{self.host}]" if self.is_ipv6 else self.host
+        return f"{SCHEME}{host}:{self.port}?{pace}" + (f"&of={self.of}" if self.of else "")
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Is it a group of IPv6?"""
+        return ":" in self.host
 
     @property
     def fragment_bytes(self) -> int:
@@ -60,7 +68,7 @@ def parse(mechanism: str) -> UdpGroup:
     if match is None or len(numbers) < 4:
         raise Malformed(f"{mechanism!r} is not a multicast mechanism that this version knows")
     port, hops, datagram_bytes, bytes_per_s = numbers
-    group = UdpGroup(match[1], port, hops, datagram_bytes, bytes_per_s, match[6] or "")
+    group = UdpGroup(match[1].strip("[]"), port, hops, datagram_bytes, bytes_per_s, match[6] or "")
     if not (is_group(group.host) and 0 < group.port < 1 << 16 and 0 < group.hops < 256 and group.bytes_per_s):
         raise Malformed(f"{mechanism!r} names no UDP multicast group")
     if not DATAGRAM_BYTES_MIN <= group.datagram_bytes < 1 << 16:
@@ -69,9 +77,24 @@ def parse(mechanism: str) -> UdpGroup:
 
 
 def is_group(host: str) -> bool:
-    """Is this a multicast address of IPv4 that applications may use (RFC 5771: not 224.0.0.0/24)?"""
+    """Is this a multicast address that applications may use?
+
+    Of IPv4 that is one outside of 224.0.0.0/24 (RFC 5771), and of IPv6, in its shortest form, one that is not assigned
+    for good and goes beyond the interface (RFC 4291, 2.7).
+    """
+    if ":" in host:
+        return _is_ipv6_group(host)
     parts = [int(part) for part in host.split(".") if part.isascii() and part.isdigit() and len(part) < 4]
     return len(parts) == 4 and max(parts) < 256 and 224 <= parts[0] < 240 and parts[:3] != [224, 0, 0]
+
+
+def _is_ipv6_group(host: str) -> bool:
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    flags, scope = address.packed[1] >> 4, address.packed[1] & 15
+    return address.is_multicast and str(address) == host and flags & 1 == 1 and 1 < scope < 15
 
 
 def contact(mechanism: str) -> Contact:

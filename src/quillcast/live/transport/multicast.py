@@ -6,11 +6,15 @@ the topic's tree, whose links have credit, so a slow receiver slows its publishe
 """
 
 import errno
+import fcntl
 import socket
+import struct
 from collections import Counter, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed
@@ -27,6 +31,7 @@ RECEIVE_BYTES = 4 << 20  # asked of the kernel for what comes while this process
 READS_MAX = 64  # datagrams that are read in a row; a guess: links wait for their turn meanwhile
 _ANY_INTERFACE = "0.0.0.0"
 _DATAGRAM_BYTES_MAX = 1 << 16
+_SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
 
 
 class MulticastGroups:
@@ -60,8 +65,7 @@ class MulticastGroups:
         return group.room if group is not None else 0
 
     def _opened(self, group: UdpGroup, to: Contact) -> "GroupSocket":
-        interface = _ANY_INTERFACE if ":" in self.interface else self.interface
-        return GroupSocket(self._pump, group, to, interface, self._counters)
+        return GroupSocket(self._pump, group, to, self.interface, self._counters)
 
 
 class GroupSocket:
@@ -78,6 +82,7 @@ class GroupSocket:
         self._allowed = 0.0  # bytes that may be sent now
         self._allowed_at = pump.loop.time()
         self._full = self._waits = False
+        self._to = _place(group, interface)
         self._receiver = _receiver(group, interface)
         try:
             self._sender = _sender(group, interface)
@@ -131,7 +136,7 @@ class GroupSocket:
     def _put(self, datagram: bytes) -> bool:
         """Hand a datagram to the kernel; False if it has to wait. One that cannot be sent is lost, like any other."""
         try:
-            self._sender.sendto(datagram, (self.group.host, self.group.port))
+            self._sender.sendto(datagram, self._to)
         except OSError as problem:
             if problem.errno in (errno.EAGAIN, errno.ENOBUFS):
                 return False
@@ -157,13 +162,17 @@ class GroupSocket:
 
 
 def _receiver(group: UdpGroup, interface: str) -> socket.socket:
-    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    receiver = _socket(group)
     try:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # other peers of this machine join it, too
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-        receiver.bind((group.host, group.port))
-        wanted = socket.inet_aton(group.host) + socket.inet_aton(interface)
-        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, wanted)
+        receiver.bind(_place(group, interface))
+        if group.is_ipv6:
+            wanted = socket.inet_pton(socket.AF_INET6, group.host) + struct.pack("=I", _index(interface))
+            receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, wanted)
+        else:
+            wanted = socket.inet_aton(group.host) + socket.inet_aton(_ipv4(interface))
+            receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, wanted)
     except OSError:
         receiver.close()
         raise
@@ -171,12 +180,57 @@ def _receiver(group: UdpGroup, interface: str) -> socket.socket:
 
 
 def _sender(group: UdpGroup, interface: str) -> socket.socket:
-    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    sender = _socket(group)
     try:
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, group.hops)
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+        if group.is_ipv6:
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, _index(interface))
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, group.hops)
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 1)
+        else:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(_ipv4(interface)))
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, group.hops)
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
     except OSError:
         sender.close()
         raise
     return sender
+
+
+def _socket(group: UdpGroup) -> socket.socket:
+    family = socket.AF_INET6 if group.is_ipv6 else socket.AF_INET
+    return socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+
+def _place(group: UdpGroup, interface: str) -> tuple[str, int] | tuple[str, int, int, int]:
+    """A group's address, as sockets of its family want it."""
+    return (group.host, group.port, 0, _index(interface)) if group.is_ipv6 else (group.host, group.port)
+
+
+def _ipv4(interface: str) -> str:
+    return _ANY_INTERFACE if ":" in interface else interface
+
+
+def _index(address: str) -> int:
+    """The number of the interface with this address; 0 if none is known, and the kernel chooses by its routes."""
+    try:
+        wanted = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    except OSError:
+        return 0
+    if len(wanted) > 4:
+        return _index_of_ipv6(wanted)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for index, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                told = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("40s", name.encode()))
+                if told[20:24] == wanted:
+                    return index
+    return 0
+
+
+def _index_of_ipv6(wanted: bytes) -> int:
+    with suppress(OSError), Path("/proc/net/if_inet6").open() as addresses:
+        for line in addresses:
+            address, index, *_ = line.split()
+            if bytes.fromhex(address) == wanted:
+                return int(index, 16)
+    return 0

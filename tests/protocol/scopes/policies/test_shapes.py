@@ -248,7 +248,10 @@ def test_a_small_change_of_the_group_changes_few_channels(name: str) -> None:
         (Mesh, {"degree": 3}, r"multiple of 2"),
         (Gossip, {"fan_out": 8, "view": 4}, r"fan_out = 8 is larger than view = 4; choose a larger view"),
         (Star, {"fan_out": 4}, r"unknown field `fan_out`"),
-        (IpMulticast, {"group": "10.0.0.1:8167"}, r'group = "10.0.0.1:8167" is no multicast group; write an IPv4'),
+        (IpMulticast, {"group": "10.0.0.1:8167"}, r'group = "10.0.0.1:8167" is no multicast group; write an address'),
+        (IpMulticast, {"group": "[ff02::1]:8167"}, r"is no multicast group; write an address"),
+        (IpMulticast, {"group": "ff15::5143:8167"}, r"or \[ff15::5143\]:8167"),
+        (IpMulticast, {"group": "[ff15::x]:8167"}, r"is no multicast group"),
         (IpMulticast, {"group": "224.0.0.1:8167"}, r"no multicast group"),
         (IpMulticast, {"group": "239.0.0.1"}, r"no multicast group"),
         (IpMulticast, {"hops": 0}, r"Expected `int` >= 1 - at `\$.hops`"),
@@ -287,6 +290,9 @@ def test_ip_multicast_has_one_channel_to_all_for_each_sender() -> None:
     assert IpMulticast().channels(group, (), unmeasured) == (WantedChannel(1, ALL, 1), WantedChannel(3, ALL, 3))
     assert IpMulticast().channels(Group((1, 2), (1,), (1,)), (), unmeasured) == ()
     assert parse(IpMulticast().mechanism) == UdpGroup("239.255.81.67", 8167, 1, 1400, 12_500_000)
+    ipv6 = IpMulticast(group="[FF15:0::5143]:8167")
+    assert ipv6.mechanism.startswith("udp://[ff15::5143]:8167?hops=1&")
+    assert parse(ipv6.mechanism) == UdpGroup("ff15::5143", 8167, 1, 1400, 12_500_000)
 
 
 def test_a_chain_is_a_line() -> None:

@@ -1,5 +1,6 @@
 """IP multicast."""
 
+import ipaddress
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -22,17 +23,27 @@ class IpMulticast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes_per_s: Annotated[int, msgspec.Meta(ge=10_000, le=10_000_000_000)] = 12_500_000
 
     def __post_init__(self) -> None:
-        host, _, port = self.group.rpartition(":")
+        host, port = self._parts()
         if not (is_group(host) and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
             raise ValueError(
-                f'group = "{self.group}" is no multicast group; write an IPv4 address from 224.0.1.0 to '
-                "239.255.255.255 and a port, such as 239.255.81.67:8167"
+                f'group = "{self.group}" is no multicast group; write an address and a port, such as '
+                "239.255.81.67:8167 (IPv4, from 224.0.1.0 on) or [ff15::5143]:8167 (IPv6, with the flag for groups "
+                "that are not assigned for good: ff1...)"
             )
+
+    def _parts(self) -> tuple[str, str]:
+        host, _, port = self.group.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            try:
+                return str(ipaddress.IPv6Address(host[1:-1])), port
+            except ValueError:
+                return "", port
+        return ("" if ":" in host else host), port
 
     @property
     def mechanism(self) -> str:
         """The group, and how members send to it."""
-        host, _, port = self.group.rpartition(":")
+        host, port = self._parts()
         return str(UdpGroup(host, int(port), self.hops, self.datagram_bytes, self.bytes_per_s))
 
     def fan_out_max(self, group: Group) -> int:
