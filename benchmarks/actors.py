@@ -34,6 +34,9 @@ CYCLONEDDS = """\
 """  # peers of this machine alone, apart from those of other benchmarks
 
 
+_DIRECT = {"subscriber": "receive", "publisher": "publish"}  # what `connect` calls it
+
+
 class Process:
     """A process that does what it is ordered, a line of JSON each, and answers so."""
 
@@ -182,9 +185,11 @@ def running(name: str, roles: list[str], *, middle: bool = True) -> Iterator[Run
         if name_of(name) == "quillcast" and not name.endswith(("no journal", "clients")):
             hub = other = {**hub, "journal": str(Path(folder) / "journal")}
         server_pid = stack.enter_context(_server(name, hub["port"], Path(folder))) if system.server else None
-        between = [hub] if middle else []
-        first = other if middle else hub
-        made = stack.enter_context(actors(name, [*between, first, *[other] * (len(roles) - 1)]))
+        between = [hub] * (2 if system.direct else 1) if middle else []
+        ends = [other if middle or number else hub for number in range(len(roles))]
+        if system.direct:
+            ends[roles.index(system.direct)] = {**other, "direct": _DIRECT[system.direct]}
+        made = stack.enter_context(actors(name, [*between, *ends]))
         named = dict(zip(roles, made[len(between) :], strict=True))
         yield Running(name, named, made[0] if middle else None, server_pid)
 
@@ -214,7 +219,7 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
                 options["credential"] = _credential(folder)
             if variant.endswith("TCP"):
                 options["local_ipc"] = False
-            return options, {**options, "shares": True} if variant == "clients" else options
+            return options, {**options, "shares": True} if variant.endswith("clients") else options
         case "zenoh", variant:
             tls = {"tls": certificates(folder)} if variant == "TLS" else {}
             endpoint = f"{'tls' if tls else 'tcp'}/127.0.0.1:{free_port()}"

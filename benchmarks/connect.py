@@ -1,8 +1,10 @@
 """Applications that share a peer (`quillcast.connect`), beside applications that each are a peer.
 
-Rows `rate`: events per second from a publisher to a subscriber at full speed, as `throughput.py` measures it. Three
-processes each: `node` is two nodes with a forwarder between them, `client` two clients of one peer. `ratio` is that of
-the clients' rate to the nodes', of the same run. A client holds nobody up, so `lost_share` is what its peer dropped.
+Rows `rate`: events per second from a publisher to a subscriber at full speed, as `throughput.py` measures it, through
+the topic's root in a third process. `node` is two nodes. `client` is two clients of the root's peer. In the others one
+of them is a client of a fourth process, past which it receives directly from the root, or publishes directly to it.
+`ratio` is that of the rate to the nodes', of the same run. A client holds nobody up, so `lost_share` is what its peer
+dropped.
 
 Rows `start`: milliseconds from `import quillcast` in a new process until it is connected to a running peer, or until
 its own node has joined one.
@@ -21,9 +23,14 @@ from actors import Actor, running
 from head import Row, in_turns, median, parser, tell
 from throughput import Stage
 
-SYSTEMS = {"node": "quillcast, no journal", "client": "quillcast, clients"}
+SYSTEMS = {
+    "node": "quillcast, no journal",
+    "client": "quillcast, clients",
+    "receives directly": "quillcast, receiving clients",
+    "publishes directly": "quillcast, publishing clients",
+}
 SIZES = (100, 10_000)
-ROUNDS, QUICK_ROUNDS = 5, 2
+ROUNDS, QUICK_ROUNDS = 5, 1
 SECONDS, QUICK_SECONDS = 1.0, 0.3
 STARTS, QUICK_STARTS = 15, 5
 
@@ -37,7 +44,12 @@ async def main():
         sys.stdout.flush()
 asyncio.run(main())
 """
-MADE = {"node": "quillcast.Node('benchmark')", "client": "quillcast.connect('benchmark')"}
+MADE = {
+    "node": "quillcast.Node('benchmark')",
+    "client": "quillcast.connect('benchmark')",
+    "receives directly": "quillcast.connect('benchmark', receive='direct')",
+    "publishes directly": "quillcast.connect('benchmark', publish='direct')",
+}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors import Running, name_of, running
-from clients import COMMON, PATIENCE_S
+from clients import COMMON, PATIENCE_S, SYSTEMS
 from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
 COMPARED = (
@@ -90,6 +90,8 @@ class Stage:
         """Events have to go from the publisher to the root, and from there to the subscriber if it is another."""
         leaf, middle = self.subscriber.first["id"], self.system.middle
         root = middle.first["id"] if middle is not None else leaf
+        if SYSTEMS[self.name].direct:
+            leaf = root  # which serves the subscriber
         wanted = {(root, None), (leaf, root if root != leaf else None)}
         until = time.monotonic() + PATIENCE_S
         while True:  # peers that have just joined may still have to agree on the root

@@ -43,6 +43,8 @@ class System:
     """The process between them, where it is a server: its program."""
     package: str | None = None
     """Debian's package of that."""
+    direct: str | None = None
+    """The role that is served past a peer of its own (quillcast)."""
 
 
 SYSTEMS = {
@@ -53,6 +55,8 @@ SYSTEMS = {
     "quillcast, TCP": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, no journal": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, clients": System(QuillcastClient, "quillcast", middle="peer"),
+    "quillcast, receiving clients": System(QuillcastClient, "quillcast", middle="peer", direct="subscriber"),
+    "quillcast, publishing clients": System(QuillcastClient, "quillcast", middle="peer", direct="publisher"),
     "quillcast, TLS": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, TLS over TCP": System(Quillcast, "quillcast", middle="forwarder"),
     "zenoh": System(Zenoh, "zenoh"),

@@ -14,10 +14,13 @@ class Quillcast(Client):
     library = "quillcast"
 
     async def connect(
-        self, *, local_ipc: bool = True, shares: bool = False, secret: str = "", bundle_bytes: int = 0, **options: Any
-    ) -> dict[str, Any]:
+        self, *, local_ipc: bool = True, shares: bool = False, direct: str = "", secret: str = "",
+        bundle_bytes: int = 0, **options: Any,
+    ) -> dict[str, Any]:  # fmt: skip
         import quillcast
 
+        if direct:
+            options |= {direct: "direct", "socket": _youngest(options["network"])}
         if secret:
             from quillcast.live.transport.hello import Identity  # which `compare.py` needs not of earlier versions
 
@@ -65,6 +68,14 @@ class Quillcast(Client):
 
     async def close(self) -> None:
         await self.node.leave()
+
+
+def _youngest(network: str) -> str:
+    """The socket of the peer that was started last."""
+    from quillcast.live.discovery.rendezvous import Rendezvous
+
+    place = Rendezvous(network)
+    return str(place.control_path(place.running()[-1].contact))
 
 
 class QuillcastClient(Quillcast):
