@@ -253,12 +253,16 @@ class Performer:
         return {"gap_ms": max(self.line.longest_ns, time.monotonic_ns() - self.line.last_ns) / 1e6}
 
     async def numbered(self, count: int) -> dict[str, Any]:
-        """Wait until all of so many came, or nothing more has for a while; how many lack, and came again."""
+        """Wait until all of so many came, or nothing more has for a while.
+
+        How many lack, of how many that was told (quillcast), and how many came again.
+        """
         line, before = self.line, -1
         while line.next < count and line.next != before:
             before = line.next
             await asyncio.sleep(STILL_S)
-        return {"lost": line.lost + count - line.next, "repeated": line.repeated}
+        told = self.client.subscription.lost_count  # type: ignore[attr-defined]
+        return {"lost": line.lost + count - line.next, "told": told, "repeated": line.repeated}
 
     # --- where time goes
 

@@ -50,7 +50,8 @@ class Quillcast(Client):
         }
 
     async def subscribe(self, topic: str, handler: Handler) -> None:
-        await self.node.subscribe(topic, handler=handler, only_payloads=True).started()
+        self.subscription = self.node.subscribe(topic, handler=handler, only_payloads=True)
+        await self.subscription.started()
 
     async def open(self, topic: str) -> Publish:
         publisher = self.node.publisher(topic)

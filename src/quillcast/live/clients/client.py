@@ -51,7 +51,8 @@ def connect(
         network: name of the network.
         runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
             or the user's own (docs/live.md).
-        socket: the socket of a certain peer, `<nodeId>.sock` in that folder; by default the oldest peer is used.
+        socket: the socket of a certain peer: in the network's folder there, the file with the first 16 digits of its
+            nodeId as name and `.sock` after that. By default the oldest peer is used.
         live: limits of the client's queues; `subscription_bytes` for example.
         name: what `quillcast scope members` calls the client; by default the name of the program.
         receive: "direct" to have events from another peer, which the peer of this machine finds (docs/clients.md): they

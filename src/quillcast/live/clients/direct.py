@@ -302,7 +302,9 @@ class Direct:
                         use.number, use.topic_name, use.doing, digest(secret), avoided
                     )
                 except Unreachable as problem:
-                    raise (Unreachable(f"{use.why}; {problem}") if use.why else problem) from problem
+                    if not use.why:
+                        raise
+                    raise Unreachable(f"{use.why}; {problem}") from problem
                 node = directed.server.node_id
                 server = self._servers.get(node)
                 if server is None:

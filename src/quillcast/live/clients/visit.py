@@ -38,6 +38,8 @@ async def visit(directed: Directed, secret: bytes, process: Process, proxy: Prox
 
     try:
         await within(config.connect_timeout_s, opened())
+    except RefusedThere as problem:
+        raise Unreachable(f"the peer at {address} does not serve this client: {problem.words}") from problem
     except (OSError, TimeoutError, QuillcastError) as problem:
         why = addresses.why(problem)
         raise Unreachable(f"cannot reach the peer at {address} that is to serve this client: {why}") from problem

@@ -136,7 +136,7 @@ def _check_user(link: socket.socket, path: Path) -> None:
 
 
 def _silent(path: Path, problem: Exception) -> Unreachable:
-    why = str(problem) or "it takes too long"
+    why = getattr(problem, "strerror", None) or str(problem) or "it takes too long"
     return Unreachable(f"the peer at {path} does not answer ({why}); does it still run?")
 
 

@@ -40,6 +40,7 @@ class RefusedThere(Unadmitted):
     def __init__(self, reason: bytes) -> None:
         words = "".join(c for c in reason.decode(errors="replace")[:REASON_BYTES_MAX] if c.isprintable())
         super().__init__("there", f'it refused this peer: "{words}"')
+        self.words = words
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
