@@ -21,7 +21,8 @@ from quillcast.cli import scopeview
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP, Envelope
 from quillcast.core.ids import ring_distance, topic_id
-from quillcast.live.clients import direct, proxy
+from quillcast.live.clients import proxy
+from quillcast.live.clients import visit as visiting
 from quillcast.live.clients.client import Client
 from quillcast.live.clients.messages import NOBODY, VERSION, Call, Connect, Directed
 from quillcast.live.discovery import control
@@ -350,6 +351,13 @@ def test_a_topic_that_is_rooted_at_its_creator_is_used_directly_too() -> None:
     run(scenario())
 
 
+def test_what_only_some_need_is_imported_when_a_server_is_visited() -> None:
+    told = "import sys, quillcast.live.clients.direct; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.split()
+    assert "quillcast.live.clients.continued" in imported
+    assert not {"cryptography.x509", "quillcast.protocol.scopes.clients"} & {*imported}
+
+
 # --- ends
 
 
@@ -412,8 +420,8 @@ def test_a_server_that_the_client_cannot_reach_is_passed_over(monkeypatch: pytes
                     raise quillcast.Unreachable(f"cannot reach the peer at {one.address}")
                 await visit_really(directed, *more)
 
-            visit_really = direct.visit
-            monkeypatch.setattr(direct, "visit", visit)
+            visit_really = visiting.visit
+            monkeypatch.setattr(visiting, "visit", visit)
             async with quillcast.connect(receive="direct", publish="direct") as client:
                 assert client.contact == host.contact
                 subscription = client.subscribe(topic)

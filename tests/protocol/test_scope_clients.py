@@ -7,7 +7,6 @@ import pytest
 from quillcast.core.ids import topic_id
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.clients import client_id
-from quillcast.protocol.scopes.direct import digest
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import (
     Alive,
@@ -20,7 +19,7 @@ from quillcast.protocol.scopes.messages import (
 )
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.state import ScopeConfig
-from quillcast.protocol.scopes.uses import Doing
+from quillcast.protocol.scopes.uses import Doing, digest
 from tests.protocol.test_scoping import LEASE_S, Site
 
 

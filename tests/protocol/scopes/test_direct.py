@@ -11,15 +11,13 @@ from quillcast.protocol.scopes.direct import (
     ANSWER_S,
     GUESTS_MAX,
     PROMISE_S,
-    SECRETS_MAX,
     AnswerDue,
     DirectPatterns,
     Guest,
     Guests,
-    digest,
 )
 from quillcast.protocol.scopes.messages import EndClient, ServeClient, ServesClient
-from quillcast.protocol.scopes.uses import Doing
+from quillcast.protocol.scopes.uses import SECRETS_MAX, Doing, digest
 from tests.protocol.recording import ALICE, BOB, CAROL, RecordingHost
 
 BOARD = client_id(ALICE.node_id, 1)

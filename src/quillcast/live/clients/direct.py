@@ -26,10 +26,8 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.live.clients.continued import ContinuedInbox, Successor
 from quillcast.live.clients.messages import Directed
 from quillcast.live.clients.proxy import Handle, Process, Proxy, RemoteInbox, Sending
-from quillcast.live.clients.visit import visit
 from quillcast.live.edges.peer import Causes
-from quillcast.protocol.scopes.direct import SECRETS_MAX, digest
-from quillcast.protocol.scopes.uses import UNREACHABLE_MAX, Doing
+from quillcast.protocol.scopes.uses import SECRETS_MAX, UNREACHABLE_MAX, Doing, digest
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
@@ -327,6 +325,8 @@ class Direct:
         use.number = next(self._numbers)
 
     async def _visit(self, directed: Directed, secret: bytes) -> Proxy:
+        from quillcast.live.clients.visit import visit  # a client is connected before it needs TLS
+
         proxy = Proxy(
             directed.server, self._process, _REMEDY, lambda reason: self._will_end(proxy, reason),
             lambda reason: self._has_ended(proxy, reason),

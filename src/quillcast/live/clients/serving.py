@@ -27,7 +27,8 @@ from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.links import Links
 from quillcast.live.transport.transport import TransportLost, transport_of
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.scopes.direct import Guest, digest
+from quillcast.protocol.scopes.direct import Guest
+from quillcast.protocol.scopes.uses import digest
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import Descriptor
 

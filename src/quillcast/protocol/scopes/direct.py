@@ -8,7 +8,6 @@ The server serves a direct client as it does a client of its own: it publishes a
 for it. It lets a client do what the client's host has told it of, and nothing else.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
@@ -17,23 +16,17 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.clients import SERVERS_MAX, is_client_of
 from quillcast.protocol.scopes.messages import EndClient, ServeClient, ServesClient
-from quillcast.protocol.scopes.uses import Doing
+from quillcast.protocol.scopes.uses import SECRETS_MAX, Doing, digest
 
 GUESTS_MAX = 1024  # direct clients that a peer serves; a guess, as for other clients
 RIGHTS_MAX = 1 << 16  # of all guests together: what each does in each topic; a guess
 GUEST_RIGHTS_MAX = 1 << 12  # of one guest: it may have used topics in a hurry, and no server hears that a use has ended
-SECRETS_MAX = 64  # of a guest, that it was promised with last and has not shown; as many as clients wait for at a time
 PROMISE_S = 30.0  # for a client to come after it was promised; a guess
 ANSWER_S = 2.0  # for a peer to answer; a guess
 TOLD_MAX = 1 << 14  # clients of which is known who serves them, the oldest are forgotten; a guess
 
 Found = Callable[[Contact | None, str], None]
 """Hears which peer serves a client; or None, and why none does, in a sentence."""
-
-
-def digest(secret: bytes) -> bytes:
-    """What tells a server which secret a client will show."""
-    return hashlib.sha256(secret).digest()
 
 
 class AnswerDue(Timer, frozen=True):
