@@ -1,7 +1,10 @@
 """Settings shared by every test."""
 
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,6 +48,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
     config.option.loadscopereorder = False
     return Files(config, log)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where there are tests of Spark, let Java machines share classes. One worker has the archive written."""
+    if any(item.get_closest_marker("spark") for item in session.items):
+        from tests.java import share_classes
+
+        writing = share_classes(write=os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0")
+        if writing is not None:
+            session.config.add_cleanup(partial(_end, writing))
+
+
+def _end(writing: subprocess.Popen[bytes]) -> None:
+    if writing.poll() is None:
+        os.killpg(writing.pid, signal.SIGKILL)
+    writing.wait()
 
 
 # Processes that tests start hear Ctrl-C; what a shell runs in the background does not, nor do its children.

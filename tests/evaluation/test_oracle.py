@@ -3,6 +3,7 @@
 import io
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +35,22 @@ pytestmark = pytest.mark.spark
 
 
 class Run:
-    """A finished run of a policy and of Scribe: its tables by policy, and an oracle for each of the two."""
+    """A finished run: its tables by policy, and an oracle for each."""
 
     def __init__(self, folder: Path, result: dict[str, Any]) -> None:
-        self.result = result["policies"]
+        self.folder, self.result = folder, result["policies"]
         self.network = Network(folder)
-        self.tables = {
-            name: of_policies(folder, name, list(self.result)) for name in ("trees", "delays", "stress", "histograms")
-        }
         self.sizes = {row["group"]: row["members"] for row in read(folder, "groups")}
         self.publishers: dict[int, list[int]] = defaultdict(list)
-        for row in self.tables["delays"]["scribe"]:
+        for row in self.table("delays", "scribe"):
             self.publishers[row["group"]].append(row["source"])
 
-        self.oracles = {
-            policy: Oracle(self.network, rows, self.publishers) for policy, rows in self.tables["trees"].items()
-        }
+    def table(self, name: str, policy: str) -> list[Row]:
+        return read(self.folder, name, policy)
 
-
-def of_policies(folder: Path, name: str, policies: list[str]) -> dict[str, list[Row]]:
-    """The rows of a table of each policy."""
-    return {policy: read(folder, name, policy) for policy in policies}
+    @cache  # noqa: B019 (as long as the tests)
+    def oracle(self, policy: str) -> Oracle:
+        return Oracle(self.network, self.table("trees", policy), self.publishers)
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +64,9 @@ def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
         spark.conf.set(name, value)
 
 
-@pytest.fixture(scope="module", params=POLICIES)
-def policy(request: pytest.FixtureRequest) -> str:
-    told: str = request.param
-    return told
-
-
 @pytest.fixture(scope="module")
-def run(folder: Path, policy: str) -> Run:
-    """One policy after another, in one folder, because compiling the kernels of all takes minutes."""
-    asked = experiment.parse(EXPERIMENT, "oracle.toml").with_(policies=tuple(dict.fromkeys(["scribe", policy])))
+def run(folder: Path) -> Run:
+    asked = experiment.parse(EXPERIMENT, "oracle.toml")
     return Run(folder, evaluate(asked, folder, Lines(Console(file=io.StringIO())), master="local[2]"))
 
 
@@ -86,10 +75,11 @@ def test_every_policy_and_modifier_is_in_the_run() -> None:
     assert parts == {*known.POLICIES.built_in, *known.MODIFIERS.built_in}
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 def test_all_policies_serve_the_same_members_from_the_same_publishers(run: Run, policy: str) -> None:
     most = MEMBERS_MAX if policy.startswith("narada") else PEERS
     groups = {group for group, size in run.sizes.items() if size <= most}
-    oracle, scribe = run.oracles[policy], run.oracles["scribe"]
+    oracle, scribe = run.oracle(policy), run.oracle("scribe")
     assert set(oracle.trees) == groups
     assert run.result[policy].get("groups_left_out", 0) == GROUPS - len(groups)
     for group in groups:
@@ -103,34 +93,38 @@ def test_all_policies_serve_the_same_members_from_the_same_publishers(run: Run, 
             assert all(tree.members == members for tree in carrying)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 def test_delays_are_what_the_oracle_says(run: Run, policy: str) -> None:
-    ours = {(row["group"], row["source"]): row for row in run.tables["delays"][policy]}
-    theirs = {(row["group"], row["source"]): row for row in run.oracles[policy].delays}
-    assert len(run.tables["delays"][policy]) == len(theirs)
+    rows = run.table("delays", policy)
+    ours = {(row["group"], row["source"]): row for row in rows}
+    theirs = {(row["group"], row["source"]): row for row in run.oracle(policy).delays}
+    assert len(rows) == len(theirs)
     for at, row in theirs.items():
         assert {name: ours[at][name] for name in row} == pytest.approx(row, **NEAR, nan_ok=True)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 def test_loads_and_their_histograms_are_what_the_oracle_says(run: Run, policy: str) -> None:
-    loads = run.oracles[policy].loads
+    loads = run.oracle(policy).loads
     counts: dict[tuple[str, str], dict[float, int]] = defaultdict(lambda: defaultdict(int))
     figures = {"peer": loads["peer"].keys() | {"tables", "entries"}, "link": {"messages", "ip_messages"}}
-    for row in run.tables["stress"][policy]:
+    for row in run.table("stress", policy):
         for name in figures[row["kind"]]:
             assert row[name] == pytest.approx(loads[row["kind"]][name][row["number"]], **NEAR), (row, name)
             counts[row["kind"], name][row[name]] += 1
-    for row in run.tables["histograms"][policy]:
+    for row in run.table("histograms", policy):
         if (row["kind"], row["figure"]) in counts:
             assert counts[row["kind"], row["figure"]].pop(row["value"]) == row["count"]
     assert not any(counts.values())
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_result_is_what_the_oracle_says(run: Run, policy: str) -> None:
     ours, links = run.result[policy], len(set(run.network.link.values()))
-    theirs = run.oracles[policy].figures(PEERS, links)
+    theirs = run.oracle(policy).figures(PEERS, links)
     assert set(names([ours])) - {"groups_left_out"} == set(theirs)
     assert {name: figure(ours, name) for name in theirs} == pytest.approx(theirs, **NEAR)
-    for mine, other in zip(ours["by_size"], run.oracles[policy].by_size(), strict=True):
+    for mine, other in zip(ours["by_size"], run.oracle(policy).by_size(), strict=True):
         assert {name: figure(mine, name) for name in names([mine])} == pytest.approx(
             {name: figure(other, name) for name in names([other])}, **NEAR
         )

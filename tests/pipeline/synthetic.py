@@ -13,6 +13,8 @@ from quillcast.pipeline.run import Kill, Run, write_run
 
 MS = 1_000_000
 SECOND = 1000 * MS
+TORN = b"\xff\xff\xff\xff\x00\x08torn"
+"""The beginning of a batch."""
 TOPICS = ("flights/EWR", "flights/JFK", "flights/LGA")
 
 
@@ -103,7 +105,7 @@ class Network:
         self.kills.append(Kill(self.peers[victim], self.start_ns + round(at_ms * MS), what))
         self.journals[victim].flush()
         with self.journals[victim].path.open("ab") as file:
-            file.write(b"\xff\xff\xff\xff\x00\x08torn")
+            file.write(TORN)
         self.dead.add(victim)
         for tree in self.trees:
             self._mend(tree, victim, at_ms)

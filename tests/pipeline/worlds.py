@@ -24,7 +24,7 @@ class World:
         self.start_ns = 10**18
         self.end_ns = self.start_ns + LENGTH_NS * 9 // 10
         self.topics = [b"topic" + n.to_bytes(11, "big") for n in range(topics)]
-        kills = [(self.random.choice(PEERS[:3]), self.time()) for _ in range(2)]
+        kills = [(self.random.choice(PEERS[:3]), self.time()) for _ in range(3)]
         self.kills = [Kill(peer, at_ns) for peer, at_ns in kills]
         self.entries: list[Entry] = []
         for peer in PEERS:
