@@ -70,10 +70,15 @@ def protocol_modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 @cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree))
+
+
+@cache
 def imports(tree: ast.Module) -> tuple[str, ...]:
     """Every imported name in full: modules, and what is in them."""
     found: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Import(names=names):
                 found += [alias.name for alias in names]
@@ -82,6 +87,7 @@ def imports(tree: ast.Module) -> tuple[str, ...]:
     return tuple(found)
 
 
+@cache
 def entry(name: str) -> str:
     """The entry of LINES that a name belongs to: the longest that begins it."""
     return max((known for known in RANKS if f"{name}.".startswith(f"{known}.")), key=len)
@@ -215,7 +221,7 @@ def test_protocols_roll_no_dice_of_their_own() -> None:
     broken = [
         f"{name}:{node.lineno} random.{node.attr}"
         for name, tree in protocol_modules()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
         if node.value.id == "random" and node.attr != "Random"
     ] + [
@@ -232,7 +238,7 @@ def test_each_class_name_means_one_thing(package: str) -> None:
     places: dict[str, list[str]] = {}
     for name, tree in modules():
         if f"{name}.".startswith(f"{package}."):
-            for node in ast.walk(tree):
+            for node in nodes(tree):
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(name)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
@@ -242,7 +248,7 @@ def test_imports_are_absolute() -> None:
     relative = [
         f"{name}:{node.lineno}"
         for name, tree in modules()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert relative == []
