@@ -42,8 +42,10 @@ from quillcast.protocol.overlay.messages import (
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.nexthop import NextHop
 from quillcast.protocol.overlay.router import Router
+from quillcast.protocol.overlay.routes import Routes
 from quillcast.protocol.overlay.routingtable import RoutingTable
 from quillcast.protocol.overlay.seats import Seats
+from quillcast.protocol.overlay.tables import Tables
 from tests.protocol.overlay.world import CODEC, Note
 from tests.protocol.recording import ALICE, BOB, CAROL, RecordingHost
 
@@ -89,14 +91,16 @@ class Parts:
         self.leaf_set = LeafSet(ALICE.node_id, 4)
         self.table = RoutingTable(ALICE.node_id, CONFIG.digit_bits)
         self.neighbourhood = NeighbourhoodSet(4)
+        self.tables = Tables(self.leaf_set, self.table, self.neighbourhood)
         self.links, self.repair = IdleLinks(self.neighbours), LazyRepair(self.host, self.table)
         self.distances = Distances(self.host, self.neighbours, self.table)
         self.acquaintances: dict[bytes, Contact] = {}
         self.lost_peers = LostPeers(self.host, CONFIG, self.lifecycle, self.leaf_set)
 
     def agreement(self) -> Agreement:
-        tables = self.leaf_set, self.table, self.neighbourhood
-        return Agreement(self.host, CONFIG, self.neighbours, *tables, self.lost_peers, self.distances, self.lifecycle)
+        return Agreement(
+            self.host, CONFIG, self.neighbours, self.tables, self.lost_peers, self.distances, self.lifecycle
+        )
 
     def joining(self) -> OverlayJoin:
         return OverlayJoin(
@@ -104,15 +108,13 @@ class Parts:
         )
 
     def help(self) -> JoinHelp:
-        tables = self.leaf_set, self.table, self.neighbourhood
-        return JoinHelp(self.host, self.lifecycle, *tables, self.links, (CAROL,))
+        return JoinHelp(self.host, self.lifecycle, self.tables, self.links, (CAROL,))
 
     def router(self, above: Above) -> Router:
-        tables = self.leaf_set, self.table, self.neighbourhood
-        next_hop = NextHop(ALICE, CONFIG.digit_bits, *tables, self.neighbours.suspected)
-        seats = Seats(self.host, self.neighbours, CONFIG.keep_alive_s)
-        rest = seats, self.distances, self.repair, self.links, self.help()
-        router = Router(self.host, CONFIG, CODEC, self.lifecycle, next_hop, *rest)
+        next_hop = NextHop(ALICE, CONFIG.digit_bits, self.tables, self.neighbours.suspected)
+        routes = Routes(next_hop, Seats(self.host, self.neighbours, CONFIG.keep_alive_s))
+        rest = self.distances, self.repair, self.links, self.help()
+        router = Router(self.host, CONFIG, CODEC, self.lifecycle, routes, *rest)
         router.application = above
         return router
 
@@ -325,7 +327,7 @@ def test_a_link_that_is_unused_for_a_round_is_released(parts: Parts) -> None:
 
 
 def test_the_next_hop_is_the_closest_member_if_the_leaf_set_covers_the_key(parts: Parts) -> None:
-    next_hop = NextHop(ALICE, 4, parts.leaf_set, parts.table, parts.neighbourhood, lambda node_id: False)
+    next_hop = NextHop(ALICE, 4, parts.tables, lambda node_id: False)
     assert next_hop.to(BOB.node_id) is None, "no other peer is known"
     parts.leaf_set.add(BOB)
     assert next_hop.to(BOB.node_id) == BOB

@@ -34,7 +34,7 @@ def long_way(world: World) -> tuple[TestPeer, TestPeer, bytes]:
     for _ in range(1000):
         peer, key = world.random.choice(world.alive()), world.random.randbytes(16)
         hop = peer.overlay.next_hop(key)
-        if hop is not None and not peer.overlay.hops.covers(key):
+        if hop is not None and not peer.overlay.routes.hops.covers(key):
             onward = world.peers[hop.node_id].overlay.next_hop(key)
             if onward is not None and world.peers[onward.node_id].overlay.next_hop(key) is None:
                 return peer, world.peers[hop.node_id], key
@@ -121,11 +121,11 @@ def test_a_suspected_hop_is_bypassed_if_there_is_another_way() -> None:
     world = ring_of(40, 2, config=SMALL)
     peer, hop, key = long_way(world)
     overlay = peer.overlay
-    overlay.hops.suspected = lambda node_id: node_id == hop.me
+    overlay.routes.hops.suspected = lambda node_id: node_id == hop.me
     other = overlay.next_hop(key)
     assert other is not None
     assert other != hop.contact
-    overlay.hops.suspected = lambda node_id: True
+    overlay.routes.hops.suspected = lambda node_id: True
     assert overlay.next_hop(key) == hop.contact
 
 
@@ -193,8 +193,8 @@ def test_a_message_that_passes_again_is_forwarded_but_not_delivered_twice() -> N
 def test_a_message_in_a_loop_is_dropped() -> None:
     world = ring_of(2, config=OverlayConfig(hops_max=10))
     a, b = world.alive()
-    b.overlay.router.next_hop = Always(a.contact)
-    a.overlay.router.next_hop = Always(b.contact)
+    b.overlay.routes.hops = Always(a.contact)
+    a.overlay.routes.hops = Always(b.contact)
     world.route(a, bytes(16), "round")
     world.run(5)
     assert world.marks["hop_limit"] == 1

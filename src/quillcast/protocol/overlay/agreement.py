@@ -25,8 +25,7 @@ from quillcast.protocol.overlay.messages import (
     Leaving,
     MemberLost,
 )
-from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
-from quillcast.protocol.overlay.routingtable import RoutingTable
+from quillcast.protocol.overlay.tables import Tables
 
 _USER = "leaf set"
 _REPORTED_MAX = 64  # losses reported by others that this peer has not detected; a guess: four leaf sets
@@ -55,15 +54,13 @@ class Agreement:
         host: Host,
         config: OverlayConfig,
         neighbours: Neighbours,
-        leaf_set: LeafSet,
-        routing_table: RoutingTable,
-        neighbourhood: NeighbourhoodSet,
+        tables: Tables,
         lost_peers: LostPeers,
         distances: Distances,
         lifecycle: Lifecycle,
     ) -> None:
         self.host, self.config, self.neighbours, self.distances = host, config, neighbours, distances
-        self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
+        self.leaf_set, self.routing_table, self.neighbourhood = tables
         self.lost_peers, self.lifecycle = lost_peers, lifecycle
         self._probes: dict[bytes, Probe] = {}
         self._expected = self.leaf_set

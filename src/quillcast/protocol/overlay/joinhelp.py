@@ -8,11 +8,9 @@ from quillcast.core.host import Host
 from quillcast.core.ids import number
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.idlelinks import IdleLinks
-from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, State, StateRequest
-from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
-from quillcast.protocol.overlay.routingtable import RoutingTable
+from quillcast.protocol.overlay.tables import Tables
 
 
 class JoinHelp:
@@ -21,18 +19,11 @@ class JoinHelp:
     __slots__ = ("contacts", "host", "leaf_set", "lifecycle", "links", "neighbourhood", "routing_table")
 
     def __init__(
-        self,
-        host: Host,
-        lifecycle: Lifecycle,
-        leaf_set: LeafSet,
-        routing_table: RoutingTable,
-        neighbourhood: NeighbourhoodSet,
-        links: IdleLinks,
-        contacts: Iterable[Contact],
+        self, host: Host, lifecycle: Lifecycle, tables: Tables, links: IdleLinks, contacts: Iterable[Contact]
     ) -> None:
         """`contacts` are the contacts that this peer itself tries while it joins."""
         self.host, self.lifecycle, self.links, self.contacts = host, lifecycle, links, contacts
-        self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
+        self.leaf_set, self.routing_table, self.neighbourhood = tables
 
     def requested(self, sender: Contact, _: StateRequest) -> None:
         """Answer with the peers known here. A joining peer knows only its contacts."""

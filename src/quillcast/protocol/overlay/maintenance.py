@@ -11,12 +11,11 @@ from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.distances import Distances
 from quillcast.protocol.overlay.idlelinks import IdleLinks
 from quillcast.protocol.overlay.lazyrepair import LazyRepair
-from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.lostpeers import LostPeers
 from quillcast.protocol.overlay.messages import Announce, Row, RowRequest
-from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
-from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
+from quillcast.protocol.overlay.routingtable import UNKNOWN
+from quillcast.protocol.overlay.tables import Tables
 
 _SOONER = 16  # the first round comes after this fraction of the interval, the next after twice that, ...; a guess
 _NEAR_ASKED = 2  # how many of the nearest peers a new active peer asks for their first row; a guess
@@ -35,17 +34,15 @@ class Maintenance:
         host: Host,
         config: OverlayConfig,
         lifecycle: Lifecycle,
-        leaf_set: LeafSet,
-        table: RoutingTable,
-        neighbourhood: NeighbourhoodSet,
+        tables: Tables,
         lost_peers: LostPeers,
         distances: Distances,
         repair: LazyRepair,
         links: IdleLinks,
     ) -> None:
         self.host, self.config, self.lifecycle = host, config, lifecycle
-        self.leaf_set, self.table, self.neighbourhood, self.lost_peers = leaf_set, table, neighbourhood, lost_peers
-        self.distances, self.repair, self.links = distances, repair, links
+        self.leaf_set, self.table, self.neighbourhood = tables
+        self.lost_peers, self.distances, self.repair, self.links = lost_peers, distances, repair, links
         self._measuring: dict[bytes, None] = {}
         self._asked: Contact | None = None
         self._interval_s = config.maintenance_s / _SOONER

@@ -6,9 +6,7 @@ from typing import Protocol
 
 from quillcast.core.ids import number, ring_distance, shared_digits
 from quillcast.core.messages import Contact, by_distance
-from quillcast.protocol.overlay.leafset import LeafSet
-from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
-from quillcast.protocol.overlay.routingtable import RoutingTable
+from quillcast.protocol.overlay.tables import Tables
 
 
 class Hops(Protocol):
@@ -36,17 +34,9 @@ class NextHop:
 
     __slots__ = ("digit_bits", "leaf_set", "me", "neighbourhood", "routing_table", "suspected")
 
-    def __init__(
-        self,
-        me: Contact,
-        digit_bits: int,
-        leaf_set: LeafSet,
-        routing_table: RoutingTable,
-        neighbourhood: NeighbourhoodSet,
-        suspected: Callable[[bytes], bool],
-    ) -> None:
+    def __init__(self, me: Contact, digit_bits: int, tables: Tables, suspected: Callable[[bytes], bool]) -> None:
         self.me, self.digit_bits, self.suspected = me, digit_bits, suspected
-        self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
+        self.leaf_set, self.routing_table, self.neighbourhood = tables
 
     def covers(self, key: bytes) -> bool:
         """Is the peer closest to the key this one, or in its leaf set?"""

@@ -54,10 +54,12 @@ from quillcast.protocol.overlay.messages import (
     StateRequest,
 )
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
-from quillcast.protocol.overlay.nexthop import Hops, NextHop
+from quillcast.protocol.overlay.nexthop import NextHop
 from quillcast.protocol.overlay.router import AckDue, Router
+from quillcast.protocol.overlay.routes import Routes
 from quillcast.protocol.overlay.routingtable import RoutingTable
 from quillcast.protocol.overlay.seats import Seats
+from quillcast.protocol.overlay.tables import Tables
 
 _COMPANY = 8  # peers asked at once by a peer that lost all its members; a guess
 
@@ -113,16 +115,15 @@ class Pastry:
         self.distances = distances = Distances(host, neighbours, table)
         repair = LazyRepair(host, table)
         self.lost_peers = lost = LostPeers(host, config, lifecycle, leaf_set)
-        self.agreement = Agreement(host, config, neighbours, leaf_set, table, around, lost, distances, lifecycle)
-        self.maintenance = Maintenance(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
+        tables = Tables(leaf_set, table, around)
+        self.agreement = Agreement(host, config, neighbours, tables, lost, distances, lifecycle)
+        self.maintenance = Maintenance(host, config, lifecycle, tables, lost, distances, repair, links)
         self.joining = OverlayJoin(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
-        self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
-        self._tables = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
-        self.hops: Hops = self._tables
+        self.join_help = JoinHelp(host, lifecycle, tables, links, self.joining)
+        self._tables = NextHop(host.contact, config.digit_bits, tables, neighbours.suspected)
         self.seats = seats = Seats(host, neighbours, config.keep_alive_s)
-        self.router = Router(
-            host, config, codec, lifecycle, self._tables, seats, distances, repair, links, self.join_help
-        )  # fmt: skip
+        self.routes = routes = Routes(self._tables, seats)
+        self.router = Router(host, config, codec, lifecycle, routes, distances, repair, links, self.join_help)
 
     @property
     def active(self) -> bool:
@@ -137,7 +138,7 @@ class Pastry:
     @property
     def entries(self) -> tuple[Contact, ...]:
         """The entry points of a peer outside the ring; none where it has a place, or waits for them."""
-        return self.hops.contacts if isinstance(self.hops, EntryPoints) else ()
+        return hops.contacts if isinstance(hops := self.routes.hops, EntryPoints) else ()
 
     def heir(self, lost: bytes) -> Contact | None:
         """The entry point of this peer's scope that takes over from a lost one; it may be this peer."""
@@ -164,7 +165,7 @@ class Pastry:
         """
         if self.outside:
             self.lifecycle.come_in()
-            self.hops = self.router.next_hop = self._tables
+            self.routes.hops = self._tables
         self._carry_out(self.joining.start(contacts))
 
     def stay_outside(self) -> None:
@@ -180,7 +181,7 @@ class Pastry:
         """
         if not contacts or (self.active and not self.outside):
             raise ValueError(f"{len(contacts)} entry points for a peer {'in' if self.active else 'outside'} the ring")
-        self.hops = self.router.next_hop = EntryPoints(contacts, self._tables.suspected)
+        self.routes.hops = EntryPoints(contacts, self._tables.suspected)
         if not self.active:
             self.lifecycle.enter()
             self.host.trace(Activated(0))
@@ -228,8 +229,7 @@ class Pastry:
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
         """The `count` peers closest to the key, closest first: of the leaf set and this peer, or of a scope's seats."""
-        seats = self.seats.of(key)
-        return self.hops.closest(key, count) if seats is None else seats[:count]
+        return self.routes.closest(key, count)
 
     def has_seats(self, topic: bytes) -> bool:
         """Has the topic its rendezvous point in a managed scope?"""
@@ -265,8 +265,7 @@ class Pastry:
 
     def next_hop(self, key: bytes) -> Contact | None:
         """The next hop from here for a message to this key; None if it has arrived."""
-        scope = self.seats.scope(key)
-        return self.seats.to(key, scope) if scope else self.hops.to(key)
+        return self.routes.to(key, self.seats.scope(key))
 
     def proximity(self, node_id: bytes) -> float:
         """The round-trip time to a peer in seconds; `UNKNOWN` if it was not measured."""

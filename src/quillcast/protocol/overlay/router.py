@@ -17,8 +17,7 @@ from quillcast.protocol.overlay.joinhelp import JoinHelp
 from quillcast.protocol.overlay.lazyrepair import LazyRepair
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import Direct, JoinRequest, Relay, Routed, RoutedAck
-from quillcast.protocol.overlay.nexthop import Hops
-from quillcast.protocol.overlay.seats import Seats
+from quillcast.protocol.overlay.routes import Routes
 
 Name = bytes
 """The peer that routed a message, and its number: one value, because tens of thousands are remembered."""
@@ -58,16 +57,14 @@ class Router:
         config: OverlayConfig,
         codec: Codec,
         lifecycle: Lifecycle,
-        next_hop: Hops,
-        seats: Seats,
+        routes: Routes,
         distances: Distances,
         repair: LazyRepair,
         links: IdleLinks,
         join_help: JoinHelp,
     ) -> None:
         self.host, self.config, self.codec, self.lifecycle = host, config, codec, lifecycle
-        self.next_hop, self.distances, self.repair, self.links = next_hop, distances, repair, links
-        self.seats = seats
+        self.routes, self.distances, self.repair, self.links = routes, distances, repair, links
         self.join_help = join_help
         self.application: Application = NoApplication()
         self._next_number = int.from_bytes(host.incarnation[:3], "big") << 32  # new numbers at each start
@@ -90,7 +87,7 @@ class Router:
     def wrap(self, message: Message, key: bytes) -> Routed:
         """A new routed message from this peer."""
         self._next_number += 1
-        payload, scope = self.codec.encode(message), self.seats.scope(key)
+        payload, scope = self.codec.encode(message), self.routes.seats.scope(key)
         return Routed(key, self.host.contact, self._next_number, 0, payload, scope)
 
     def release_held(self) -> None:
@@ -106,7 +103,7 @@ class Router:
             if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
                 self._held.append((sender, routed))  # two joining peers would wait for each other's answer
             return
-        if routed.scope and not self.seats.takes(routed.key, routed.scope):
+        if routed.scope and not self.routes.seats.takes(routed.key, routed.scope):
             self.host.trace(trace.Mark("no_seats_known"))  # the sender goes by old orders, and tries again
             return
         name = _name(routed.source.node_id, routed.number)
@@ -148,7 +145,7 @@ class Router:
         if routed.hops >= self.config.hops_max:
             self.host.trace(trace.Mark("hop_limit"))
             return
-        if not (routed.scope or self.next_hop.covers(routed.key)):
+        if not (routed.scope or self.routes.hops.covers(routed.key)):
             self.repair.request_row(routed.key, hop)
         if isinstance(inner, JoinRequest):
             inner = self.join_help.with_rows(inner)
@@ -164,7 +161,7 @@ class Router:
 
     def _hop(self, routed: Routed, but: Collection[bytes] = ()) -> Contact | None:
         """The next hop of a message; None if it has arrived."""
-        return self.seats.to(routed.key, routed.scope, but) if routed.scope else self.next_hop.to(routed.key, but)
+        return self.routes.to(routed.key, routed.scope, but)
 
     def _deliver(self, routed: Routed, inner: Any) -> None:
         name = _name(routed.source.node_id, routed.number)
@@ -244,9 +241,9 @@ class Router:
         elif routed.scope:
             hop = self._hop(routed)
         else:
-            hop = self.next_hop.to(routed.key)
-            if hop is not None and hop.node_id in pending.silent and not self.next_hop.covers(routed.key):
-                hop = self.next_hop.around(routed.key, tuple(pending.silent)) or hop
+            hop = self.routes.hops.to(routed.key)
+            if hop is not None and hop.node_id in pending.silent and not self.routes.hops.covers(routed.key):
+                hop = self.routes.hops.around(routed.key, tuple(pending.silent)) or hop
         if hop is None:
             del self._pending[_name(routed.source.node_id, routed.number)]
             self._deliver(routed, self.codec.decode(routed.payload))
@@ -260,7 +257,7 @@ class Router:
         """Send messages that are not acknowledged another way, because this peer cannot retry after this."""
         for pending in self._pending.values():
             key, but = pending.routed.key, (self.host.me, pending.hop.node_id, pending.joiner)
-            closest = self.seats.of(key) if pending.routed.scope else self.next_hop.closest(key, 1 + len(but))
+            closest = self.routes.seats.of(key) if pending.routed.scope else self.routes.hops.closest(key, 1 + len(but))
             others = [contact for contact in closest or () if contact.node_id not in but]
             if others:
                 self._send(others[0], pending.routed)

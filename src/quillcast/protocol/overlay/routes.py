@@ -1,0 +1,25 @@
+"""Where messages go from here: by the tables, or to the seats of a scope."""
+
+from collections.abc import Collection
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.overlay.nexthop import Hops
+from quillcast.protocol.overlay.seats import Seats
+
+
+class Routes:
+    """Chooses a next hop: a seat of the scope that a key is rooted at, or else what `hops` says."""
+
+    __slots__ = ("hops", "seats")
+
+    def __init__(self, hops: Hops, seats: Seats) -> None:
+        self.hops, self.seats = hops, seats
+
+    def to(self, key: bytes, scope: str, but: Collection[bytes] = ()) -> Contact | None:
+        """The next hop, except for the peers in `but`; None if the message has arrived. `scope`: empty for none."""
+        return self.seats.to(key, scope, but) if scope else self.hops.to(key, but)
+
+    def closest(self, key: bytes, count: int) -> list[Contact]:
+        """The peers that answer for a key, as far as they are known here, closest first."""
+        seats = self.seats.of(key)
+        return self.hops.closest(key, count) if seats is None else seats[:count]
