@@ -479,8 +479,8 @@ MUTANTS = (
         "strangers-streams-taken",
         "Where a list says who publishes, no peer takes the stream of a source that has not shown a warrant on it.",
         "protocol/topics/state/source_streams.py",
-        '        return descriptor.refusal("publish", bearer(warrant.warrant, warrant.node, tree.topic)) is None\n',
-        "        return True\n",
+        '        if who and descriptor.refusal("publish", who) is None:\n',
+        "        if True:\n",
         "protocol/topics/test_sources.py"
         "::test_neighbours_take_nothing_from_a_source_that_does_not_look_at_the_list_itself",
     ),
@@ -634,6 +634,14 @@ MUTANTS = (
         "                child.right = BARRED\n",
         "                pass\n",
         "protocol/topics/test_restricted.py::test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more_and_holds_nobody_up",
+    ),
+    Mutant(
+        "sources-off-the-list",
+        "Peers take nothing more from a source that was taken off the list of publishers.",
+        "protocol/forwarding/table.py",
+        "        if stream is not None and stream.barred and stream.is_beyond(sender.node_id, bundle):\n",
+        "        if False:\n",
+        "protocol/topics/test_sessions.py::test_peers_take_nothing_from_a_source_that_goes_on_although_it_was_taken_off_the_list",
     ),
     Mutant(
         "agents-without-a-limit",

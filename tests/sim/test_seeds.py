@@ -289,6 +289,19 @@ def test_what_failed_once_where_sources_number_the_events_and_lists_change_holds
     Simulation(with_late_readers(wild(seed, ["lists"]), seed).by_sources(), seed).run()
 
 
+PUBLISHER_LIST_SEEDS = {
+    100: "a root took a stream up again, and did not hear from a child that had spoken of it before",
+    217: "a child took no notice of what its parent had published before it was taken off the list, and held that up",
+    474: "a child believed its root, which had been taken off the list, on nothing that this had published before",
+    401: "a source that was taken off the list was never told that its stream is over",
+}
+
+
+@pytest.mark.parametrize("seed", PUBLISHER_LIST_SEEDS)
+def test_what_failed_once_where_lists_of_sources_change_holds(seed: int) -> None:
+    Simulation(with_late_readers(wild(seed, ["publisher_lists"]), seed).by_sources(), seed).run()
+
+
 WILD_SCOPE_SEEDS = {
     962087: "events were awaited with a later term, which had them before the subscription began",
     972117: "a topic whose settings changed was taken for one that never holds publishers back",

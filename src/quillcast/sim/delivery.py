@@ -1,7 +1,9 @@
 """The promises of one topic, judged from the logs of its readers when a run is over (docs/delivery.md, *Guarantees*).
 
 ==================== ==========================================================================================
-rights               a reader fails only where a list is against it, and receives nothing of a session whose list is
+rights               a reader or writer fails only where a list is against it. It does not go on where its peer knows
+                     that. A reader receives nothing of a session whose list is against it, and nothing of a writer
+                     that is not on the list is admitted in a root's session
 always               no event reaches a handler twice, none is invented, a writer's events arrive in order, and
                      skipped events were reported lost
 losses are exact     an event is reported lost at most once and never arrives; a report names events that were owed,
@@ -77,15 +79,20 @@ class Delivery:
         """It fails only where a list is against it. Then it goes on no more, and has nothing of that list's session."""
         machine, who = reader.host.machine.number, f"access: {self._who(reader)}"
         for failure in reader.failures:
-            denied = isinstance(failure, AccessDenied) and not self.plan.may_always_read(machine)
+            denied = isinstance(failure, AccessDenied) and not _on_all(self.plan.lists_of_readers, machine)
             self._holds(denied, f"{self._who(reader)} failed: {failure}")
-        if self.plan.subscribers:
+        if self.plan.lists_of_readers:
             mine = Credentials.of(machine).principal
             for session, at in reader.sessions.items():
                 lists = [each for each in self.run.agreed(self.plan.name) if each.session == session > 0]
                 allowed = not lists or any(each.refusal("subscribe", mine) is None for each in lists)
                 self._holds(allowed, f"{who} received events of session {session} at {at:.3f} s, not being on its list")
-        if self.plan.subscribers and reader.started_at is not None and reader.ended_at is None and reader.host.alive:
+        if (
+            self.plan.lists_of_readers
+            and reader.started_at is not None
+            and reader.ended_at is None
+            and reader.host.alive
+        ):
             known = peer_of(reader.host).scribe.descriptors[self.run.topics[self.plan.name]]
             rule = known.refusal("subscribe", mine)
             self._holds(rule is None, f"{who} goes on at the end, and its peer knows that {rule}")
@@ -307,13 +314,17 @@ class Delivery:
         came = {entry.event: entry.at for entry in reader.log if isinstance(entry, Heard)}
         for writer in self.writers.values():
             for number, at in enumerate(writer.written if writer.may_publish else ()):
-                if at > reader.started_at:
+                if at > reader.started_at and not self._refused(writer, number):
                     event = Event(writer.name, number)
                     if not self._reliable(event):
                         continue
                     if event not in came:
                         self._check_missing(reader, writer, event, at)
                     self._check_silence(reader, event, at, came.get(event, self.end))
+
+    def _refused(self, writer: Writer, number: int) -> bool:
+        """Was the writer told that a list is against it before the event had a position?"""
+        return bool(writer.failures) and not any(self.ledger.admitted(writer.publisher.id, number))
 
     def _blocked_until(self, event: Event, written: float, came: float) -> float:
         """When a topic that waits, maybe for a while only, last admitted it: full buffers hold its publishers back."""
@@ -350,7 +361,7 @@ class Delivery:
     def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
         """Why an event cannot have died with its writer; None if it may have."""
         let_go = self.plan.guarantees_change and event.number in writer.publisher.dropped
-        if writer.lives and not let_go:
+        if writer.lives and not let_go and not writer.failures:
             return "its writer is alive"
         if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
             return "it was declared stable"
@@ -425,11 +436,13 @@ class Delivery:
     def _check_writer(self, writer: Writer) -> None:
         """All older events of a living writer are stable or dropped, and no writer that may publish was refused."""
         publisher = writer.publisher
-        if writer.may_publish:
+        if _on_all(self.plan.lists_of_writers, writer.host.machine.number):
             self._holds(
                 not writer.failures,
                 f"access: {writer.name} may publish in topic {self.plan.name} and was refused: {writer.failures[:1]}",
             )
+        elif len(self.plan.lists_of_writers) > bool(self.plan.publishers):
+            self._check_list_of_writers(writer)
         elif not writer.failures and writer.lives:
             return  # it gets no receipts, and none of its events are admitted
         slow = [end for reader in self.readers for _, end in reader.slow]
@@ -442,6 +455,20 @@ class Delivery:
                 f"topic {self.plan.name}: of {publisher.next} events of {writer.name} {marks} at the end, "
                 f"{self.end - last:.0f} s after the last one or the last trouble",
             )
+
+    def _check_list_of_writers(self, writer: Writer) -> None:
+        """It does not go on against the list that its peer knows, and no session admitted anything against its own."""
+        mine = Credentials.of(writer.host.machine.number).principal
+        if writer.lives and not writer.failures and not writer.publisher.closed:
+            rule = peer_of(writer.host).scribe.descriptors[self.run.topics[self.plan.name]].refusal("publish", mine)
+            self._holds(rule is None, f"access: {writer.name} goes on at the end, and its peer knows that {rule}")
+        agreed = self.run.agreed(self.plan.name)
+        for number in range(len(writer.written)):
+            for admission in self.ledger.admitted(writer.publisher.id, number):
+                session = 0 if admission.term.of_source else admission.term.session
+                lists = [each for each in agreed if each.session == session > 0]
+                allowed = not lists or any(each.refusal("publish", mine) is None for each in lists)
+                self._holds(allowed, f"access: session {session} admitted event {number} of {writer.name}")
 
     # --- helpers
 
@@ -467,3 +494,7 @@ class Delivery:
 
 def _heard(reader: Reader) -> set[Event]:
     return {entry.event for entry in reader.log if isinstance(entry, Heard)}
+
+
+def _on_all(lists: list[list[int]], machine: int) -> bool:
+    return all(machine in each for each in lists)

@@ -23,6 +23,7 @@ from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S, Leases
 from quillcast.sim.observed import Observed
+from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
@@ -124,6 +125,7 @@ class Judges:
         if cuts(self.run, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
+        near = {number: peer for number, peer in near.items() if not self._struck_off(plan, told.term, number, peer)}
         if told.why == "start":  # of what came before a start, only the parent was asked, some time ago
             near = {number: peer for number, peer in near.items() if number == reader.host.machine.number}
         if not told.publisher:  # its events may still arrive under another term
@@ -135,6 +137,13 @@ class Judges:
         for number, peer in near.items():
             for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):
                 self._avoidable(reader, writer, told, number, begin, end)
+
+    def _struck_off(self, plan: TopicPlan, term: Term, number: int, peer: Peer) -> bool:
+        """Is this the source of a stream, taken off the list? Nobody takes anything from it, so nobody asks it."""
+        if not (plan.lists_of_writers and term.of_source and term.is_of(peer.host.me)):
+            return False
+        known = peer.scribe.descriptors[self.run.topics[plan.name]]
+        return known.refusal("publish", Credentials.of(number).principal) is not None
 
     def _avoidable(self, reader: Reader, writer: Writer, told: Told, holder: int, first: int, last: int) -> None:
         for number in range(first, last):

@@ -110,7 +110,9 @@ class Changing(Part, frozen=True):
     order: str = ""
     partition: str = ""
     subscribers: list[int] = []
-    """The machines whose programs may read from then on, if the topic has such a list: its owner asks for that."""
+    """The machines whose programs may read from then on: the topic's owner asks for that."""
+    publishers: list[int] = []
+    """Likewise, for those that write."""
 
     def wanted(self) -> dict[str, str]:
         """The settings that it asks for."""
@@ -154,10 +156,20 @@ class TopicPlan(Part, frozen=True):
         """Is the topic reliable in some sessions and best-effort in others?"""
         return any(change.delivery for change in self.changes)
 
-    def may_always_read(self, machine: int) -> bool:
-        """Is a machine on all lists of subscribers that the topic may ever have?"""
-        lists = [self.subscribers, *(change.subscribers for change in self.changes)]
-        return not self.subscribers or all(machine in each for each in lists if each)
+    @property
+    def lists_of_readers(self) -> list[list[int]]:
+        """The lists of subscribers that the topic may ever have."""
+        return [each for each in (self.subscribers, *(change.subscribers for change in self.changes)) if each]
+
+    @property
+    def lists_of_writers(self) -> list[list[int]]:
+        """The lists of publishers that the topic may ever have."""
+        return [each for each in (self.publishers, *(change.publishers for change in self.changes)) if each]
+
+    @property
+    def has_owner(self) -> bool:
+        """Is there ever a list, which its owner signs?"""
+        return bool(self.lists_of_readers or self.lists_of_writers)
 
     def machines(self) -> list[int]:
         """The machines that it names."""

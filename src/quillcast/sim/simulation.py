@@ -322,8 +322,8 @@ class Simulation(Observed):
             *(Credentials.of(number).may("publish") for number in plan.publishers),
             *(Credentials.of(number).may("subscribe") for number in plan.subscribers),
         )
-        if settings != Settings() or access:
-            own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if access else None
+        if settings != Settings() or plan.has_owner:
+            own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if plan.has_owner else None
             peer_of(host).create(plan.name, settings, self._created, own)
 
     def _create_too(self, host: SimHost, topic: str, creation: Creating) -> None:
@@ -360,20 +360,21 @@ class Simulation(Observed):
         asked = AskedChange(host, topic, self.world.now)
         self.asked_changes.append(asked)
         wanted: dict[str, Any] = dict(change.wanted())
-        if change.subscribers:
-            wanted["subscribers"] = [Credentials.of(number).principal for number in change.subscribers]
-        owner = Credentials("owner")
-        sign = (lambda descriptor: owner.own(descriptor, descriptor.access)) if change.subscribers else None
+        for right, listed in (("subscribers", change.subscribers), ("publishers", change.publishers)):
+            if listed:
+                wanted[right] = [Credentials.of(number).principal for number in listed]
+        owner, lists = Credentials("owner"), change.subscribers or change.publishers
+        sign = (lambda descriptor: owner.own(descriptor, descriptor.access)) if lists else None
         peer_of(host).change(topic, wanted, asked.answers.append, sign)
 
     def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
         if host in self._leaving:
             return
-        publishers = next(plan.publishers for plan in self.scenario.topics if plan.name == topic)
+        lists = next(plan.lists_of_writers for plan in self.scenario.topics if plan.name == topic)
         warrant = None
-        if host.machine.number in publishers:
+        if any(host.machine.number in each for each in lists):
             warrant = Credentials.of(host.machine.number).warrant(host.me, self.topics[topic])
-        writer = Writer(host, topic, number, writing.payload_bytes, self, warrant, listed=bool(publishers))
+        writer = Writer(host, topic, number, writing.payload_bytes, self, warrant, listed=bool(lists))
         self.writers.append(writer)
         self._write(writer, writing)
 
@@ -387,8 +388,8 @@ class Simulation(Observed):
     def _subscribe(self, host: SimHost, topic: str, reading: Reading, number: int) -> None:
         if host in self._leaving:
             return
-        subscribers = next(plan.subscribers for plan in self.scenario.topics if plan.name == topic)
-        credentials = Credentials.of(host.machine.number) if subscribers else None
+        lists = next(plan.lists_of_readers for plan in self.scenario.topics if plan.name == topic)
+        credentials = Credentials.of(host.machine.number) if lists else None
         warrant = credentials.warrant(host.me, self.topics[topic]) if credentials is not None else None
         reader = Reader(host, topic, number, self.judges.told_lost, reading.start, warrant)
         self.readers.append(reader)

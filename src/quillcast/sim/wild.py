@@ -20,7 +20,7 @@ from quillcast.sim.world import derived
 Twist = Callable[[Scenario, Random], Scenario]
 
 
-UNDRAWN = ("apart_pairs", "created_apart", "created_twice", "late_readers", "lists", "sessions")
+UNDRAWN = ("apart_pairs", "created_apart", "created_twice", "late_readers", "lists", "publisher_lists", "sessions")
 
 
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
@@ -207,6 +207,22 @@ def _lists(scenario: Scenario, random: Random) -> Scenario:
     return _first_topic(scenario, readers=readers, subscribers=machines, changes=changes)
 
 
+def _publisher_lists(scenario: Scenario, random: Random) -> Scenario:
+    """The topic's owner says who may publish. In some histories everybody may at first, and the same for readers."""
+    plan, changes = scenario.topics[0], list[Changing]()
+    writing = sorted({each.peer for each in plan.writers})
+    reading = sorted({each.peer for each in plan.readers}) if random.random() < 0.4 else []
+    publishers, subscribers = random.choice([writing, []]), random.choice([reading, []])
+    at_s = random.uniform(5, 9)
+    for _ in range(random.randint(1, 3)):
+        wanted = random.sample(writing, random.randint(1, len(writing)))
+        wanting = random.sample(reading, random.randint(1, len(reading))) if reading else []
+        peer = random.randrange(scenario.peers)
+        changes.append(Changing(peer=peer, at_s=at_s, publishers=sorted(wanted), subscribers=sorted(wanting)))
+        at_s += random.choice([0.3, 1.0, 3.0])
+    return _first_topic(scenario, publishers=publishers, subscribers=subscribers, changes=changes)
+
+
 def _created_twice(scenario: Scenario, random: Random) -> Scenario:
     """The topic is created on both sides of a partition, mostly with different settings, and used before and after."""
     happening = [fault for fault in scenario.faults if random.random() < 0.4]
@@ -286,6 +302,7 @@ TWISTS: dict[str, Twist] = {
     "late_readers": _late_readers,
     "lists": _lists,
     "more_topics": _more_topics,
+    "publisher_lists": _publisher_lists,
     "sessions": _sessions,
     "small_tables": _small_tables,
     "visitors": _visitors,

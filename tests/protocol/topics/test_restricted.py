@@ -168,7 +168,7 @@ def test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more
     village, root, _ = a_village()
     friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
     peer = village.peers[friend]
-    peer.scribe.rights.learned = lambda tree: None  # type: ignore[method-assign]
+    peer.scribe.rights.learned = lambda tree, *, first: None  # type: ignore[method-assign]
     answers = list[object]()
     wanted = {"subscribers": [OWNER.principal]}
     village.act(0, lambda peer: peer.change(NAME, wanted, answers.append, OWNER.own))

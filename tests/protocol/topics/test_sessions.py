@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from quillcast.core.errors import LocalError
 from quillcast.live.admission.credentials import Credentials
-from quillcast.protocol.security.access import AccessDenied, entry
+from quillcast.protocol.security.access import ENTRIES_MAX, AccessDenied, entry, noting_former
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
@@ -219,29 +219,42 @@ def test_a_list_changes_only_by_the_owner_and_where_it_can() -> None:
     village.act(1, lambda peer: peer.change(NAME, {"publishers": []}, stranger.append, STRANGER.own))
     village.run(2)
     assert isinstance(stranger[0], AccessDenied)
-    narrowed = changed(village, 1, subscribers=[FRIEND.principal])
-    village.run(2)
-    assert "everybody may subscribe: create another topic with a list of subscribers" in str(narrowed[0])
     everybody = changed(village, 1, publishers=[])
     village.run(3)
     assert (everybody[0].access, everybody[0].session) == ((), 1)
+    village.act(1, lambda peer: peer.create("free", Settings(slow="wait"), lambda answer: None))
+    village.run(2)
+    narrowed = list[object]()
+    listed = {"subscribers": [FRIEND.principal]}
+    village.act(1, lambda peer: peer.change("free", listed, narrowed.append, OWNER.own))
+    village.run(2)
+    assert "it has no owner: create another topic with credentials" in str(narrowed[0])
 
 
-def test_publishers_of_a_topic_whose_sources_number_the_events_are_added_and_not_taken_off() -> None:
+def test_a_list_says_who_could_publish_before_where_sources_number_the_events() -> None:
     village = Village(4)
     owned(village, FRIEND, admission="source")
-    exchanged = changed(village, 1, publishers=[STRANGER.principal])
-    village.run(2)
-    assert "others are added to them, and none is taken off" in str(exchanged[0])
-    added = changed(village, 1, publishers=[FRIEND.principal, STRANGER.principal])
-    village.run(3)
-    assert added[0].session == 1
-    everybody = changed(village, 1, publishers=[])
-    village.run(3)
-    assert (everybody[0].access, everybody[0].session) == ((), 2)
-    few = changed(village, 1, publishers=[FRIEND.principal])
-    village.run(3)
-    assert "everybody may publish: create another topic" in str(few[0])
+    friend, stranger = FRIEND.principal, STRANGER.principal
+    lists: list[tuple[list[str], tuple[str, ...]]] = [
+        ([stranger], (f"publish:{stranger}", f"published:{friend}")),
+        ([friend], (f"publish:{friend}", f"published:{stranger}")),
+        ([friend, stranger], (f"publish:{friend}", f"publish:{stranger}")),
+        ([], ()),
+        ([friend], (f"publish:{friend}", "published:everybody")),
+        ([stranger], (f"publish:{stranger}", "published:everybody")),
+    ]
+    for session, (publishers, access) in enumerate(lists, 1):
+        answers = changed(village, 1, publishers=publishers)
+        village.run(3)
+        assert (answers[0].access, answers[0].session) == (access, session)
+
+
+def test_a_list_leaves_out_the_oldest_of_those_who_could_publish_where_it_has_no_room() -> None:
+    could = tuple(f"published:{number:032x}" for number in range(200))
+    now = tuple(f"publish:{number:032x}" for number in range(1000, 1100))
+    access = noting_former((*could, f"publish:{7:032x}0", f"publish:{1001:032x}"), now)
+    assert access == (*now, *could[45:], f"published:{7:032x}0")
+    assert len(access) == ENTRIES_MAX
 
 
 def subscribed(village: Village, number: int, who: Credentials) -> Reader:
@@ -337,6 +350,96 @@ def test_publishers_are_added_under_load_where_sources_number_the_events() -> No
     for reader in readers.values():
         assert sorted(reader.payloads) == sorted([*events, *events[41:]]), reader.losses
         assert not reader.losses
+
+
+def test_who_is_taken_off_the_list_of_sources_is_refused_and_what_it_published_before_is_delivered() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    owned(village, FRIEND, admission="source")
+    readers = {number: Reader() for number in range(12)}
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    village.run(5)
+    publishers = [(14, writer(village, 14, FRIEND)), (3, writer(village, 3, FRIEND)), (15, writer(village, 15, OWNER))]
+    village.run(1)
+    published = list[bytes]()
+    for index in range(60):
+        for number, publisher in publishers:
+            if publisher.listener.error is None:
+                village.publish(number, publisher, b"%d of %d" % (index, number))
+                published.append(b"%d of %d" % (index, number))
+        village.run(0.05)
+        if index == 20:
+            changed(village, 13, publishers=[STRANGER.principal])
+        if index == 40:
+            publishers.append((3, writer(village, 3, STRANGER)))
+            village.run(0.5)
+    village.run(20)
+    assert [type(publisher.listener.error) for _, publisher in publishers] == [AccessDenied] * 2 + [type(None)] * 2
+    assert 100 < len(published) < 139
+    for reader in readers.values():
+        assert (sorted(reader.payloads), reader.losses) == (sorted(published), [])
+    again = writer(village, 14, FRIEND)
+    village.run(2)
+    assert isinstance(again.listener.error, AccessDenied)
+
+
+def test_peers_take_nothing_from_a_source_that_goes_on_although_it_was_taken_off_the_list() -> None:
+    village = Village(8, seed=1, config=DEEP)
+    owned(village, FRIEND, admission="source")
+    root = village.root(NAME)
+    cheat = next(number for number in range(8) if number != root)
+    readers = {number: Reader() for number in range(8) if number != cheat}
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    village.peers[cheat].scribe.publishing._go_by_list = lambda publishers: None  # type: ignore[method-assign]
+    publisher = writer(village, cheat, FRIEND)
+    village.run(2)
+    village.publish(cheat, publisher, b"before")
+    changed(village, 1, publishers=[STRANGER.principal])
+    village.run(village.peers[0].scribe.config.lease_s + 3)
+    for _ in range(4):
+        if publisher.listener.error is None:
+            village.publish(cheat, publisher, b"after")
+        village.run(5)
+    village.run(village.peers[0].scribe.config.lease_s + 5)
+    for reader in readers.values():
+        assert reader.payloads == [b"before"]
+    assert village.marks["stream_denied"]
+    assert isinstance(publisher.listener.error, AccessDenied), "a neighbour told it"
+    for number in readers:
+        tree = village.tree(number, NAME)
+        assert tree is None or not tree.sources.states, "its stream has ended"
+
+
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_a_first_list_of_subscribers_ends_the_others_and_those_on_it_miss_nothing(admission: str) -> None:
+    village = Village(16, seed=3, config=DEEP)
+    owned(village, FRIEND, admission=admission)
+    kept = {number: subscribed(village, number, FRIEND) for number in range(0, 12, 2)}
+    revoked = {number: Reader() for number in range(1, 12, 2)}
+    for number, reader in revoked.items():
+        village.subscribe(number, NAME, reader)
+    mixed = 2
+    revoked[mixed] = Reader()
+    village.subscribe(mixed, NAME, revoked[mixed])
+    village.run(5)
+    kept[5] = subscribed(village, 5, FRIEND)  # its peer joined on nobody's behalf
+    publisher = writer(village, 14, OWNER)
+    village.run(1)
+    answers = list[object]()
+    for index in range(60):
+        village.publish(14, publisher, b"%d" % index)
+        village.run(0.05)
+        if index == 20:
+            answers = changed(village, 13, subscribers=[FRIEND.principal])
+    village.run(10)
+    assert [type(answer) for answer in answers] == [Descriptor]
+    for reader in kept.values():
+        assert (reader.payloads, reader.losses, reader.error) == ([b"%d" % index for index in range(60)], [], None)
+    for reader in revoked.values():
+        assert isinstance(reader.error, AccessDenied)
+        assert 21 <= len(reader.payloads) < 60
+    assert publisher.stable == 60
 
 
 def test_who_is_put_on_the_list_again_before_it_has_left_the_tree_subscribes_again() -> None:

@@ -76,10 +76,9 @@ class Endpoint:
             name: the topic's name.
             credentials: those of the topic's owner, if it has one.
             publishers: the principals that may publish from now on besides the owner, instead of those that could; if
-                empty, everybody may. Others that publish fail with `AccessDenied`. With `admission = "source"`
-                publishers are added to a list, and none is taken off.
-            subscribers: the principals that may subscribe from now on besides the owner, where a list says who may; if
-                empty, everybody may. Subscriptions of others end with `AccessDenied`.
+                empty, everybody may. Others that publish fail with `AccessDenied`.
+            subscribers: the principals that may subscribe from now on besides the owner, likewise. Subscriptions of
+                others end with `AccessDenied`.
             timeout_s: seconds to wait for the topic's root.
             settings: as for `create`. `delivery`, `order`, `partition` and the lists begin a new session of the topic:
                 publishers wait until subscribers have what was published before. `admission` and `root_scope` cannot

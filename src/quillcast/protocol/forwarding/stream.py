@@ -31,12 +31,18 @@ class Stream(msgspec.Struct, gc=False, eq=False):
 
     numbered_here: ClassVar[bool] = False
     """Is it this peer that numbers the events? Then it has them all, and takes none from others."""
+    barred: ClassVar[bool] = False
+    """Is nothing taken from the source itself but what is missing before its last known event?"""
 
     def add(self, bundle: Bundle) -> bool:
         """Record a bundle's range. False for a repeat."""
         if self.seen is NO_RANGES:
             self.seen = RangeSet()
         return self.seen.add(bundle.envelope.first, bundle.last)
+
+    def is_beyond(self, sender: bytes, bundle: Bundle) -> bool:
+        """Does a bundle come straight from the source, and go further than anything that came before?"""
+        return self.term.is_of(sender) and bundle.last > self.seen.end
 
     @property
     def frontier(self) -> int:
@@ -74,10 +80,11 @@ class RootStream(Stream, gc=False, eq=False):
 class SourceStream(Stream, gc=False, eq=False):
     """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there.
 
-    `milestones`: how far it had come here by when.
+    `milestones`: how far it had come here by when. `barred`: its source may not publish any more.
     """
 
     via: bytes = b""
+    barred: bool = False  # type: ignore[misc]
     milestones: Milestones = msgspec.field(default_factory=Milestones)
 
 

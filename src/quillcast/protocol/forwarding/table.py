@@ -92,6 +92,8 @@ class ForwardingTable:
             stream = flow.current if envelope.term == flow.current.term else flow.others.get(envelope.term)
         if stream is not None and stream.numbered_here:
             return self._refuse(sender, bundle, "numbered_here")
+        if stream is not None and stream.barred and stream.is_beyond(sender.node_id, bundle):
+            return self._refuse(sender, bundle, "denied")
         if flow is not None and stream is None and not flow.knows(envelope.term):
             if listener.holds(flow, envelope.session):
                 self.held.setdefault(flow.topic, []).append((sender, bundle))  # within the sender's credit

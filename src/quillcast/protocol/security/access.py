@@ -2,7 +2,9 @@
 
 A **principal** is the name of a credential: a hash of its public key. An access list has entries `publish:PRINCIPAL`
 and `subscribe:PRINCIPAL`. A right that no entry names belongs to everybody in the network. The owner has all rights.
-The list is part of the topic's descriptor, which the owner signs.
+The list is part of the topic's descriptor, which the owner signs. Where sources number the events, it also names those
+who could publish by an earlier list, and now cannot (`published:PRINCIPAL` or `published:everybody`): what they
+published then is still owed to subscribers.
 
 A **warrant** is a statement signed by a credential that a peer acts for it in a topic. It is bound to the nodeId of
 that peer. Links prove nodeIds, so nobody else can use the warrant. Later versions will add further fields (grants that
@@ -20,6 +22,7 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import WireId
 
 RIGHTS = ("publish", "subscribe")
+FORMERLY, EVERYBODY = "published", "everybody"
 PRINCIPAL_DIGITS = 2 * ID_BYTES
 ENTRIES_MAX = 256  # of a list, because it travels with the descriptor; larger groups will need grants
 
@@ -88,6 +91,27 @@ def entry(right: str, who: str) -> str:
 def is_restricted(access: tuple[str, ...], right: str) -> bool:
     """Does the list restrict the right to the principals that it names?"""
     return any(one.startswith(f"{right}:") for one in access)
+
+
+def could_publish(access: tuple[str, ...], who: str) -> bool:
+    """Could a principal (or an empty string) publish by an earlier list, as this one says?"""
+    return f"{FORMERLY}:{EVERYBODY}" in access or (bool(who) and f"{FORMERLY}:{who}" in access)
+
+
+def noting_former(before: tuple[str, ...], access: tuple[str, ...]) -> tuple[str, ...]:
+    """A list that follows another, with the entries that say who could publish before and cannot now.
+
+    The oldest of them are left out where the list has no room for them.
+    """
+    listed = tuple(one for one in access if not one.startswith(f"{FORMERLY}:"))
+    if not is_restricted(listed, "publish"):
+        return listed
+    could = [one.partition(":")[2] for one in before if one.startswith((f"{FORMERLY}:", "publish:"))]
+    if not is_restricted(before, "publish") or EVERYBODY in could:
+        could = [EVERYBODY]
+    former = [f"{FORMERLY}:{who}" for who in dict.fromkeys(could) if f"publish:{who}" not in listed]
+    room = max(0, ENTRIES_MAX - len(listed))
+    return (*listed, *former[max(0, len(former) - room) :])
 
 
 def refusal(name: str, access: tuple[str, ...], owner_key: bytes, right: str, who: str) -> str | None:

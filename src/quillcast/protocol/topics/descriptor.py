@@ -18,7 +18,6 @@ from quillcast.protocol.security.access import (
     RIGHTS,
     Key,
     Signature,
-    is_restricted,
     is_signed,
     refusal,
 )
@@ -221,22 +220,10 @@ def _kept(known: Descriptor, offered: Descriptor) -> bool:
 
 
 def unchangeable_list(known: Descriptor, access: tuple[str, ...]) -> str:
-    """Why a topic's list cannot become this one, in a sentence; empty if it can, or is the same.
-
-    Streams of sources go on through sessions. So those who publish them keep that right while a list says who has it.
-    """
-    if access == known.access:
+    """Why a topic's list cannot become this one, in a sentence; empty if it can, or is the same."""
+    if access == known.access or known.owner_key:
         return ""
-    if not known.owner_key:
-        return "it has no owner: create another topic with credentials"
-    if is_restricted(access, "subscribe") and not is_restricted(known.access, "subscribe"):
-        return "everybody may subscribe: create another topic with a list of subscribers"
-    writers, others = ({one for one in each if one.startswith("publish:")} for each in (known.access, access))
-    if known.settings.by_source and others and not writers <= others:
-        return "its publishers number their events themselves, so others are added to them, and none is taken off"
-    if known.settings.by_source and others and not writers:
-        return "its publishers number their events themselves, and everybody may publish: create another topic"
-    return ""
+    return "it has no owner: create another topic with credentials"
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:

@@ -403,10 +403,10 @@ class Scribe:
     def _at_settings(self, effect: SettingsEffect) -> None:
         """A topic's settings change."""
         match effect:
-            case SettingsLearned(descriptor, lists):
+            case SettingsLearned(descriptor, lists, first):
                 self.changes.learned(descriptor)
-                self._learned(descriptor, lists=lists)
-                self.publishing.settings_learned(descriptor)
+                self._learned(descriptor, lists=lists, first=first)
+                self.publishing.settings_learned(descriptor, lists=lists)
             case SettingsEntered(tree):
                 self.schedule.touch(tree)
                 self.changes.entered(tree)
@@ -414,13 +414,13 @@ class Scribe:
             case OpenSession(tree, request):
                 self.sessions.asked(tree, request)
 
-    def _learned(self, descriptor: Descriptor, *, lists: bool) -> None:
+    def _learned(self, descriptor: Descriptor, *, lists: bool, first: bool) -> None:
         """If the topic has a tree here, that goes by its settings. Those who may not have its events go first."""
         topic = descriptor.topic
         if topic in self.trees and not descriptor.settings.by_source:
             self.source_streams.close(self.trees[topic])
         if topic in self.trees and lists:
-            self.rights.learned(self.trees[topic])
+            self.rights.learned(self.trees[topic], first=first)
         if topic in self.trees:
             self.table.take_held(self.trees[topic].flow)
             self.joins.dismiss_mistaken(self.trees[topic])

@@ -14,7 +14,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import RangeSet, difference
 from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.security.access import AccessDenied
+from quillcast.protocol.security.access import AccessDenied, Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import wishes
@@ -71,6 +71,7 @@ class TreeMembership:
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one
         self.silent: dict[bytes, dict[bytes, None]] = {}  # by topic without a parent: who was asked, and did not answer
+        self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
         self.parents_had = first_number(host.incarnation)  # in all topics
         self.began_at = host.now()
@@ -144,6 +145,7 @@ class TreeMembership:
         descriptor = tree.descriptor if whole else None
         earliest, warrant = wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
+        self._note_shown(tree.topic, warrant)
         sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
         number = self.parents_had + 1 if moved or tree.parent is None else 0
         moved = moved or tree.moved
@@ -159,6 +161,12 @@ class TreeMembership:
         )  # fmt: skip
         handlers = self.trees.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
+
+    def _note_shown(self, topic: bytes, warrant: Warrant | None) -> None:
+        if warrant is not None:
+            self.shown[topic] = warrant
+        else:
+            self.shown.pop(topic, None)
 
     def expect_parent(self, tree: Tree, wait_s: float) -> None:
         """Ask the overlay (again) unless some parent answered within about this time."""
@@ -415,6 +423,7 @@ class TreeMembership:
         self.former.pop(tree.topic, None)
         self.came_from.pop(tree.topic, None)
         self.silent.pop(tree.topic, None)
+        self.shown.pop(tree.topic, None)
         self.trees.forget(tree)
 
     def is_of_this_life(self, number: int) -> bool:

@@ -26,11 +26,16 @@ class Rights:
         self.stream_reporting = stream_reporting
         dispatch.on_timer(ListChanged, self._changed)
 
-    def learned(self, tree: Tree) -> None:
-        """Another list came to be known."""
-        revoked = self.subscribing.revoke(tree)
+    def learned(self, tree: Tree, *, first: bool) -> None:
+        """Another list came to be known. `first`: everybody could subscribe before, and nobody had to show a right."""
+        revoked = self.subscribing.revoke(tree) or (first and not self._has_shown(tree))
         self.children.bar(tree)
+        self.stream_reporting.source_streams.list_learned(tree)
         self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # not now: who learned this may still use the tree
+
+    def _has_shown(self, tree: Tree) -> bool:
+        """Does the parent know on whose behalf this peer subscribes? Not if it joined when nobody asked."""
+        return self.membership.shown.get(tree.topic) == wishes(tree)[1]
 
     def _changed(self, timer: ListChanged) -> None:
         tree = self.membership.trees.by_topic.get(timer.topic)

@@ -1,6 +1,9 @@
 """What a peer makes of its neighbours' reports on the streams of sources: those of parents and children."""
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
@@ -20,12 +23,15 @@ from quillcast.protocol.topics.state.link_reports import (
     StreamUp,
     decode_stream,
     is_topic,
+    stream_key,
     stream_of,
 )
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.source_streams import SourceStreams
-from quillcast.protocol.topics.state.sources import SourceState
+from quillcast.protocol.topics.state.sources import Right, SourceState
 from quillcast.protocol.topics.state.tree import Tree
+
+Report = TypeVar("Report", StreamUp, StreamDown)
 
 
 class TurnOver(Timer, frozen=True):
@@ -105,6 +111,7 @@ class StreamReporting:
             self.source_streams.answer(tree, child.contact, term)
             return
         elif self._known(tree, child.contact, term, report) is not None:
+            report = _as_far_as_taken(tree, child.contact, term, report)
             may_end = self.source_streams.may_end(tree, child, term)
             child.note_stream(term, report)
             if not child.sends_only:
@@ -115,7 +122,7 @@ class StreamReporting:
                 state.close(report.end)
                 if term.is_of(child.contact.node_id):
                     self.source_streams.learn_milestones(tree, term, report.milestones)
-            elif report.alive:
+            elif report.alive and not tree.flow.others[term].barred:
                 state.take_end(None, is_alive=True)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
                 stream.via = child.contact.node_id
@@ -132,17 +139,24 @@ class StreamReporting:
     def _known(self, tree: Tree, sender: Contact, term: Term, report: StreamReport) -> SourceState | None:
         """What is known of a stream that goes on; None if its source may not publish, or there is no room for it."""
         if term in tree.sources.states:
+            if report.warrant is not None:
+                self.source_streams.show_right(tree, term, report.warrant)
+            if tree.flow.others[term].barred:
+                self._deny(tree, sender, term, report, full=False)
             return tree.sources.states[term]
-        if not self.source_streams.may_publish(tree, term, report.warrant):
+        if not self.source_streams.may_take(tree, term, report.warrant, sender):
             self._deny(tree, sender, term, report, full=False)
-            return None
+            self._report_what_ended(tree, sender, term, report)
+            if not self._holds_up(tree, term, report):
+                return None
         if term in tree.flow.forgotten:
             is_here = isinstance(report, StreamUp) and report.alive
             reach = max(report.frontier, report.reach) if is_here else NUMBER_MAX
             if self._may_go_on(tree, term, report):
                 self.source_streams.resume(tree, term, report.warrant, reach)
+                self._hear_again(tree, term, sender)
         else:
-            self.source_streams.learn(tree, term, 0, report.warrant)
+            self.source_streams.learn(tree, term, 0, report.warrant, sender)
         if term in tree.sources.states:
             self.source_streams.show_warrant(tree, term)
         else:
@@ -150,6 +164,36 @@ class StreamReporting:
             if not term.is_of(sender.node_id):  # its source comes again later, and others are asked again
                 raise Implausible(f"{sender.address} names one more source's stream, for which there is no room yet")
         return tree.sources.states.get(term)
+
+    def _hear_again(self, tree: Tree, term: Term, sender: Contact) -> None:
+        """A stream goes on: children whose reports on it were forgotten may still have it, and not repeat them."""
+        key = stream_key(tree.topic, term)
+        for child in [each for each in tree.children.values() if each.contact.node_id != sender.node_id]:
+            told = self.streams.told(child.contact.node_id).get(key)
+            if told is not None and term in tree.sources.states:
+                self.changed(child.contact, key, told)
+
+    def _report_what_ended(self, tree: Tree, sender: Contact, term: Term, report: StreamReport) -> None:
+        """A source that could publish before ended its stream, and nothing is taken from it: what it published is lost.
+
+        So it is where it was out of reach while the list changed, and nobody but itself has its events. Or it was
+        restarted since, and has them from others.
+        """
+        end = report.end
+        if end is None and isinstance(report, StreamUp) and not report.alive:
+            end = max(report.frontier, report.reach)
+        if end is None or not self.source_streams.could_publish(tree, term, report.warrant):
+            return
+        self.source_streams.learn_ends(tree, [(term, end, report.milestones)], sender)
+        if term not in tree.flow.forgotten:
+            tree.flow.note_over(term, end)  # there was nothing to lose
+        if isinstance(report, StreamUp) and self._is_over(tree, term, report):
+            self.source_streams.answer(tree, sender, term)
+
+    def _holds_up(self, tree: Tree, term: Term, report: StreamReport) -> bool:
+        """Does a parent wait for this peer's word on its own stream, of which nothing is taken? It is over here."""
+        over = tree.flow.forgotten.get(term)
+        return isinstance(report, StreamDown) and over is not None and max(report.reach, report.end or 0) <= over
 
     def _may_go_on(self, tree: Tree, term: Term, report: StreamReport) -> bool:
         """Is a stream that is over here taken up again? One of this peer's own only for a parent that waits for it."""
@@ -172,9 +216,12 @@ class StreamReporting:
         state = self._known(tree, parent, term, report)
         if state is None:
             return
+        report = _as_far_as_taken(tree, parent, term, report)
         state.above = report
         tree.sources.partitioned = report.partitioned
-        if report.closed and report.end is not None and not self.source_streams.is_alive(tree, term):
+        if state.right is Right.COULD and state.closed and self.source_streams.is_mine(term):
+            pass  # where the list ended it, is for this peer to say, and for the others how much of that they take
+        elif report.closed and report.end is not None and not self.source_streams.is_alive(tree, term):
             state.close(report.end)
         else:
             state.take_end(report.end, is_alive=self.source_streams.is_alive(tree, term))
@@ -239,3 +286,13 @@ class StreamReporting:
         if own is not None and own.term == message.term:
             own.held_to(min(message.front, own.index))
             self.progress.advance_streams(tree, (message.term,))
+
+
+def _as_far_as_taken(tree: Tree, sender: Contact, term: Term, report: Report) -> Report:
+    """What a neighbour reports, without what is not taken from it: nobody is to wait for that, or ask it."""
+    stream = tree.flow.others[term]
+    if not (stream.barred and term.is_of(sender.node_id)):
+        return report
+    frontier, reach = min(report.frontier, stream.frontier), min(report.reach, stream.seen.end)
+    end = None if report.end is None else min(report.end, stream.seen.end)
+    return msgspec.structs.replace(report, frontier=frontier, reach=reach, end=end)

@@ -14,7 +14,7 @@ import msgspec
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
-from quillcast.protocol.security.access import ENTRIES_MAX, RIGHTS, AccessDenied, entry, principal
+from quillcast.protocol.security.access import ENTRIES_MAX, RIGHTS, AccessDenied, entry, noting_former, principal
 from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described, unchangeable_list
 from quillcast.protocol.topics.messages import FindRoot, RootIs
 from quillcast.protocol.topics.publishing.creating import CreateDone, Creating
@@ -170,6 +170,8 @@ def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
     """The next version, of the next session where that is needed. Raises `LocalError`."""
     before, chosen = descriptor.settings, dict(wanted)
     access = _listed(descriptor.access, chosen.pop("publishers", None), chosen.pop("subscribers", None))
+    if before.by_source:
+        access = noting_former(descriptor.access, access)
     if why := unchangeable_list(descriptor, access):
         raise LocalError(f"the access list of {descriptor.name!r} cannot change like this: {why}")
     settings = msgspec.structs.replace(before, **chosen)

@@ -234,11 +234,26 @@ class Publishing:
             self._wake(tree.topic)
         self._root_known(self.host.contact, tree.root.term, tree.descriptor, held_back=False)
 
-    def settings_learned(self, descriptor: Descriptor) -> None:
-        """If a root numbers the topic's events, as an owner or a later session wants it, this peer does no more."""
+    def settings_learned(self, descriptor: Descriptor, *, lists: bool) -> None:
+        """If a root numbers the topic's events, as an owner or a later session wants it, this peer does no more.
+
+        `lists`: another list says who may publish. Where this peer numbers the events, it is for it to go by that.
+        """
         publishers = self.publishers.get(descriptor.topic, {}).values()
         if not descriptor.settings.by_source and any(each.term.of_source for each in publishers):
             self._look_again(descriptor.topic)
+        elif lists and descriptor.settings.by_source:
+            self._go_by_list(list(publishers))
+
+    def _go_by_list(self, publishers: list[Publisher]) -> None:
+        """The list ends publishers that it does not name. The others show their rights first: all share a stream."""
+        rules = [(publisher, self._denied(publisher)) for publisher in publishers]
+        for publisher, rule in rules:
+            if rule is None and publisher.term.of_source:
+                self.own_streams.open(publisher)
+        for publisher, rule in rules:
+            if rule is not None:
+                self._fail(publisher, AccessDenied(rule))
 
     def _root_is(self, root: Contact, message: RootIs) -> None:
         """Believe it of a peer that was asked for the root, or is it already. From others only settings are news."""

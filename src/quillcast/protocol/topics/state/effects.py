@@ -193,11 +193,12 @@ class RootHere(msgspec.Struct, frozen=True):
 class SettingsLearned(msgspec.Struct, frozen=True):
     """This peer goes by another descriptor of a topic than before.
 
-    `lists`: it has another access list.
+    `lists`: it has another access list. `first`: by that only some may subscribe, and everybody could before.
     """
 
     descriptor: Descriptor
     lists: bool = False
+    first: bool = False
 
 
 class SettingsEntered(msgspec.Struct, frozen=True):

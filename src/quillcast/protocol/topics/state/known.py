@@ -16,6 +16,7 @@ from quillcast.core.interning import interned
 from quillcast.core.trace import Mark, Named
 from quillcast.protocol.overlay.seats import Seats
 from quillcast.protocol.scopes.hierarchy import NoRootScope, TwoRootScopes
+from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.messages import TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
@@ -121,7 +122,9 @@ class KnownTopics:
         if tree is not None:
             tree.adapt(descriptor)
         if known is not None:
-            self.dispatch.order(SettingsLearned(descriptor, lists=descriptor.access != known.access))
+            before, after = (is_restricted(each.access, "subscribe") for each in (known, descriptor))
+            lists = descriptor.access != known.access
+            self.dispatch.order(SettingsLearned(descriptor, lists=lists, first=after and not before))
 
     def spare(self, table: Mapping[bytes, Any]) -> None:
         """Topics in this table are in use: they are not forgotten."""

@@ -141,7 +141,8 @@ class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A parent to its child on the stream of a source: I have it below `frontier`, and know of events up to `reach`.
 
     It is `stable` below there, as the root declared it, which may be `partitioned` from most replicas. `end`: it ended,
-    as the root declared; `closed` if its source said so. `warrant` is the source's.
+    as the root declared; `closed` if its source said so. `warrant` is the source's. `milestones`: the parent is the
+    source, which may not publish any more, and says how long ago its stream had come how far.
     """
 
     frontier: Number
@@ -151,6 +152,7 @@ class StreamDown(msgspec.Struct, frozen=True, array_like=True, tag=4):
     closed: bool = False
     partitioned: bool = False
     warrant: SourceWarrant | None = None
+    milestones: ToldMilestones = ()
 
 
 LinkReport = ChildReport | ParentReport

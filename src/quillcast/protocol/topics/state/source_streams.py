@@ -17,7 +17,7 @@ from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestone, Milestones, ToldMilestones
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, is_restricted
+from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, could_publish, is_restricted
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import StreamEnd, StreamsEnded
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
@@ -32,7 +32,7 @@ from quillcast.protocol.topics.state.link_reports import (
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source import Source, source_term
-from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources, SourceState
+from quillcast.protocol.topics.state.sources import NO_SOURCES, Right, Sources, SourceState
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -73,9 +73,8 @@ class SourceStreams:
             sources.mine[sources.own.term] = None
             self.begin(tree, sources.own.term, 0, shown, here=True).via = self.host.me
             self.show_warrant(tree, sources.own.term)
-        elif sources.own is not None and sources.states[sources.own.term].warrant is None:
-            sources.states[sources.own.term].warrant = shown  # the list came to be known after its first events
-            self.show_warrant(tree, sources.own.term)
+        elif sources.own is not None and shown is not None:
+            self.show_right(tree, sources.own.term, shown)  # the list came to be known after its first events
         return sources.own
 
     def withdraw(self, tree: Tree) -> bool:
@@ -116,7 +115,7 @@ class SourceStreams:
         """
         sources, term = self._of(tree), interned(term)
         stream = tree.flow.begin_beside(term, start, here=here)
-        sources.states[term] = SourceState(warrant, self.host.now())
+        sources.states[term] = SourceState(warrant, self.host.now(), self._right(tree, term, warrant))
         for subscription in tree.subscriptions:
             self._owe(tree, term, start, subscription)
         self._news(tree, term)
@@ -136,14 +135,27 @@ class SourceStreams:
         for contact in tree.neighbours():
             self.streams.hurry(contact.node_id)
 
-    def learn(self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None = None) -> Stream | None:
-        """The stream that a neighbour names, begun if it is new.
+    def show_right(self, tree: Tree, term: Term, warrant: SourceWarrant) -> None:
+        """A source shows by another warrant that it may publish, if the one that is known says it may not."""
+        state = tree.sources.states[term]
+        if warrant == state.warrant or (state.warrant is not None and state.right is Right.MAY):
+            return
+        if self._right(tree, term, warrant) is Right.MAY:
+            state.warrant, state.right = warrant, Right.MAY
+            self._take_from_source(tree, term, is_barred=False)
+            self.show_warrant(tree, term)
+
+    def learn(
+        self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None = None,
+        sender: Contact | None = None,
+    ) -> Stream | None:  # fmt: skip
+        """The stream that a neighbour names, begun if it is new. Without a `sender`, only an event of it came.
 
         None: it is over here, its source may not publish, or there are too many.
         """
         stream = tree.flow.live(term)
         if stream is None and term.of_source and term not in tree.flow.forgotten and not self._full(tree):
-            stream = self.begin(tree, term, start, warrant) if self.may_publish(tree, term, warrant) else None
+            stream = self.begin(tree, term, start, warrant) if self.may_take(tree, term, warrant, sender) else None
         return stream
 
     def resume(self, tree: Tree, term: Term, warrant: SourceWarrant | None, reach: int = NUMBER_MAX) -> None:
@@ -166,29 +178,72 @@ class SourceStreams:
 
     # ---- who may publish
 
-    def may_publish(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> bool:
-        """Does the topic's list, if it has one, let the source of a stream publish? Its warrant says for whom it does.
+    def may_take(self, tree: Tree, term: Term, warrant: SourceWarrant | None, sender: Contact | None) -> bool:
+        """Is a stream taken that a neighbour names, by the topic's list, if it has one?
 
-        Every peer that learns of the stream looks, so that nobody who passes one on need be trusted.
+        Every peer that learns of the stream looks, so that nobody who passes one on need be trusted. What a source
+        published while it could is taken from others, from a root, and for a lease from the source itself. By then one
+        that goes by the list has ended its stream.
         """
+        right = self._right(tree, term, warrant)
+        if right is not Right.COULD or sender is None:
+            return right is Right.MAY
+        if not term.is_of(sender.node_id) or _is_root_itself(tree, term):
+            return True
+        return self.host.now() < tree.sources.listed_at + self.config.lease_s
+
+    def could_publish(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> bool:
+        """Could the source of a stream publish by an earlier list, and now cannot?"""
+        return self._right(tree, term, warrant) is Right.COULD
+
+    def _right(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> Right:
+        """Its warrant says on whose behalf a source publishes."""
         descriptor = tree.descriptor
         if not is_restricted(descriptor.access, "publish"):
-            return True
-        if warrant is None or not term.is_of(warrant.node):
-            return False
-        return descriptor.refusal("publish", bearer(warrant.warrant, warrant.node, tree.topic)) is None
+            return Right.MAY
+        who = ""
+        if warrant is not None and term.is_of(warrant.node):
+            who = bearer(warrant.warrant, warrant.node, tree.topic)
+        if who and descriptor.refusal("publish", who) is None:
+            return Right.MAY
+        return Right.COULD if could_publish(descriptor.access, who) else Right.NEVER
 
     def warrants(self, tree: Tree) -> tuple[SourceWarrant, ...]:
         """What the sources of the streams here have shown, and those that children named who wait to be taken in."""
         shown = [state.warrant for state in tree.sources.states.values() if state.warrant is not None]
         return tuple(dict.fromkeys([*shown, *(each for join in tree.waiting.values() for each in join.warrants)]))
 
-    def dismiss_denied(self, tree: Tree) -> None:
-        """The list may have come to be known after some streams: those of sources that may not publish are over."""
-        if not is_restricted(tree.descriptor.access, "publish"):
+    def list_learned(self, tree: Tree) -> None:
+        """Another list came to be known: which sources may publish by that?"""
+        if not tree.by_source:
             return
-        for term in [term for term, state in tree.sources.states.items() if state.warrant is None]:
+        self._of(tree).listed_at = self.host.now()
+        for term, state in tree.sources.states.items():
+            state.right = self._right(tree, term, state.warrant)
+            self._take_from_source(tree, term, is_barred=False)
+        self.touch(tree)
+
+    def _take_from_source(self, tree: Tree, term: Term, *, is_barred: bool) -> None:
+        stream = tree.flow.others[term]
+        if stream.barred != is_barred:
+            stream.barred = is_barred
+            self._news(tree, term)
+
+    def dismiss_denied(self, tree: Tree) -> None:
+        """Streams of sources that never might publish are over. Those that could before have a lease to end theirs.
+
+        Then nothing more is taken from the source itself, and its stream ends like that of a source that is gone.
+        """
+        for term in [term for term, state in tree.sources.states.items() if state.right is Right.NEVER]:
             self._dismiss(tree, term)
+        self._bar(tree)
+
+    def _bar(self, tree: Tree) -> None:
+        if self.host.now() < tree.sources.listed_at + self.config.lease_s:
+            return
+        for term, state in tree.sources.states.items():
+            if state.right is Right.COULD and not self.is_mine(term):
+                self._take_from_source(tree, term, is_barred=not _is_root_itself(tree, term))
 
     def _dismiss(self, tree: Tree, term: Term) -> None:
         end, own = known_end(tree, term), tree.sources.own
@@ -325,8 +380,9 @@ class SourceStreams:
             return
         sources, above, shown = self._of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.served = served
+        self._bar(tree)  # the parent may be the root
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
-            if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES])) is not None:
+            if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
                 above[term] = frontier
                 sources.states[term].above = StreamDown(frontier, _known_to(told, frontier), 0)
                 self.learn_milestones(tree, term, told)
@@ -479,10 +535,12 @@ class SourceStreams:
         if not (children and tree.attached):
             return
         key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
+        last_word = state.closed and state.right is Right.COULD and self.is_mine(term)
         report = encode(
             StreamDown(
                 tree.flow.front(term) or 0, _there(tree, term), stream.stable, state.end, state.closed,
                 tree.sources.partitioned, state.warrant,
+                self.milestones(tree, term, (0, state.end or 0)) if last_word else (),
             )
         )  # fmt: skip
         for child in children.values():
@@ -499,11 +557,13 @@ class SourceStreams:
 
     def _up(self, tree: Tree, stream: SourceStream, state: SourceState) -> StreamUp:
         term, now, closed = stream.term, self.host.now(), state.end if state.closed else None
-        mine = closed is not None and term in tree.sources.mine
+        last = closed if term in tree.sources.mine else None
+        if state.right is Right.COULD and term.is_of(self.host.me):
+            last = _reach(tree, term)  # others may take nothing of it from this peer (`may_take`)
         return StreamUp(
             tree.acknowledged_position(now, term), tree.flow.front(term) or 0, _reach(tree, term),
             self.is_alive(tree, term), closed, state.warrant,
-            stream.milestones.told((0, closed or 0), now, CLOSED_MILESTONES_MAX) if mine else (),
+            () if last is None else stream.milestones.told((0, last), now, CLOSED_MILESTONES_MAX),
         )  # fmt: skip
 
     def is_alive(self, tree: Tree, term: Term) -> bool:
@@ -511,6 +571,9 @@ class SourceStreams:
         own = tree.sources.own
         if own is not None and own.term == term:
             return True
+        stream = tree.flow.others.get(term)
+        if stream is not None and stream.barred:
+            return False  # as far as anybody goes by its word
         return any(is_alive_below(child, term) for child in tree.children.values())
 
     def towards(self, tree: Tree, term: Term) -> Contact | None:
@@ -709,6 +772,11 @@ def _share_of_each(streams: int) -> int:
 def _known_to(told: ToldMilestones, front: int) -> int:
     """How far a neighbour knows a stream to have come, which says this of it, and has it up to an index."""
     return max([front, *(index for index, _ in told[-1:])])
+
+
+def _is_root_itself(tree: Tree, term: Term) -> bool:
+    """Is the source of a stream the parent, as the topic's root? Then its word counts, with a right or without one."""
+    return tree.parent is not None and len(tree.path) == 1 and term.is_of(tree.parent.node_id)
 
 
 def _over(end: int, *, closed: bool) -> StreamDown:

@@ -1,5 +1,7 @@
 """What a peer knows of the sources of one topic, beside what it has of their streams (`forwarding.Flow.others`)."""
 
+from enum import Enum
+from math import inf
 from typing import Any
 
 from quillcast.core.bundle import Bundle
@@ -13,12 +15,24 @@ from quillcast.protocol.topics.state.link_reports import StreamDown
 from quillcast.protocol.topics.state.source import Source
 
 
+class Right(Enum):
+    """May the source of a stream publish, by the topic's list?"""
+
+    MAY = 1
+    COULD = 2
+    """By an earlier list. What it published then is owed to subscribers."""
+    NEVER = 3
+
+
 class SourceState:
     """What is known of a stream that goes on, or has ended and is not over yet."""
 
-    __slots__ = ("above", "came_at", "closed", "end", "gone_since", "heard_end", "warrant")
+    __slots__ = ("above", "came_at", "closed", "end", "gone_since", "heard_end", "right", "warrant")
 
-    def __init__(self, warrant: SourceWarrant | None = None, came_at: float = 0.0) -> None:
+    def __init__(
+        self, warrant: SourceWarrant | None = None, came_at: float = 0.0, right: Right = Right.MAY
+    ) -> None:  # fmt: skip
+        self.right = right
         self.warrant = warrant  # the source's, where a list says who may publish
         self.came_at = came_at  # when its last event came, or else word of it
         self.above: StreamDown | None = None  # what the parent reported last
@@ -40,7 +54,7 @@ class SourceState:
 class Sources:
     """The streams of a topic whose events are numbered by their sources."""
 
-    __slots__ = ("changed", "milestones", "mine", "over", "own", "partitioned", "served", "states", "up")
+    __slots__ = ("changed", "listed_at", "milestones", "mine", "over", "own", "partitioned", "served", "states", "up")
 
     def __init__(self) -> None:
         self.states: dict[Term, SourceState] = {}
@@ -51,6 +65,7 @@ class Sources:
         self.milestones: dict[Term, Milestones] = {}  # of these
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
+        self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
 
     def is_due(self, flow: Flow) -> bool:
@@ -58,6 +73,7 @@ class Sources:
         return any(
             state.end is not None
             or state.gone_since is not None
+            or (state.right is not Right.MAY and not stream.barred)
             or stream.stable < max(stream.seen.end, state.above.reach if state.above is not None else 0)
             for state, stream in ((state, flow.others[term]) for term, state in self.states.items())
         )
