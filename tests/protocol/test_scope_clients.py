@@ -13,6 +13,7 @@ from quillcast.protocol.scopes.messages import (
     ClientRights,
     Control,
     Deregistration,
+    Orders,
     Registration,
     Role,
     TopicBounds,
@@ -147,6 +148,18 @@ def test_a_client_waits_for_a_silent_manager_before_it_is_served_directly_and_th
     site.manage(ScopeManager.restored(site.saved, site.config))
     site.village.run(2 * LEASE_S)
     assert told == ["", site.village.world.machines[site.members[1]].contact]
+
+
+def test_a_client_whose_peer_is_no_member_yet_gets_no_answer_for_a_refusal_would_be_for_good() -> None:
+    site = Hosts(clients_max=1)
+    site.village.run(LEASE_S)
+    host = site.village.world.machines[site.members[0]].contact
+    client = Party(client_id(host.node_id, 1), host, name="board")
+    registration = Registration(site.party.id, client, 1, relation="client")
+    orders = next(each for each in site.village.peers[site.members[0]].scoping.controller.membership._obeyed())
+    clients, member = site.run_by.clients, site.run_by.members.find(host.node_id)
+    assert not [*clients.registered(registration, None, orders, 0.0)]
+    assert [type(each.message) for each in clients.registered(registration, member, orders, 0.0)] == [Orders]
 
 
 def test_a_manager_knows_the_clients_of_members_and_what_they_do_until_they_leave() -> None:

@@ -302,6 +302,12 @@ def test_what_failed_once_where_lists_of_sources_change_holds(seed: int) -> None
     Simulation(with_late_readers(wild(seed, ["publisher_lists"]), seed).by_sources(), seed).run()
 
 
+def test_a_client_whose_peer_was_restarted_is_not_refused_for_good() -> None:
+    simulation = Simulation(wild(5, ["bounded"]), 5)
+    simulation.run()
+    assert simulation.clients
+
+
 WILD_SCOPE_SEEDS = {
     962087: "events were awaited with a later term, which had them before the subscription began",
     972117: "a topic whose settings changed was taken for one that never holds publishers back",

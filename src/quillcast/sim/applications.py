@@ -136,6 +136,11 @@ class Reader:
             self.host.world.after((1 - room) / self._bytes_per_s, self._drain, None)
         return room
 
+    @property
+    def waits(self) -> str:
+        """For what bound of a scope it waits, in a sentence; empty if it need not."""
+        return peer_of(self.host).scribe.subscribing.bounds().get(topic_id(self.topic), "")
+
     # --- called by the program
 
     def stop(self) -> None:
@@ -225,6 +230,11 @@ class Writer:
         self.written += [self.host.world.now] * count
         numbers = range(first, first + count)
         self.publisher.offer([Event(self.name, number).payload(self.payload_bytes) for number in numbers])
+
+    @property
+    def waits(self) -> str:
+        """For what bound it waits, in a sentence; empty if it need not."""
+        return peer_of(self.host).bound(self.publisher.topic) if self.host.alive else ""
 
     def knows_stable(self, number: int) -> bool:
         """Whether the writer learned that the event is stable."""

@@ -304,6 +304,8 @@ class Delivery:
     def _check_owed(self, reader: Reader) -> None:
         if reader.ended_at is not None or not reader.host.alive:
             return
+        if reader.started_at is None and reader.waits:
+            return
         if reader.started_at is None:
             calm = max(reader.asked_at, self.calm_at)
             self._holds(
@@ -323,8 +325,8 @@ class Delivery:
                     self._check_silence(reader, event, at, came.get(event, self.end))
 
     def _refused(self, writer: Writer, number: int) -> bool:
-        """Was the writer told that a list is against it before the event had a position?"""
-        return bool(writer.failures) and not any(self.ledger.admitted(writer.publisher.id, number))
+        """Was the writer told that a list or a bound is against it before the event had a position?"""
+        return bool(writer.failures or writer.waits) and not any(self.ledger.admitted(writer.publisher.id, number))
 
     def _blocked_until(self, event: Event, written: float, came: float) -> float:
         """When a topic that waits, maybe for a while only, last admitted it: full buffers hold its publishers back."""
@@ -448,7 +450,7 @@ class Delivery:
         slow = [end for reader in self.readers for _, end in reader.slow]
         last = max([*writer.written[-1:], *slow, self.calm_at])
         wait_s = self.config.topics.lease_s + SETTLE_S
-        if writer.lives and not writer.failures and self.end - last > wait_s:
+        if writer.lives and not (writer.failures or writer.waits) and self.end - last > wait_s:
             marks = f"{publisher.admitted} are admitted and {publisher.stable} stable"
             self._holds(
                 not any(self._reliable(Event(writer.name, number)) for number in writer.unsettled),

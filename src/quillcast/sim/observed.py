@@ -10,6 +10,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim import faults
 from quillcast.sim.applications import Event, Reader, Writer, peer_of
+from quillcast.sim.clients import SimClient
 from quillcast.sim.crowding import Crowding
 from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.ledger import Ledger
@@ -41,6 +42,7 @@ class Observed:
         self.ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
         self.reach = Reach(world, self._entries)
         self.vouched: dict[Event, list[int]] = {}  # events of sources that are stable: which root said so
+        self.clients: list[SimClient] = []
         self.crowding = Crowding(scenario.config)
         self._calm_at = 0.0
 

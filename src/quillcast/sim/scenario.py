@@ -89,6 +89,8 @@ class Writing(Part, frozen=True):
     payload_bytes: int = 32
     closes: bool = False
     """Does it close its publisher at the end?"""
+    client: bool = False
+    """Is it an application that has the peer publish for it?"""
 
 
 class Reading(Part, frozen=True):
@@ -98,6 +100,8 @@ class Reading(Part, frozen=True):
     from_s: float = 8.0
     until_s: float | None = None
     start: Literal["now", "earliest"] = "now"
+    client: bool = False
+    """Is it an application that has the peer subscribe for it?"""
 
 
 class Changing(Part, frozen=True):
@@ -198,6 +202,12 @@ class ScopePlan(Part, frozen=True):
     """The scopes that it is a member of, the preferred one first."""
     recovery: RecoveryName = "tree"
     """The recovery protocol of its domains."""
+    publishers_max: int = 0
+    """The most members that publish in a topic; 0: no limit."""
+    subscribers_max: int = 0
+    """The most members that subscribe to a topic; 0: no limit."""
+    clients_max: int = 0
+    """The most clients of its members; 0: no limit of its file."""
     root: bool = False
     """Is it the root scope of all topics? Then all programs are on machines below it, and one of these creates them."""
 

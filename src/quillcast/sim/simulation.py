@@ -14,13 +14,14 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES
+from quillcast.protocol.scopes.messages import KEY_BYTES, TopicBounds
 from quillcast.protocol.scopes.policies import BUILT_IN
-from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.scopes.state import Entering, ScopeConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
 from quillcast.sim.applications import Reader, Writer, peer_of
+from quillcast.sim.clients import SimClient
 from quillcast.sim.held_leases import HeldLeases
 from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.journal import Journal
@@ -30,6 +31,7 @@ from quillcast.sim.network import Cut, Network, Quality, one_way, partition
 from quillcast.sim.observed import AskedChange, Observed
 from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import Changing, Creating, Policy, Reading, Scenario, ScopePlan, TopicPlan, Writing
+from quillcast.sim.scope_bounds import ScopeBounds
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
@@ -85,7 +87,7 @@ class Simulation(Observed):
             journal=journal, after_step=self._check_step if scenario.check_every else None,
         )  # fmt: skip
         super().__init__(scenario, seed, world)
-        self.judges, self.held_leases = Judges(self), HeldLeases(self)
+        self.judges, self.held_leases, self.bounds = Judges(self), HeldLeases(self), ScopeBounds(self)
         self._prepare()
 
     def run(self) -> None:
@@ -93,6 +95,7 @@ class Simulation(Observed):
         self.world.run(self.scenario.duration_s)
         self._finish_blocked()
         self._rest()
+        self.bounds.finish()
         checks.check_all(self)
 
     def _finish_blocked(self) -> None:
@@ -262,6 +265,13 @@ class Simulation(Observed):
         config = ScopeConfig(
             lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s, recovery=lambda topic: plan.recovery,
             roots=(("#", True),) if plan.root else (),
+            entering=lambda topic: Entering(
+                subscribers_max=plan.subscribers_max, publishers_max=plan.publishers_max
+            ),
+            bounds=(
+                TopicBounds("#", plan.publishers_max > 0, plan.subscribers_max > 0, clients=plan.clients_max > 0),
+            ),
+            clients_max=plan.clients_max,
         )  # fmt: skip
         saved = self._managers.get(plan.name)
         owners = [self._party(each) for name in plan.within for each in self.scenario.scopes if each.name == name]
@@ -374,9 +384,16 @@ class Simulation(Observed):
         warrant = None
         if any(host.machine.number in each for each in lists):
             warrant = Credentials.of(host.machine.number).warrant(host.me, self.topics[topic])
-        writer = Writer(host, topic, number, writing.payload_bytes, self, warrant, listed=bool(lists))
-        self.writers.append(writer)
-        self._write(writer, writing)
+
+        def begin() -> None:
+            writer = Writer(host, topic, number, writing.payload_bytes, self, warrant, listed=bool(lists))
+            self.writers.append(writer)
+            self._write(writer, writing)
+
+        if writing.client:
+            self.clients.append(SimClient(host, topic, "publishes", begin))
+        else:
+            begin()
 
     def _write(self, writer: Writer, writing: Writing) -> None:
         writer.write(writing.events)
@@ -391,10 +408,20 @@ class Simulation(Observed):
         lists = next(plan.lists_of_readers for plan in self.scenario.topics if plan.name == topic)
         credentials = Credentials.of(host.machine.number) if lists else None
         warrant = credentials.warrant(host.me, self.topics[topic]) if credentials is not None else None
-        reader = Reader(host, topic, number, self.judges.told_lost, reading.start, warrant)
-        self.readers.append(reader)
+
+        def begin() -> None:
+            reader = Reader(host, topic, number, self.judges.told_lost, reading.start, warrant)
+            self.readers.append(reader)
+            if reading.until_s is not None:
+                self.world.at(max(reading.until_s, self.world.now), host.act, reader.stop)
+
+        if not reading.client:
+            begin()
+            return
+        client = SimClient(host, topic, "subscribes", begin)
+        self.clients.append(client)
         if reading.until_s is not None:
-            self.world.at(max(reading.until_s, self.world.now), host.act, reader.stop)
+            self.world.at(max(reading.until_s, self.world.now), host.act, client.leave)
 
     # --- helpers
 
@@ -514,6 +541,7 @@ class Simulation(Observed):
 
     def _look_at_leases(self, _: None) -> None:
         self.held_leases.check()
+        self.bounds.check()
         self.world.after(LOOK_S, self._look_at_leases, None)
 
     def _changed(self, for_s: float = 0.0) -> None:

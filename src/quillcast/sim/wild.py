@@ -20,7 +20,16 @@ from quillcast.sim.world import derived
 Twist = Callable[[Scenario, Random], Scenario]
 
 
-UNDRAWN = ("apart_pairs", "created_apart", "created_twice", "late_readers", "lists", "publisher_lists", "sessions")
+UNDRAWN = (
+    "apart_pairs",
+    "bounded",
+    "created_apart",
+    "created_twice",
+    "late_readers",
+    "lists",
+    "publisher_lists",
+    "sessions",
+)
 
 
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
@@ -223,6 +232,30 @@ def _publisher_lists(scenario: Scenario, random: Random) -> Scenario:
     return _first_topic(scenario, publishers=publishers, subscribers=subscribers, changes=changes)
 
 
+def _bounded(scenario: Scenario, random: Random) -> Scenario:
+    """Scopes bound who publishes and subscribes, and how many clients there are. Some programs are clients."""
+    policy, count = random.choice(["k_ary", "mesh", "ring"]), random.randint(1, 2)
+    scoped = scenario.with_scopes(policy, count)
+    scopes = [
+        replace(
+            plan, publishers_max=random.choice([0, 1, 2]), subscribers_max=random.choice([0, 1, 2, 3]),
+            clients_max=random.choice([0, 0, 1, 2]),
+        )
+        for plan in scoped.scopes
+    ]  # fmt: skip
+    plan = scenario.topics[0]
+    writers = [replace(each, client=random.random() < 0.3, closes=random.random() < 0.5) for each in plan.writers]
+    readers = [replace(each, client=random.random() < 0.3) for each in plan.readers]
+    writers += [
+        replace(random.choice(plan.writers), peer=random.randrange(scenario.peers), from_s=random.uniform(5, 12))
+        for _ in range(random.randint(0, 2))
+    ]
+    for _ in range(random.randint(1, 4)):
+        from_s, until_s = random.uniform(3, 12), random.choice([None, random.uniform(13, 18)])
+        readers.append(Reading(peer=random.randrange(scenario.peers), from_s=from_s, until_s=until_s))
+    return _first_topic(replace(scoped, scopes=scopes), writers=writers, readers=readers, publishers=[])
+
+
 def _created_twice(scenario: Scenario, random: Random) -> Scenario:
     """The topic is created on both sides of a partition, mostly with different settings, and used before and after."""
     happening = [fault for fault in scenario.faults if random.random() < 0.4]
@@ -294,6 +327,7 @@ def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenar
 TWISTS: dict[str, Twist] = {
     "apart_pairs": _apart_pairs,
     "best_effort": _best_effort,
+    "bounded": _bounded,
     "closing": _closing,
     "created_apart": _created_apart,
     "created_twice": _created_twice,

@@ -71,13 +71,18 @@ class Clients:
         """How many there may be."""
         return self.config.clients_max or CLIENTS_MAX
 
-    def registered(self, message: Registration, host: Member | None, orders: Orders, now: float) -> Send:
-        """A member's client registers: tell its host what it may do. `orders` are the scope's, without standings."""
+    def registered(self, message: Registration, host: Member | None, orders: Orders, now: float) -> Iterator[Send]:
+        """A member's client registers: tell its host what it may do. `orders` are the scope's, without standings.
+
+        A host that is no member gets no answer. It may be about to become one, and its client registers again.
+        """
         party = message.member
-        if why := self._refusal(party, host):
+        if host is None or host.relation != "member":
+            return
+        if why := self._refusal(party):
             self.known.pop(party.id, None)
-            return Send(party, RegistrationRefused(self.state.scope.id, self.state.epoch, why))
-        assert host is not None
+            yield Send(party, RegistrationRefused(self.state.scope.id, self.state.epoch, why))
+            return
         client = self.known.setdefault(party.id, Client(party, host, now))
         client.party, client.host, client.heard_at = party, host, now
         client.roles = {role.topic: role for role in message.roles}
@@ -85,7 +90,7 @@ class Clients:
         client.told = msgspec.structs.replace(
             orders, number=next(self.numbers), serial=message.serial, label=host.label, standings=standings
         )
-        return Send(party, client.told)
+        yield Send(party, client.told)
 
     def lives(self, message: Alive, now: float) -> Iterator[Send]:
         """A host speaks of a client: answer as to a member."""
@@ -112,10 +117,8 @@ class Clients:
         """The names of a member's clients."""
         return (each.party.name for each in self.known.values() if each.host.party.id == host)
 
-    def _refusal(self, party: Party, host: Member | None) -> str:
+    def _refusal(self, party: Party) -> str:
         scope = self.state.scope.name
-        if host is None or host.relation != "member":
-            return f"the peer of client {party.name} is no member of scope {scope}"
         if len(party.name) > NAME_CHARACTERS_MAX or not party.name.isprintable():
             return f"a client's name has at most {NAME_CHARACTERS_MAX} characters, on one line"
         if party.id not in self.known and len(self.known) >= self.most:

@@ -169,11 +169,12 @@ class ClientHost:
 
     def _verdict(self, client: HostedClient, waiting: WaitingUse) -> str | None:
         """Why a client may not do this; empty: it may. None: no manager has said it yet."""
-        if not self._is_to_be_decided(waiting) or client.controller is None:
+        if self.membership is None or not self._is_to_be_decided(waiting) or client.controller is None:
             return ""
         membership = client.controller.membership
-        if membership.is_refused:
-            return membership.obstacle()
+        for each in (self.membership, membership):
+            if each.is_refused:
+                return each.obstacle()
         standing = membership.answer(topic_id(waiting.name))
         if standing is None:
             return None

@@ -295,7 +295,7 @@ class ScopeManager:
             scope, self.state.epoch, 0, 0, 1, tuple(self.membership.above()), bounds=self.bounds(),
             succession=self.succession,
         )  # fmt: skip
-        return [self.clients.registered(message, host, orders, now)]
+        return self.clients.registered(message, host, orders, now)
 
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
         """Members' roles in these topics changed. A topic has the root scope that the first of its members names."""
