@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from quillcast.cli.app import run
+from quillcast.cli.judging import State, of_scope
 from quillcast.core.errors import LocalError
+from quillcast.core.status import ScopeMember, ScopeStatus, Superscope
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
 from tests.cli.commands import Commands
@@ -254,6 +256,21 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     code, _, err = quillcast.run("scope", "invite", "campus")
     assert code == 2
     assert "scope campus admits nobody by a join line: write join_line = true" in err
+
+
+@pytest.mark.parametrize(
+    ("silent", "obstacle", "told"),
+    [(True, "", "its manager is silent"), (False, "scope site cannot be a member", "scope site cannot be a member")],
+)
+def test_a_scope_that_its_superscope_does_not_admit_is_not_healthy(*, silent: bool, obstacle: str, told: str) -> None:
+    above = Superscope("11" * 16, "127.0.0.1:1", "campus", epoch=1, silent=silent, obstacle=obstacle)
+    member = ScopeMember("22" * 16, "127.0.0.1:2", label=1, relation="member", in_ring=True, heard_s=0.5, topics=())
+    status = ScopeStatus(
+        "33" * 16, "127.0.0.1:3", "site", "55" * 16, "site.toml", epoch=2, lease_s=5.0, rules=(), members=(member,),
+        topics=(), superscopes=(above,),
+    )  # fmt: skip
+    finding = of_scope("test", status)
+    assert (finding.state, finding.text) == (State.WARNING, f"scope site: superscope campus: {told}")
 
 
 def test_a_managers_state_is_exported_once_and_only_while_it_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:

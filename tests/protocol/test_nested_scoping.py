@@ -198,8 +198,12 @@ def test_a_superscope_follows_a_manager_that_moves_with_its_state_and_no_other()
     party = Party(north.state.scope.id, here, managed=True, name="north")
     stranger = ScopeManager.new(party, [nested.party("campus")], nested.configs["north"])
     stranger.state.secret = b"another"
+    told = list[str]()
+    nested.village.peers[0].scoping.obstructed = lambda scope, owner, why: told.append(f"{owner}: {why}")
     nested.village.act(0, lambda peer: peer.scoping.manage(stranger, lambda state: True))
-    nested.village.run(1)
+    nested.village.run(8)
+    (line,) = told
+    assert line.startswith("campus: scope 'north' has a manager at ")
     assert "does not prove that it took over" in stranger.membership.owners[campus.state.scope.id].refused
     moved = ScopeManager.restored(nested.saved["north"], nested.configs["north"], scope=party)
     nested.village.act(0, lambda peer: peer.scoping.manage(moved, lambda state: True))

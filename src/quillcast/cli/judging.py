@@ -269,6 +269,9 @@ def _scope_troubles(scope: ScopeStatus, waiting: list[ScopeTopic]) -> Iterator[T
     silent = [member.node_id[:8] for member in scope.members if member.heard_s > scope.lease_s / 2]
     if silent:
         yield State.WARNING, f"members that may be gone: {', '.join(silent)}"
+    for each in scope.superscopes:
+        if each.obstacle or each.silent:
+            yield State.WARNING, f"superscope {each.name}: {each.obstacle or 'its manager is silent'}"
     yield from ((State.WARNING, f"topic {topic.name} waits: {topic.waits_for}") for topic in waiting)
 
 

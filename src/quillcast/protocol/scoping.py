@@ -130,6 +130,7 @@ class Scoping:
         "invited",
         "known_ends",
         "managers",
+        "obstructed",
         "overlay",
         "parents",
         "permissions",
@@ -163,6 +164,8 @@ class Scoping:
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
+        self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
+        """Hears why a scope that is managed here is no member of another one, once for each reason."""
         self.controller: LocalController | None = None
         self.climb, self.agents = climb, agents
         self.domains: dict[bytes, Domain] = {}
@@ -321,7 +324,11 @@ class Scoping:
         if control.to in self.managers:
             (manager, _), message = self.managers[control.to], control.message
             if _manager_heeds(manager, sender, message):
+                before = manager.membership.obstacles()
                 self._carry_out(control.to, manager.received(message, now))
+                for owner, why in manager.membership.obstacles().items():
+                    if before.get(owner) != why:
+                        self.obstructed(control.to, owner, why)
         elif control.to == self.host.me and (member := self.controller) and _heeds(member, sender, control.message):
             self._carry_out(control.to, member.received(control.message, now))
             self._follow(member)

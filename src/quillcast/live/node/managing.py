@@ -32,7 +32,7 @@ class Managing:
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._served: dict[str, Served] = {}
         self._admissions: dict[str, ScopeAdmission] = {}
-        scoping.superseded = self._ended
+        scoping.superseded, scoping.obstructed = self._ended, self._obstructed
 
     async def manage(
         self, scope: Served, contact: Contact, links: Links, exported: ExportedScope | None = None
@@ -136,6 +136,10 @@ class Managing:
                 "again to go on with this one"
             )
         self._tell(f"the manager of scope {name} ends: {why}")
+
+    def _obstructed(self, scope: bytes, owner: str, why: str) -> None:
+        name = next((name for name in self._served if scope_id(name.encode()) == scope), "")
+        self._tell(f"scope {name} is not a member of scope {owner}: {why}")
 
     def _keep(self, store: Store, name: str, state: bytes) -> bool:
         try:

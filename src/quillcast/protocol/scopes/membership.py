@@ -170,6 +170,11 @@ class Membership:
         refused = [why for owner in self.owners.values() if (why := owner.refused or owner.unmanaged)]
         return refused[0] if refused else self.awaited()
 
+    def obstacles(self) -> dict[str, str]:
+        """By the names of owners that do not have this party as a member: why not, in a sentence."""
+        told = {each.party.name: each.refused or each.unmanaged for each in self.owners.values()}
+        return {name: why.removeprefix(f"scope {name}: ") for name, why in told.items() if why}
+
     def awaited(self) -> str:
         """For whose answer this party waits, in a sentence."""
         silent = [self.owners[id_].party.name for id_ in self.silent]
