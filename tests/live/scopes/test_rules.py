@@ -8,7 +8,7 @@ import pytest
 from quillcast.core.errors import LocalError
 from quillcast.live.scopes.confined import LastGood
 from quillcast.live.scopes.rules import Rules
-from quillcast.protocol.scopes.config import TopicRule, parse
+from quillcast.protocol.scopes.config import ScopeFileWrong, TopicRule, parse
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.star import Star
@@ -102,3 +102,21 @@ def test_rules_are_restored_in_their_order_and_a_policy_that_is_gone_is_told_of(
     assert without.policy("news/today") == Chain()
     assert told == [told[0]]
     assert told[0].startswith("scope site: the policy set for news/today is left out: policy hub.py:AroundHub: cannot")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (
+            'policy = "chain"\nfilter = { except = { custom = { name = "nope" } } }',
+            "8: there is no filter 'nope'; inst",
+        ),
+        ('policy = "chains"', "7: there is no policy 'chains' "),
+        ('recovery = "rings"', "7: there is no recovery protocol 'rings'"),
+    ],
+)
+def test_a_manager_does_not_start_with_what_nobody_offers_and_names_the_line(wrong: str, why: str) -> None:
+    text = f'name = "site"\n[admission]\njoin_line = true\n\n[[topics]]\npattern = "news/#"\n{wrong}\n'
+    with pytest.raises(ScopeFileWrong) as refused:
+        Rules(parse(text, "site.toml"), [].append)
+    assert str(refused.value).startswith(f"site.toml:{why}")

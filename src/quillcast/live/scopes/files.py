@@ -1,14 +1,12 @@
 """Scope files on disk: read, checked with the policies and filters of this machine, and explained in sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from quillcast.core.errors import LocalError
-from quillcast.core.extensions import offered
 from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
-from quillcast.live.scopes.plugins import FILTERS, PolicyUnavailable, check_recovery, opened
+from quillcast.live.scopes.plugins import PolicyUnavailable, check_recovery, opened, unknown_filters
 from quillcast.protocol.scopes import config
 from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.filters import stops
@@ -81,7 +79,7 @@ def _check_one(file: Path) -> Checked:
         if described.sound(place := ("topics", at, "recovery")):
             faults += [described.fault(place, text) for text in _unknown_recovery(rule.recovery)]
         if described.sound(place := ("topics", at, "filter")):
-            faults += [described.fault(place, text) for text in _unknown_filters(rule.filter)]
+            faults += [described.fault(place, text) for text in unknown_filters(rule.filter)]
     faults.sort(key=lambda fault: fault.line)
     return Checked(str(file), described, faults, [] if faults else [*explained(described, known)])
 
@@ -113,18 +111,6 @@ def _unknown_recovery(name: str) -> Iterator[str]:
         check_recovery(name)
     except LocalError as error:
         yield str(error)
-
-
-def _unknown_filters(table: FilterTable | None) -> Iterator[str]:
-    if table is None:
-        return
-    if table.custom is not None and table.custom.name not in offered(FILTERS):
-        near = get_close_matches(table.custom.name, offered(FILTERS), 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        known = ", ".join(offered(FILTERS)) or "none"
-        yield f"there is no filter {table.custom.name!r}{hint}; installed packages offer: {known}"
-    for each in (*(table.every or ()), *(table.either or ()), table.except_):
-        yield from _unknown_filters(each)
 
 
 # In sentences

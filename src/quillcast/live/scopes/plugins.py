@@ -22,6 +22,7 @@ from quillcast.live.scopes.orders import Make
 from quillcast.protocol.reliability.domain import Post, RecoveryProtocol
 from quillcast.protocol.reliability.protocols import BUILT_IN as BUILT_IN_RECOVERIES
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
+from quillcast.protocol.scopes.config import FilterTable
 from quillcast.protocol.scopes.filters import CustomFilter
 from quillcast.protocol.scopes.policies import BUILT_IN, made
 from quillcast.protocol.scopes.policy import ScopePolicy
@@ -182,3 +183,16 @@ def _guarded(name: str, decide: CustomFilter, tell: Callable[[str], object]) -> 
             return False
 
     return guarded
+
+
+def unknown_filters(table: FilterTable | None) -> Iterator[str]:
+    """For each filter in a table that no installed package offers: what there is, in a sentence."""
+    if table is None:
+        return
+    if table.custom is not None and table.custom.name not in offered(FILTERS):
+        near = get_close_matches(table.custom.name, offered(FILTERS), 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        known = ", ".join(offered(FILTERS)) or "none"
+        yield f"there is no filter {table.custom.name!r}{hint}; installed packages offer: {known}"
+    for each in (*(table.every or ()), *(table.either or ()), table.except_):
+        yield from unknown_filters(each)

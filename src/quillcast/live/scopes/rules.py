@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from quillcast.core.errors import LocalError
 from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
-from quillcast.live.scopes.plugins import check_recovery, opened
+from quillcast.live.scopes.plugins import check_recovery, opened, unknown_filters
 from quillcast.protocol.scopes import patterns
-from quillcast.protocol.scopes.config import Described, TopicRule
+from quillcast.protocol.scopes.config import Described, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.messages import ClientRights
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import Entering
@@ -33,15 +33,15 @@ class Rules:
     def __init__(self, described: Described, tell: Callable[[str], object]) -> None:
         """Open the policies of a file; `tell` hears why one was stopped.
 
-        Raises as `plugins.opened`.
+        Raises `ScopeFileWrong` for what nobody offers, or what a policy does not take.
         """
         self._described, self._tell = described, tell
         self._file = list[OpenRule]()
         self._set = list[OpenRule]()
         self._dropped = list[OpenRule]()  # a change that is under way may still ask them
         try:
-            for rule in described.scope.topics:
-                self._file.append(self._opened(rule))
+            for at, rule in enumerate(described.scope.topics):
+                self._file.append(self._of_file(at, rule))
         except LocalError:
             self.close()
             raise
@@ -133,9 +133,19 @@ class Rules:
         self._dropped += dropped
         return bool(dropped)
 
+    def _of_file(self, at: int, rule: TopicRule) -> OpenRule:
+        if unknown := next(unknown_filters(rule.filter), ""):
+            raise ScopeFileWrong([self._described.fault(("topics", at, "filter"), unknown)])
+        key = "recovery"
+        try:
+            check_recovery(rule.recovery)
+            key = "policy"
+            return self._opened(rule)
+        except LocalError as problem:
+            raise ScopeFileWrong([self._described.fault(("topics", at, key), str(problem))]) from problem
+
     def _opened(self, rule: TopicRule) -> OpenRule:
         folder = Path(self._described.file).parent
-        check_recovery(rule.recovery)
         policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=folder)
         confined = policy if isinstance(policy, ConfinedPolicy) else None
         called = f"{rule.policy} {rule.parameters} {rule.sha256}"

@@ -38,7 +38,7 @@ class Served(NamedTuple):
 def served(file: Path, tell: Callable[[str], object]) -> Served:
     """The scope that a file describes, for its manager; `tell` hears why a policy was stopped.
 
-    Raises `ScopeFileWrong`, `LocalError` if the file cannot be read, and as `plugins.opened`.
+    Raises `ScopeFileWrong`, and `LocalError` if the file cannot be read.
     """
     described = read(file)
     scope, rules = described.scope, Rules(described, tell)
