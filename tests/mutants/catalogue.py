@@ -205,7 +205,8 @@ MUTANTS = (
         "refusals-teach-nothing",
         "A loss report names the events if any peer that refused them knows them.",
         "protocol/reliability/recovery.py",
-        "        group.flow.learn_runs(message.term, message.runs)\n",
+        "        if news := group.flow.learn_runs(message.term, message.runs):\n"
+        "            self._pass_on_runs(group, message.term, news, sender)\n",
         "",
         "protocol/reliability/test_recovery.py::test_a_refusal_names_the_lost_events_and_so_does_the_loss_report",
     ),
