@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
-from quillcast.protocol.reliability.domain import Claims, Findings, Post, Silent, StreamId, held_by
+from quillcast.protocol.reliability.domain import Findings, KnownHolders, Post, Silent, StreamId, held_by
 from quillcast.protocol.reliability.messages import AgentWord
 
 RANGES_MAX = 64  # named in one word
@@ -38,7 +38,7 @@ class RollCall(Silent):
     def __init__(self, post: Post) -> None:
         self.host, self.times, self.scope, self.bottom = post
         self.others: tuple[Contact, ...] = ()
-        self.claims = Claims()
+        self.known = KnownHolders()
         self.asked: dict[StreamId, RangeSet] = {}  # what the others were asked for
         self.asked_at: dict[StreamId, float] = {}
 
@@ -48,7 +48,7 @@ class RollCall(Silent):
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """Ask for what is new; what nobody named after a while is lacking in the whole domain."""
-        now, holders = self.host.now(), self.claims.holders(stream, lacks)
+        now, holders = self.host.now(), self.known.holders(stream, lacks)
         asked = self.asked.setdefault(stream, RangeSet())
         unknown = difference(lacks, asked)[:RANGES_MAX]
         if unknown:
@@ -62,7 +62,7 @@ class RollCall(Silent):
 
     def filled(self, stream: StreamId) -> None:
         """Forget what was asked."""
-        self.claims.forget(stream)
+        self.known.forget(stream)
         self.asked.pop(stream, None)
         self.asked_at.pop(stream, None)
 
@@ -72,7 +72,7 @@ class RollCall(Silent):
         word = _decoder.decode(message.body)
         stream = StreamId(word.topic, word.term)
         if isinstance(word, Answer):
-            self.claims.note(stream, sender, intersection(self.bottom.lacks(stream), RangeSet(word.ranges)))
+            self.known.note(stream, sender, intersection(self.bottom.lacks(stream), RangeSet(word.ranges)))
             self.bottom.found(stream)
         elif held := self.bottom.holds(stream, [*word.ranges][:RANGES_MAX]):
             self._say(sender, Answer(*stream, tuple(held[:RANGES_MAX])))

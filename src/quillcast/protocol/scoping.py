@@ -56,7 +56,7 @@ from quillcast.protocol.scopes.messages import (
     Standing,
     Succession,
 )
-from quillcast.protocol.scopes.pacing import Paced
+from quillcast.protocol.scopes.rate_limits import RatesDue
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
@@ -184,7 +184,7 @@ class Scoping:
         dispatch.on_message(EndClient, self.direct.ends)
         dispatch.on_timer(AnswerDue, self.direct.overdue)
         dispatch.on_timer(Beat, self._beat)
-        dispatch.on_timer(Paced, self._paced)
+        dispatch.on_timer(RatesDue, self._rates_due)
 
     # ---- calls
 
@@ -377,8 +377,8 @@ class Scoping:
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
-    def _paced(self, _: Paced) -> None:
-        for contact in self.installing.pacing.due():
+    def _rates_due(self, _: RatesDue) -> None:
+        for contact in self.installing.rate_limits.due():
             self.resume(contact)
 
     def _set_beat(self, lease_s: float) -> None:

@@ -166,10 +166,10 @@ class Silent:
     def end(self) -> None: ...
 
 
-class Claims:
+class KnownHolders:
     """What members of a domain said that they hold of what this one lacks.
 
-    A claim may be out of date, or a lie: it only says whom to ask first.
+    That may be out of date, or a lie: it only says whom to ask first.
     """
 
     def __init__(self) -> None:
@@ -184,8 +184,8 @@ class Claims:
 
     def holders(self, stream: StreamId, lacks: list[Range]) -> list[Holder]:
         """Who holds some of these."""
-        claimed = self.streams.get(stream, {}).items()
-        return [Holder(contact, some) for contact, ranges in claimed if (some := intersection(lacks, ranges))]
+        told = self.streams.get(stream, {}).items()
+        return [Holder(contact, some) for contact, ranges in told if (some := intersection(lacks, ranges))]
 
     def forget(self, stream: StreamId) -> None:
         """Nothing of it is lacking."""

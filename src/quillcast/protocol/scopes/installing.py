@@ -27,7 +27,7 @@ from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import Customs, on_bundles, worded
 from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.messages import Standing
-from quillcast.protocol.scopes.pacing import Pacing
+from quillcast.protocol.scopes.rate_limits import RateLimits
 from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, top
 
 RECORDS_MAX = 1024  # records that were found right; a guess
@@ -37,7 +37,7 @@ class Installing:
     """Makes filters of the channels that are ordered of this peer, anew whenever the orders change."""
 
     def __init__(self, host: Host, customs: Customs) -> None:
-        self.host, self.customs, self.pacing = host, customs, Pacing(host)
+        self.host, self.customs, self.rate_limits = host, customs, RateLimits(host)
         self.channels: tuple[ChannelOrder, ...] = ()
         self.standings: Mapping[bytes, Standing] = {}
         self.topics: dict[bytes, Ordered] = {}
@@ -54,7 +54,7 @@ class Installing:
             return []
         self.channels, self.standings, former = channels, standings, self.topics
         constraints = [each for channel in channels for each in channel.constraints]
-        self.pacing.keep(rate for each in constraints for rate in each.rates)
+        self.rate_limits.keep(rate for each in constraints for rate in each.rates)
         crossed = list(self._crossed())
         self.topics = {
             topic: Ordered(self._ways(topic, standing, crossed), without_record)
@@ -98,7 +98,7 @@ class Installing:
         for contact, filters in found.items():
             enters = filters[0] if len(filters) == 1 else _first_of(filters)
             to_child = enters if standing.rank == 0 else self._whole_without_record(enters)
-            ways[contact.node_id] = Way(self.pacing.sink(topic, contact, rates[contact]), enters, to_child)
+            ways[contact.node_id] = Way(self.rate_limits.sink(topic, contact, rates[contact]), enters, to_child)
         return ways
 
     def _whole_without_record(self, filter_: Filter) -> Filter:

@@ -19,7 +19,7 @@ import msgspec
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
-from quillcast.protocol.reliability.domain import AgentDue, Claims, Findings, Post, StreamId, held_by
+from quillcast.protocol.reliability.domain import AgentDue, Findings, KnownHolders, Post, StreamId, held_by
 from quillcast.protocol.reliability.gaps import RANGES_MAX
 from quillcast.protocol.reliability.messages import Offered, Sought
 
@@ -58,7 +58,7 @@ class Suppression:
     def __init__(self, post: Post) -> None:
         self.host, self.times, self.scope, self.bottom = post
         self.others: tuple[Contact, ...] = ()
-        self.claims = Claims()
+        self.known = KnownHolders()
         self.about_to_ask: dict[StreamId, None] = {}
         self.requests: dict[StreamId, list[Request]] = {}  # those to which offers may still come
         self.sought: dict[StreamId, RangeSet] = {}  # what all members were asked for, and nobody offered in time
@@ -80,7 +80,7 @@ class Suppression:
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """What members offered, and a question to all for the rest."""
-        now, holders = self.host.now(), self.claims.holders(stream, lacks)
+        now, holders = self.host.now(), self.known.holders(stream, lacks)
         if not self.others:
             return Findings(holders, neighbours, difference(lacks, held_by(holders)))
         self._close_requests(stream, now)
@@ -92,7 +92,7 @@ class Suppression:
 
     def filled(self, stream: StreamId) -> None:
         """Nothing is lacking any more."""
-        self.claims.forget(stream)
+        self.known.forget(stream)
         for held in (self.sought, self.again, self.requests, self.again_at):
             held.pop(stream, None)
 
@@ -150,7 +150,7 @@ class Suppression:
         """Ask for what is lacking, unless somebody asked for it meanwhile."""
         self.about_to_ask.pop(stream, None)
         lacks = self.bottom.lacks(stream)
-        asked = RangeSet([*held_by(self.claims.holders(stream, lacks)), *self._asked_for(stream)])
+        asked = RangeSet([*held_by(self.known.holders(stream, lacks)), *self._asked_for(stream)])
         if not (ranges := difference(lacks, asked)[:RANGES_MAX]):
             self.host.trace(Mark("request_suppressed"))
             return
@@ -196,7 +196,7 @@ class Suppression:
         for first, last in ranges if stream in self.pending else ():
             self.pending[stream].discard(first, last)
         if lacks := intersection(self.bottom.lacks(stream), ranges):
-            self.claims.note(stream, by, lacks)
+            self.known.note(stream, by, lacks)
             self.bottom.found(stream)
 
     # ---- to all

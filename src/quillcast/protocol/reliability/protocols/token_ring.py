@@ -16,8 +16,8 @@ from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.domain import (
     AgentDue,
-    Claims,
     Findings,
+    KnownHolders,
     Post,
     StreamId,
     held_by,
@@ -51,7 +51,7 @@ class TokenRing:
         self.others: tuple[Contact, ...] = ()
         self.lost: dict[bytes, float] = {}  # members that could not be reached, and when
         self.lacking: dict[StreamId, float] = {}  # since when the member lacks something that was not sought yet
-        self.claims = Claims()
+        self.known = KnownHolders()
         self.sought: dict[StreamId, RangeSet] = {}  # what all members were asked for
         self.again: dict[StreamId, RangeSet] = {}  # what they were asked for twice
         self.round: TokenRound | None = None
@@ -76,7 +76,7 @@ class TokenRing:
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """What the last token told, and another token for the rest."""
-        now, holders = self.host.now(), self.claims.holders(stream, lacks)
+        now, holders = self.host.now(), self.known.holders(stream, lacks)
         sought = (self.sought if at_border else self.again).setdefault(stream, RangeSet())
         unknown = difference(difference(lacks, held_by(holders)), sought)
         since = self.lacking.setdefault(stream, now)
@@ -146,7 +146,7 @@ class TokenRing:
 
     def filled(self, stream: StreamId) -> None:
         """Nothing is lacking any more."""
-        self.claims.forget(stream)
+        self.known.forget(stream)
         self.lacking.pop(stream, None)
         self.sought.pop(stream, None)
         self.again.pop(stream, None)
@@ -162,7 +162,7 @@ class TokenRing:
             if stream in self.lacking and (lacks := self.bottom.lacks(stream)):
                 for contact, ranges in reversed(lacking.holders[:HOLDERS_MAX]):
                     if contact.node_id != self.host.me:
-                        self.claims.note(stream, contact, intersection(lacks, ranges))
+                        self.known.note(stream, contact, intersection(lacks, ranges))
                 if stream not in entered:
                     self.bottom.found(stream)
 

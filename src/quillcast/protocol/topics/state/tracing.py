@@ -74,7 +74,7 @@ class Tracing:
         self.explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
         self.scope_name: Callable[[], str] = str
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
-        self.sweeping = False
+        self.sweep_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
         dispatch.on_message(Hop, self._told)
         dispatch.on_alarm(Sweep, self._sweep)
@@ -112,13 +112,13 @@ class Tracing:
 
     def _sweep_later(self) -> None:
         """One timer serves all marks, however many are asked for and taken by bundles at once."""
-        if self.marks and not self.sweeping:
-            self.sweeping = True
+        if self.marks and not self.sweep_set:
+            self.sweep_set = True
             first = min(wanted.until for tags in self.marks.values() for wanted in tags.values())
             self.host.set_timer(Sweep(), min(SWEEP_S, max(0.0, first - self.host.now())))
 
     def _sweep(self) -> None:
-        self.sweeping = False
+        self.sweep_set = False
         for tags in self.marks.values():
             self._forget_late(tags)
         self.marks = {topic: tags for topic, tags in self.marks.items() if tags}

@@ -17,12 +17,12 @@ from quillcast.protocol.scopes.channels import Rate
 BURST_S = 0.25  # a guess: bundles that came together may go together
 
 
-class Paced(Timer, frozen=True):
+class RatesDue(Timer, frozen=True):
     """A rate allows more to be sent over channels to some peers."""
 
 
-class Allowance:
-    """What may be sent at a rate per second: it grows with time, and may be overdrawn by one bundle."""
+class TokenBucket:
+    """What may be sent at a rate per second (a token bucket): it may be overdrawn by one bundle."""
 
     __slots__ = ("at", "left", "per_s")
 
@@ -46,8 +46,8 @@ class Gate:
 
     def __init__(self, rate: Rate, now: float) -> None:
         self.rate = rate
-        self.bytes_ = Allowance(rate.bytes_per_s, now) if rate.bytes_per_s else None
-        self.bundles = Allowance(rate.bundles_per_s, now) if rate.bundles_per_s else None
+        self.bytes_ = TokenBucket(rate.bytes_per_s, now) if rate.bytes_per_s else None
+        self.bundles = TokenBucket(rate.bundles_per_s, now) if rate.bundles_per_s else None
         self.paid: dict[bytes, Position] = {}  # by topic: the latest bundle that was counted
 
     def wait_s(self, now: float) -> float:
@@ -60,12 +60,12 @@ class Gate:
         if at <= self.paid.get(bundle.topic, Position(NO_TERM, -1)):
             return
         self.paid[bundle.topic] = at
-        for allowance, amount in ((self.bytes_, bundle.size), (self.bundles, 1)):
-            if allowance is not None:
-                allowance.pay(amount, now)
+        for bucket, amount in ((self.bytes_, bundle.size), (self.bundles, 1)):
+            if bucket is not None:
+                bucket.pay(amount, now)
 
 
-class Pacing:
+class RateLimits:
     """The rates that one peer keeps to."""
 
     def __init__(self, host: Host) -> None:
@@ -85,12 +85,12 @@ class Pacing:
     def sink(self, topic: bytes, contact: Contact, rates: Iterable[Rate]) -> PeerSink:
         """The end of a channel that keeps to these rates, which are among those to be kept."""
         gates = [self.gates[rate.scope, rate.topic] for rate in dict.fromkeys(rates)]
-        return PacedSink(self, topic, contact, gates) if gates else PeerSink(self.host, contact)
+        return LimitedSink(self, topic, contact, gates) if gates else PeerSink(self.host, contact)
 
     def wait(self, contact: Contact, seconds: float) -> None:
         """A channel to a peer waits this long."""
         if not self.waiting:
-            self.host.set_timer(Paced(), seconds)
+            self.host.set_timer(RatesDue(), seconds)
         self.waiting[contact] = None
 
     def due(self) -> list[Contact]:
@@ -99,21 +99,21 @@ class Pacing:
         return [*waiting]
 
 
-class PacedSink(PeerSink):
+class LimitedSink(PeerSink):
     """Another peer, to which a channel leads that keeps to rates."""
 
-    __slots__ = ("at", "gates", "pacing", "topic")
+    __slots__ = ("at", "gates", "limits", "topic")
 
-    def __init__(self, pacing: Pacing, topic: bytes, contact: Contact, gates: list[Gate]) -> None:
-        super().__init__(pacing.host, contact)
-        self.pacing, self.topic, self.gates = pacing, topic, gates
+    def __init__(self, limits: RateLimits, topic: bytes, contact: Contact, gates: list[Gate]) -> None:
+        super().__init__(limits.host, contact)
+        self.limits, self.topic, self.gates = limits, topic, gates
         self.at = Position(NO_TERM, -1)  # the latest bundle that passed here
 
     def room(self) -> int:
         room, now = super().room(), self.host.now()
         waits_s = max((gate.wait_s(now) for gate in self.gates if self._is_level(gate)), default=0.0)
         if room > 0 and waits_s > 0:
-            self.pacing.wait(self.contact, waits_s)
+            self.limits.wait(self.contact, waits_s)
             return 0
         return room
 

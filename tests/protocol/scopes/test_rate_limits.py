@@ -2,7 +2,7 @@
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Rate
-from quillcast.protocol.scopes.pacing import Paced, Pacing
+from quillcast.protocol.scopes.rate_limits import RateLimits, RatesDue
 from tests.protocol.recording import RecordingHost
 from tests.protocol.scopes.test_crossing import bundle
 
@@ -17,9 +17,9 @@ def given(index: int):
 
 def test_a_bundle_counts_once_however_many_channels_it_takes() -> None:
     host = RecordingHost()
-    pacing = Pacing(host)
-    pacing.keep([RATE])
-    to_bob, to_carol = (pacing.sink(T, contact, [RATE]) for contact in (BOB, CAROL))
+    limits = RateLimits(host)
+    limits.keep([RATE])
+    to_bob, to_carol = (limits.sink(T, contact, [RATE]) for contact in (BOB, CAROL))
     for index in range(3):  # a quarter of a second's, and one more
         assert to_bob.room() > 0
         to_bob.take(given(index))
@@ -32,28 +32,28 @@ def test_a_bundle_counts_once_however_many_channels_it_takes() -> None:
 
 def test_channels_go_on_when_time_allows_it() -> None:
     host = RecordingHost()
-    pacing = Pacing(host)
-    pacing.keep([RATE])
-    sink = pacing.sink(T, BOB, [RATE])
+    limits = RateLimits(host)
+    limits.keep([RATE])
+    sink = limits.sink(T, BOB, [RATE])
     for index in range(3):  # one more than there is room for
         sink.take(given(index))
     assert sink.room() == 0
     ((timer, delay_s),) = host.timers
-    assert (timer, round(delay_s, 3)) == (Paced(), 0.125)
-    assert pacing.due() == [BOB]
+    assert (timer, round(delay_s, 3)) == (RatesDue(), 0.125)
+    assert limits.due() == [BOB]
     host.time += 0.126
     assert sink.room() > 0
 
 
 def test_a_rate_that_stays_goes_on_with_what_it_counted_and_others_end() -> None:
     host = RecordingHost()
-    pacing = Pacing(host)
-    pacing.keep([RATE])
-    sink = pacing.sink(T, BOB, [RATE])
+    limits = RateLimits(host)
+    limits.keep([RATE])
+    sink = limits.sink(T, BOB, [RATE])
     for index in range(3):
         sink.take(given(index))
-    pacing.keep([RATE, Rate(SCOPE, None, bytes_per_s=1000)])
+    limits.keep([RATE, Rate(SCOPE, None, bytes_per_s=1000)])
     assert sink.room() == 0
-    pacing.keep([RATE.share(2)])
-    assert pacing.sink(T, BOB, [RATE.share(2)]).room() > 0
-    assert type(sink.plain()) is type(pacing.sink(T, BOB, []))
+    limits.keep([RATE.share(2)])
+    assert limits.sink(T, BOB, [RATE.share(2)]).room() > 0
+    assert type(sink.plain()) is type(limits.sink(T, BOB, []))
