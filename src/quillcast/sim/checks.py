@@ -92,10 +92,14 @@ def check_settings(run: Observed, topic: str) -> None:
     """A topic's tree and publishers use the same settings, and each request to change them has one answer.
 
     A publisher that a root has no room to remember hears of other settings with its next event (docs/topics.md).
+    One that waits for a scope's bound does so when it begins.
     """
     what = f"settings of topic {topic}"
     used: dict[int | str, Descriptor] = {number: tree.descriptor for number, tree in run.trees(topic).items()}
-    publishing = (each for each in run.writers if each.topic == topic and each.lives and not each.failures)
+    publishing = (
+        each for each in run.writers
+        if each.topic == topic and each.lives and not (each.failures or each.waits)
+    )  # fmt: skip
     roots = [tree.root for tree in run.trees(topic).values() if tree.root is not None]
     most = run.scenario.config.topics.admissions_max
     full = [root for root in roots if max(len(root.admissions), len(root.asked)) >= most]
