@@ -21,6 +21,7 @@ from quillcast.cli import scopeview
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP, Envelope
 from quillcast.core.ids import ring_distance, topic_id
+from quillcast.core.status import NodeStatus
 from quillcast.live.clients import proxy
 from quillcast.live.clients import visit as visiting
 from quillcast.live.clients.client import Client
@@ -363,7 +364,7 @@ def test_what_only_some_need_is_imported_when_a_server_is_visited() -> None:
 
 def identity_between(topic: str, root: Node, other: Node) -> Identity:
     """One that is further from the topic than its root is, and closer than another peer."""
-    root_at, other_at = (ring_distance(each.contact.node_id, topic_id(topic)) for each in (root, other))
+    root_at, other_at = sorted(ring_distance(each.contact.node_id, topic_id(topic)) for each in (root, other))
     identities = (Identity.new() for _ in count())
     return next(each for each in identities if root_at < ring_distance(each.node_id, topic_id(topic)) < other_at)
 
@@ -405,6 +406,38 @@ def test_a_server_that_dies_is_replaced_and_nothing_is_lost_or_repeated(admissio
                 assert await here.started() == started
                 assert count_of(other, topic) == (2, 2)
 
+    run(scenario())
+
+
+def test_a_server_that_is_stopped_is_replaced_and_when_it_wakes_nothing_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with Node() as host, Node() as other:
+            topic = topic_near(host.contact.node_id.hex())
+            there = other.subscribe(topic, only_payloads=True)
+            await there.started()
+            async with (
+                controller(identity_between(topic, host, other)) as third,
+                quillcast.connect(receive="direct", publish="direct") as client,
+            ):
+                here, publisher = client.subscribe(topic, only_payloads=True), client.publisher(topic)
+                await here.started()
+                await publisher.publish(b"before", wait="root")
+                third.stop()
+                expected = [b"before", *(b"%d" % number for number in range(200))]
+                for payload in expected[1:]:
+                    await publisher.publish(payload)
+                await publisher.acknowledged("root", timeout_s=20)
+                assert count_of(other, topic) == (1, 2)
+                third.made.send_signal(signal.SIGCONT)
+                await eventually(lambda: not control.ask(third.control_path, "status", NodeStatus).clients)
+                await publisher.publish(b"after", wait="root")
+                for subscription in (here, there):
+                    assert await take(subscription, 202) == [*expected, b"after"]
+                    assert subscription.lost == []
+
+    monkeypatch.setattr(proxy, "_PING_EVERY_S", 0.3)
     run(scenario())
 
 
