@@ -23,7 +23,8 @@ FAN_OUT, SIZE_BYTES, BUNDLE_BYTES = 4, 16_000, 16_384  # a bundle of one event w
 ROUNDS, BUNDLES, RATE = 5, 6_000, 500.0
 QUICK_ROUNDS, QUICK_BUNDLES = 1, 1_500
 WARM_UP = 300  # bundles
-SHAPE_S = 60.0  # the most that orders take until the tree has its shape
+SHAPE_S = 20.0  # the most that orders take until the tree has its shape
+TRIES = 5  # on a busy machine measured round trips may make another member the entry point than the star's hub
 SCOPE = """\
 name = "{name}"
 superscopes = [{superscopes}]
@@ -42,7 +43,7 @@ def main() -> None:
     for number in range(1, rounds + 1):
         for system, made in runs.items():
             began_s = time.monotonic()
-            made.append(measure(system, bundles))
+            made.append(_measured(system, bundles))
             print(f"round {number} of {rounds}: {system}, {time.monotonic() - began_s:.1f} s", file=sys.stderr)
     plain_ms = median(runs["tree"], "cpu_ms", 3)
     rows = []
@@ -54,8 +55,16 @@ def main() -> None:
     tell("levels", rows, options)
 
 
+def _measured(system: str, bundles: int) -> Row:
+    """One round, tried again if the tree does not get its shape."""
+    for _ in range(TRIES):
+        if row := measure(system, bundles):
+            return row
+    raise SystemExit(f"in {TRIES} tries the tree did not get its shape; use a machine with less to do")
+
+
 def measure(system: str, bundles: int) -> Row:
-    """One round, from nothing."""
+    """One round, from nothing; an empty row if the tree did not get its shape."""
     with network("quillcast") as (_, options), ExitStack() as stack:
         folder, shared = Path(options["folder"]), {**options, "local_ipc": False, "bundle_bytes": BUNDLE_BYTES}
         (manager,) = stack.enter_context(actors("quillcast", [{**shared, "data": str(folder / "manager")}]))
@@ -77,7 +86,8 @@ def measure(system: str, bundles: int) -> Row:
             members.append(member)
         manager.ask("open", topic=topic)
         chosen = _forwarder(manager, topic, [manager.first["id"], *(each.first["id"] for each in members)])
-        return _publish(manager, members, next(each for each in members if each.first["id"] == chosen), bundles)
+        forwarder = next((each for each in members if each.first["id"] == chosen), None)
+        return {} if forwarder is None else _publish(manager, members, forwarder, bundles)
 
 
 def _manage(manager: Actor, folder: Path, name: str, policy: str, members: list[str], above: str = "") -> str:
@@ -89,7 +99,7 @@ def _manage(manager: Actor, folder: Path, name: str, policy: str, members: list[
     return str(manager.ask("manage", file=str(file))["address"])
 
 
-def _forwarder(manager: Actor, topic: str, peers: list[str]) -> str:
+def _forwarder(manager: Actor, topic: str, peers: list[str]) -> str | None:
     """Wait until the site hangs together as ordered: one member below the peer before it, and the others below that."""
     *line, _, _, _, _, _ = peers  # the publisher, and the campus's entry point if there is a campus
     until_s = time.monotonic() + SHAPE_S
@@ -102,7 +112,8 @@ def _forwarder(manager: Actor, topic: str, peers: list[str]) -> str:
         if len(heads) == 1 and len(followers) == FAN_OUT and in_line:
             return heads[0]
         if time.monotonic() > until_s:
-            raise SystemExit(f"after {SHAPE_S:g} s the topic's tree is not the one that was ordered: {parents}")
+            print(f"after {SHAPE_S:g} s the topic's tree is not the one that was ordered: {parents}", file=sys.stderr)
+            return None
         time.sleep(0.2)
 
 
