@@ -513,7 +513,7 @@ MUTANTS = (
         "::test_who_misses_a_range_is_told_of_it_alone_and_takes_its_events_for_younger_than_they_are",
     ),
     Mutant(
-        "claims-outlive-a-refusal",
+        "known-holders-outlive-a-refusal",
         "What a member said that it holds, and refuses, is asked of others.",
         "protocol/reliability/recovery.py",
         "                believed.update(difference(ranges, RangeSet(gap.refused_by(contact.node_id, ranges))))\n",
