@@ -71,9 +71,8 @@ class Peer:
         self.recovery = self.scribe.recovery
         self.recovery.agents.others = recoveries or {}
         self.scoping = Scoping(
-            host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.trees,
-            self.scribe.placement, self.scribe.climbing.begin, self.scribe.room, self.table, self.recovery.agents,
-            customs or {}, self.dispatch, self.scribe.root_scopes_changed,
+            host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.placement, self.table,
+            self.recovery.agents, customs or {}, self.dispatch,
         )  # fmt: skip
         self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
         self.scribe.tracing.explain = self.scoping.installing.explain

@@ -62,20 +62,13 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.publishing.publishing import Publishing
-from quillcast.protocol.topics.state.effects import Invited
+from quillcast.protocol.topics.state.effects import Invited, RoomTowards, RootScopesChanged, SeekNearerParent
 from quillcast.protocol.topics.state.placement import Placement, may_have_others
-from quillcast.protocol.topics.state.tree import Tree
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
 SaveState = Callable[[bytes], bool]
 """Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
-
-Climb = Callable[[bytes], None]
-"""Looks for a parent nearer to the root of this topic."""
-
-Resume = Callable[[Contact], None]
-
 
 INVITED_EVERY_MAX = 32
 """Beats between two invitations of one peer at most; a guess: trees change by then."""
@@ -116,7 +109,6 @@ class Scoping:
         "beat_s",
         "beats",
         "bounds",
-        "climb",
         "climbed",
         "controller",
         "direct",
@@ -136,8 +128,6 @@ class Scoping:
         "permissions",
         "placement",
         "publishing",
-        "resume",
-        "rooted",
         "subscribing",
         "superseded",
         "table",
@@ -146,28 +136,23 @@ class Scoping:
 
     def __init__(
         self, host: Host, overlay: Pastry, subscribing: Subscribing, publishing: Publishing,
-        trees: Mapping[bytes, Tree], placement: Placement, climb: Climb, resume: Resume, table: ForwardingTable,
-        agents: Agents, customs: Customs, dispatch: Dispatch, rooted: Callable[[], None],
+        placement: Placement, table: ForwardingTable, agents: Agents, customs: Customs, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`climb` has this peer look for a better parent; `customs` are filters of others.
-
-        `resume` has channels to a peer go on that waited for room. `rooted` has topics go by other root scopes.
-        """
-        self.host, self.overlay, self.trees = host, overlay, trees
+        """`customs` are filters of others."""
+        self.host, self.overlay, self.trees = host, overlay, subscribing.trees.by_topic
         self.subscribing, self.publishing, self.permissions = subscribing, publishing, subscribing.known.permissions
         self.permissions.refusal = self._refusal
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
         self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
-        self.table, self.resume, self.rooted = table, resume, rooted
+        self.table, self.agents = table, agents
         table.recorded = self._recorded
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
         self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
         """Hears why a scope that is managed here is no member of another one, once for each reason."""
         self.controller: LocalController | None = None
-        self.climb, self.agents = climb, agents
         self.domains: dict[bytes, Domain] = {}
         self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
         self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet
@@ -379,7 +364,7 @@ class Scoping:
 
     def _rates_due(self, _: RatesDue) -> None:
         for contact in self.installing.rate_limits.due():
-            self.resume(contact)
+            self.dispatch.order(RoomTowards(contact))
 
     def _set_beat(self, lease_s: float) -> None:
         beat_s = lease_s / BEATS
@@ -429,7 +414,7 @@ class Scoping:
     def _follow(self, controller: LocalController) -> None:
         ring, changed = controller.membership.ring(), self._follow_bounds(controller)
         if self.overlay.seats.follow(controller.membership.roots()):
-            self.rooted()
+            self.dispatch.order(RootScopesChanged())
         if ring:
             self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
         self._install(controller)
@@ -567,7 +552,7 @@ class Scoping:
                 tried = Tried(0, self.beats)
             if self.beats >= tried.again_at:
                 tried = tried.again(self.beats, CLIMBS_EVERY_MAX)
-                self.climb(topic)
+                self.dispatch.order(SeekNearerParent(topic))
             self.climbed[topic] = path, tried
 
     def _tell_parents(self, controller: LocalController) -> None:

@@ -238,7 +238,7 @@ class Parts:
     def membership(self) -> TreeMembership:
         return TreeMembership(
             self.host, CONFIG, self.ring, self._links("parent"), self.open_trees, self.terms, self.schedule,
-            self.source_streams, self.progress, self.dispatch,
+            self.progress, self.dispatch,
         )  # fmt: skip
 
     @cached_property
@@ -303,7 +303,7 @@ class Parts:
     @cached_property
     def root_terms(self) -> RootTerms:
         return RootTerms(
-            self.host, CONFIG, self.ring, self.known, self.terms, self.replication, self.membership, self.intake,
+            self.host, CONFIG, self.ring, self.known, self.terms, self.replication, self.membership,
             self.transfer, self.dispatch,
         )  # fmt: skip
 
@@ -328,8 +328,8 @@ class Parts:
     @cached_property
     def candidacies(self) -> Candidacies:
         return Candidacies(
-            self.host, CONFIG, self.overlay, self.known, self.open_trees, self.replication, self.membership,
-            self.intake, self.root_terms, self.dispatch,
+            self.host, CONFIG, self.overlay, self.known, self.replication, self.membership, self.intake,
+            self.root_terms, self.dispatch,
         )  # fmt: skip
 
     @cached_property

@@ -93,8 +93,12 @@ from quillcast.protocol.topics.state.effects import (
     Resign,
     Restored,
     RoomAgain,
+    RoomTowards,
     RootEffect,
     RootHere,
+    RootScopesChanged,
+    ScopeEffect,
+    SeekNearerParent,
     SettingsEffect,
     SettingsEntered,
     SettingsLearned,
@@ -197,6 +201,7 @@ class Scribe:
         dispatch.on_orders(get_args(ArrivalEffect), self._at_arrival)
         dispatch.on_orders(get_args(RootEffect), self._at_root)
         dispatch.on_orders(get_args(SettingsEffect), self._at_settings)
+        dispatch.on_orders(get_args(ScopeEffect), self._at_scope)
 
     # ---- the parts, from the bottom up
 
@@ -252,8 +257,7 @@ class Scribe:
             dispatch,
         )  # fmt: skip
         self.membership = TreeMembership(
-            host, config, self.overlay, parents, trees, self.terms, self.schedule, self.source_streams, self.progress,
-            dispatch,
+            host, config, self.overlay, parents, trees, self.terms, self.schedule, self.progress, dispatch
         )  # fmt: skip
         self.climbing = Climbing(
             host, self.overlay, self.neighbours, trees, self.placement, self.membership, dispatch
@@ -290,7 +294,7 @@ class Scribe:
             host, config, overlay, self.known, trees, self.terms, self.membership, self.intake, dispatch
         )  # fmt: skip
         self.root_terms = RootTerms(
-            host, config, overlay, self.known, self.terms, self.replication, self.membership, self.intake,
+            host, config, overlay, self.known, self.terms, self.replication, self.membership,
             self.leadership_transfer, dispatch,
         )  # fmt: skip
         self.root_settings = RootSettings(
@@ -303,8 +307,7 @@ class Scribe:
             host, config, overlay, self.known, trees, self.progress, self.leadership_transfer, dispatch
         )  # fmt: skip
         self.candidacies = Candidacies(
-            host, config, overlay, self.known, trees, self.replication, self.membership, self.intake, self.root_terms,
-            dispatch,
+            host, config, overlay, self.known, self.replication, self.membership, self.intake, self.root_terms, dispatch
         )  # fmt: skip
 
     def _make_publishing(self) -> None:
@@ -357,6 +360,16 @@ class Scribe:
             case NeighbourLost(node):
                 self.admissions.lost(node)
                 self.publishing.lost(node)
+
+    def _at_scope(self, effect: ScopeEffect) -> None:
+        """Orders of scopes change what a topic goes by."""
+        match effect:
+            case SeekNearerParent(topic):
+                self.climbing.begin(topic)
+            case RoomTowards(contact):
+                self.room(contact)
+            case RootScopesChanged():
+                self._root_scopes_changed()
 
     def _at_arrival(self, effect: ArrivalEffect) -> None:
         """Bundles or words of them came, or are missing."""
@@ -544,7 +557,7 @@ class Scribe:
             self.rendezvous.refuse(message, why)
         return bool(why)
 
-    def root_scopes_changed(self) -> None:
+    def _root_scopes_changed(self) -> None:
         """Managers name other scopes as root scopes of topics, or other peers as their rendezvous points.
 
         The first time, nothing has left this peer yet: what its applications asked for goes by what they say.

@@ -39,7 +39,6 @@ from quillcast.protocol.topics.state.link_reports import (
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -63,10 +62,10 @@ class TreeMembership:
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, links: TreeLinks, trees: Trees, terms: Terms,
-        schedule: Schedule, source_streams: SourceStreams, progress: Progress, dispatch: Dispatch,
+        schedule: Schedule, progress: Progress, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.parents, self.trees = host, config, ring, links, trees
-        self.terms, self.schedule, self.source_streams = terms, schedule, source_streams
+        self.terms, self.schedule, self.source_streams = terms, schedule, progress.source_streams
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one

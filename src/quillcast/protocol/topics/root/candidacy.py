@@ -26,7 +26,6 @@ from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.state.effects import RefuseRequest
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
 
 WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; those beyond are sent again. A guess
 Request = Join | FindRoot | Create
@@ -55,11 +54,11 @@ class Candidacies:
     """Those of one peer, by topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees,
+        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics,
         replication: Replication, membership: TreeMembership, intake: Intake, root_terms: RootTerms,
         dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
+        self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, membership.trees
         self.replication, self.membership, self.intake = replication, membership, intake
         self.root_terms, self.dispatch = root_terms, dispatch
         self.by_topic: dict[bytes, Candidacy] = {}

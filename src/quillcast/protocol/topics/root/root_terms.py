@@ -15,7 +15,6 @@ from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot, Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.state.effects import BecomeRoot, LeaseEnded, Resign, RootHere
@@ -39,12 +38,12 @@ class RootTerms:
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, terms: Terms,
-        replication: Replication, membership: TreeMembership, intake: Intake, transfer: LeadershipTransfer,
+        replication: Replication, membership: TreeMembership, transfer: LeadershipTransfer,
         dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known = host, config, ring, known
         self.terms, self.replication, self.membership = terms, replication, membership
-        self.intake, self.transfer, self.dispatch = intake, transfer, dispatch
+        self.intake, self.transfer, self.dispatch = transfer.intake, transfer, dispatch
         self.paused_at = -math.inf  # when this process last went on after a pause
         dispatch.on_timer(DoubtOver, self._doubt_over)
 

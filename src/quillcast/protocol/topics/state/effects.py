@@ -214,6 +214,22 @@ class OpenSession(msgspec.Struct, frozen=True):
     request: Create
 
 
+class SeekNearerParent(msgspec.Struct, frozen=True):
+    """There may be a parent nearer to the root of this topic."""
+
+    topic: bytes
+
+
+class RoomTowards(msgspec.Struct, frozen=True):
+    """Channels to a peer that waited for room go on."""
+
+    contact: Contact
+
+
+class RootScopesChanged(msgspec.Struct, frozen=True):
+    """Topics go by other root scopes, or by other peers of them."""
+
+
 PlaceEffect = (
     FindParent
     | Invited
@@ -238,4 +254,5 @@ ArrivalEffect = (
 )
 RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
 SettingsEffect = SettingsLearned | SettingsEntered | OpenSession
-Effect = PlaceEffect | ArrivalEffect | RootEffect | SettingsEffect
+ScopeEffect = SeekNearerParent | RoomTowards | RootScopesChanged
+Effect = PlaceEffect | ArrivalEffect | RootEffect | SettingsEffect | ScopeEffect
