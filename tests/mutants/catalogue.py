@@ -693,4 +693,32 @@ MUTANTS = (
         "protocol/scopes/test_direct.py::"
         "test_a_client_that_its_host_announced_is_let_in_once_with_its_secret_and_does_what_was_announced",
     ),
+    # ---- terms that a peer does not know yet
+    Mutant(
+        "subscriptions-after-a-pause",
+        "After a pause, no subscription begins before it is known whether the topic has another root.",
+        "protocol/topics/state/tree.py",
+        "        return self.attached and self.served and not self.doubted\n",
+        "        return self.attached and self.served\n",
+        "protocol/topics/test_pauses.py::"
+        "test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_before",
+    ),
+    Mutant(
+        "admitted-again-called-gone",
+        "Nothing is called gone that a later term admitted again.",
+        "protocol/reliability/recovery.py",
+        "            released = difference(released, RangeSet(again))  # not lost",
+        "            released = [*released]  # not lost",
+        "protocol/reliability/test_recovery.py::"
+        "test_discarded_events_that_a_later_term_admitted_again_are_not_called_gone",
+    ),
+    Mutant(
+        "asked-of-ended-terms",
+        "What comes of an ended term goes on to those who asked for it, at once.",
+        "protocol/reliability/recovery.py",
+        "            if wanted.within(first, last) and not has and",
+        "            if wanted.within(first, last) and has and",
+        "protocol/reliability/test_recovery.py::"
+        "test_what_comes_of_an_ended_term_goes_at_once_to_those_who_asked_for_it",
+    ),
 )
