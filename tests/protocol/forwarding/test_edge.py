@@ -619,6 +619,28 @@ def test_events_that_only_a_term_before_its_own_admitted_are_reported_between_ot
     assert (notes.got, notes.lost_) == ([b"0", b"9"], [(2, 1, 9, "void")])
 
 
+def test_a_hole_across_the_term_in_which_the_subscription_began_is_not_reported() -> None:
+    """That term may have had the events before the subscription began: what it lost later was reported by itself."""
+    edge, notes, host = an_edge(since=SECOND, start=8)
+    edge.owe(FIRST, 2, 0)
+    edge.take(down(FIRST, 2, block(PAUL, 0)))
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 9)))
+    assert notes.got == [b"0"], "those between may still come in the second term"
+    host.time = 31.0
+    assert edge.give_up_holes(1.0, NOTHING)
+    edge.tell_losses()
+    assert (notes.got, notes.lost_) == ([b"0", b"9"], [])
+    edge.take(down(THIRD, 1, block(PAUL, 11)))
+    host.time = 70.0
+    edge.give_up_holes(40.0, NOTHING)
+    edge.tell_losses()
+    assert notes.lost_ == [(3, 10, 11, "void")]
+    edge.take(down(FIRST, 3, block(PAUL, 1)))
+    edge.tell_losses()
+    assert [(first, why) for _, first, _, why in notes.lost_] == [(10, "void"), (1, "late")], "this one is owed"
+
+
 def an_edge_that_passed_over_events() -> tuple[Edge, Notes]:
     """It got Paul's first event from an earlier term, and the one numbered 9 from its own: the others seem not owed."""
     edge, notes, _ = an_edge(since=SECOND, start=5)

@@ -326,9 +326,21 @@ class Edge(Sink):
         known += [(first, Position(cursor.term or NO_TERM, NUMBER_MAX)) for first in lost]
         if known and not waiting.within(next_, min(known)[0]):
             end, place = min(known)
-            if self._was_told(publisher, (next_, end), place):
+            missing = cursor.lost.missing(next_, end)
+            older = missing if self._may_be_older(cursor, place.term, missing) else []
+            if older or self._was_told(publisher, (next_, end), place):
                 cursor.lost = RangeSet([(next_, end), *cursor.lost])
             self._lose_events(publisher, [(next_, end)], place.term, "void")
+            cursor.passed_over = RangeSet([*cursor.passed_over, *older]) or NO_RANGES
+
+    def _may_be_older(self, cursor: PublisherCursor, term: Term, missing: Iterable[Range]) -> bool:
+        """May the term in which this began have had missing events of a publisher before, as many as there was room?
+
+        The event before them is of an earlier term, and the next one, in `term`, of a later one.
+        """
+        if cursor.term is None or self.since is None or not cursor.term < self.since <= term:
+            return False
+        return sum(last - first for first, last in missing) <= self._start(self.since)
 
     def void_holes(self) -> None:
         """Gaps delay nothing from the next term on: give up what they waited for."""
