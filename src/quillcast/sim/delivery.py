@@ -363,7 +363,8 @@ class Delivery:
     def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
         """Why an event cannot have died with its writer; None if it may have."""
         let_go = self.plan.guarantees_change and event.number in writer.publisher.dropped
-        if writer.lives and not let_go and not writer.failures:
+        refused = bool(writer.failures) and not any(self.ledger.admitted(writer.publisher.id, event.number))
+        if writer.lives and not let_go and not refused:
             return "its writer is alive"
         if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
             return "it was declared stable"

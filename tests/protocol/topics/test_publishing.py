@@ -7,6 +7,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import reserved
 from quillcast.core.trace import Admitted
 from quillcast.protocol.config import Config
+from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
@@ -197,6 +198,26 @@ def test_a_root_learns_how_far_a_term_went_whose_events_were_dropped_after_it_wa
     village.run(2)
     assert dict(tree.flow.past_ends()) == {NO_TERM._replace(counter=1): 5}
     assert not publishing.finder.untold
+
+
+def test_a_root_learns_how_far_a_term_went_from_whoever_may_publish_no_more_and_discards_what_was_admitted() -> None:
+    village, root, writer = a_village()
+    village.subscribe(root, NAME, Reader(room_bytes=0))
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    village.publish(writer, publisher, b"event")
+    village.run(2)
+    publishing, term = village.peers[writer].scribe.publishing, publisher.term
+    assert (publisher.admitted, publisher.stable) == (1, 0)
+    village.act(writer, lambda _: publishing._fail(publisher, AccessDenied("taken off")))
+    assert isinstance(publisher.listener.error, AccessDenied)
+    village.kill(root)
+    village.run(10)
+    follower = village.tree(village.root(NAME), NAME)
+    assert follower is not None
+    assert dict(follower.flow.past_ends()) == {term: 1}, "nobody else is left who knows"
+    village.run(village.config.topics.lease_s + 5)
+    assert not publishing.publishers
 
 
 def test_a_root_forgets_lost_publishers_when_their_lease_ends() -> None:

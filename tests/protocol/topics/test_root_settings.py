@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from quillcast.core.trace import Mark
-from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, takes_off
 from quillcast.protocol.topics.messages import Create, Created
 from quillcast.protocol.topics.root.replication import RoundsDue
 from quillcast.protocol.topics.root.sessions import FlushDue
@@ -25,6 +25,7 @@ from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
 SLOWER = Descriptor("weather", Settings(slow="wait"), version=2)
 NEXT = Descriptor("weather", Settings(partition="wait"), version=2, session=1)
+LISTED = replace(NEXT, access=("publish:ann",))
 BEST_EFFORT = Descriptor("weather", Settings(delivery="best_effort"), version=2, session=1)
 
 
@@ -32,6 +33,21 @@ def rooted(world: Parts) -> tuple[Tree, Root]:
     tree = world.root()
     assert tree.root is not None
     return tree, tree.root
+
+
+def listed(*who: str) -> Descriptor:
+    return replace(NEXT, access=("subscribe:zoe", *(f"publish:{one}" for one in who)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "taken_off"),
+    [
+        ((), (), False), (("ann",), (), False), (("ann",), ("ann", "bob"), False),
+        ((), ("ann",), True), (("ann", "bob"), ("ann",), True), (("ann",), ("bob",), True),
+    ],
+)  # fmt: skip
+def test_who_loses_a_right_with_another_list(before: tuple[str, ...], after: tuple[str, ...], taken_off: bool) -> None:
+    assert takes_off(listed(*before), listed(*after), "publish") is taken_off
 
 
 # ---- settings
@@ -194,8 +210,11 @@ def test_a_session_ends_after_its_time_and_no_other_sessions_timer_ends_it(
     assert world.ordered == ([Resign(tree)] if ordered else [])
 
 
-def test_before_a_best_effort_session_subscribers_have_until_their_leases_end(world: Parts) -> None:
-    tree, root = ending(world, BEST_EFFORT)
+@pytest.mark.parametrize("following", [BEST_EFFORT, LISTED])
+def test_before_a_session_in_which_something_is_not_sent_again_subscribers_have_until_their_leases_end(
+    world: Parts, following: Descriptor
+) -> None:
+    tree, root = ending(world, following)
     assert world.host.timers[-1] == (FlushDue(tree.topic, FIRST), CONFIG.lease_s)
     assert root.closing
 

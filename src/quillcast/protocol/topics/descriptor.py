@@ -18,6 +18,7 @@ from quillcast.protocol.security.access import (
     RIGHTS,
     Key,
     Signature,
+    is_restricted,
     is_signed,
     refusal,
 )
@@ -224,6 +225,14 @@ def unchangeable_list(known: Descriptor, access: tuple[str, ...]) -> str:
     if access == known.access or known.owner_key:
         return ""
     return "it has no owner: create another topic with credentials"
+
+
+def takes_off(known: Descriptor, later: Descriptor, right: str) -> bool:
+    """Has somebody a right in a topic by one descriptor, and not by a later one?"""
+    if not is_restricted(later.access, right):
+        return False
+    before, after = ({one for one in each.access if one.startswith(f"{right}:")} for each in (known, later))
+    return not before or not before <= after
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:

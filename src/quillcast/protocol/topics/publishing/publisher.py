@@ -41,6 +41,19 @@ class PublisherListener(Protocol):
         ...
 
 
+class _NoListener:
+    """Listens to a publisher that stays after its application."""
+
+    def progressed(self) -> None: ...
+
+    def dropped(self, block: Block) -> None: ...
+
+    def failed(self, error: QuillcastError) -> None: ...
+
+
+NOBODY = _NoListener()
+
+
 class PublisherHost(Protocol):
     """What a publisher needs of its host (`core.host.Host`)."""
 
@@ -309,6 +322,19 @@ class Publisher:
     def is_stable(self, sequence: int) -> bool:
         """Did a root say that every live lease covers this event?"""
         return sequence < self.stable and sequence not in self.dropped
+
+    @property
+    def unfinished(self) -> bool:
+        """Has it anything to publish, or may it have?"""
+        return not self.closed or bool(self.retained)
+
+    def places_kept(self) -> dict[Term, int]:
+        """Up to which index of their terms the events stand that it keeps and that were admitted, as receipts said.
+
+        Also what `trim` has yet to return.
+        """
+        kept = [place for block in self.retained if (place := self.places.find(block.last)) is not None]
+        return self._dropped_at | dict(kept)
 
     @property
     def unsettled(self) -> int:

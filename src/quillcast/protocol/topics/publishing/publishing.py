@@ -23,7 +23,7 @@ from quillcast.protocol.topics.messages import (
 )
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
-from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.publishing.publisher import NOBODY, Publisher, PublisherListener
 from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.flow_control import LocalRoom
@@ -140,7 +140,7 @@ class Publishing:
 
     def _drop_if_done(self, publisher: Publisher) -> None:
         topic = publisher.topic
-        if publisher.closed and not publisher.retained and publisher.id in self.publishers.get(topic, {}):
+        if not publisher.unfinished and publisher.id in self.publishers.get(topic, {}):
             if publisher.next and publisher.root is not None and not publisher.said_closed:
                 self._closed(publisher.root, topic, publisher.id)
                 publisher.said_closed = True
@@ -294,7 +294,7 @@ class Publishing:
 
     def _tell(self, publisher: Publisher, root: Contact, term: Any, *, held_back: bool) -> None:
         """A publisher may send to this root, unless the topic's list is against it."""
-        rule = self._denied(publisher)
+        rule = self._denied(publisher) if publisher.unfinished else None
         if rule is None:
             if publisher.descriptor.settings.by_source:
                 self._number_here(publisher)
@@ -320,8 +320,29 @@ class Publishing:
 
     def _fail(self, publisher: Publisher, error: QuillcastError) -> None:
         """The topic accepts nothing from this publisher: discard what it kept."""
+        if isinstance(error, AccessDenied):
+            self._bequeath(publisher)
         self._remove(publisher)
         publisher.listener.failed(error)
+
+    def _bequeath(self, publisher: Publisher) -> None:
+        """A publisher loses its right. Later roots are told up to where terms had admitted what it discards.
+
+        A closed publisher takes its place, as the last one of the topic may be all that knows.
+        """
+        topic = publisher.topic
+        for term, index in publisher.places_kept().items():
+            self.finder.note_dropped(topic, term, index, now=publisher.term)
+            self.finder.untold[topic] = None  # the present root may follow the one that knew
+        if not self.finder.is_last_to_know(topic):
+            return
+        heir = Publisher(
+            self.host, self.config, publisher.descriptor, self.new_id(), NOBODY, self._carry, None, self._wake,
+            self.room_to,
+        )  # fmt: skip
+        heir.closed, heir.term, heir.spoke_at = True, publisher.term, publisher.spoke_at
+        self.publishers[topic][heir.id] = heir
+        self._wake(topic)
 
     def _refused(self, descriptor: Descriptor) -> None:
         """Nothing was admitted: tell publishers that may not publish; the others show their warrants again later."""
@@ -330,7 +351,7 @@ class Publishing:
         for publisher in list(self.publishers.get(topic, {}).values()):
             publisher.adapt(self._current(descriptor))
             publisher.root_lost()
-            if (rule := self._denied(publisher)) is not None:
+            if publisher.unfinished and (rule := self._denied(publisher)) is not None:
                 self._fail(publisher, AccessDenied(rule))
         self._forget_root(topic)
         self.finder.ask_later(topic)

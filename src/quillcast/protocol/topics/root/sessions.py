@@ -13,6 +13,7 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import takes_off
 from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.state.effects import Resign
@@ -99,16 +100,17 @@ class Sessions:
             self.ring.route(request, tree.topic)
 
     def _loses(self, root: Root) -> bool:
-        """Does nobody look any more, in the next session, for what is missing of this one?"""
-        upcoming = root.noted.upcoming
-        reliable = root.descriptor.settings.reliable
-        return reliable and upcoming is not None and not upcoming.settings.reliable
+        """Does nobody look any more, in the next session, for what is missing of this one, or send it again?"""
+        now, upcoming = root.descriptor, root.noted.upcoming
+        if upcoming is None or not now.settings.reliable:
+            return False
+        return not upcoming.settings.reliable or takes_off(now, upcoming, "publish")
 
     def _flush(self, tree: Tree, root: Root) -> None:
         """End the session once all subscribers have what was admitted, or had `linger_s` for it.
 
-        Where the next session is best-effort, they have until their leases end, and publishers first send again what
-        is not stable of earlier terms.
+        Where the next session is best-effort, or takes publishers off the list, they have until their leases end, and
+        publishers first send again what is not stable of earlier terms.
         """
         now, due = self.host.now(), FlushDue(tree.topic, root.term)
         if self._loses(root) and root.held_until > now:
