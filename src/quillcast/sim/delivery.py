@@ -362,9 +362,8 @@ class Delivery:
 
     def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
         """Why an event cannot have died with its writer; None if it may have."""
-        let_go = self.plan.guarantees_change and event.number in writer.publisher.dropped
-        refused = bool(writer.failures) and not any(self.ledger.admitted(writer.publisher.id, event.number))
-        if writer.lives and not let_go and not refused:
+        let_go = bool(writer.failures) and self.plan.admission == "source"  # no later root could be told
+        if writer.lives and not let_go and not self._refused(writer, event.number):
             return "its writer is alive"
         if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
             return "it was declared stable"
