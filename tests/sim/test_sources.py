@@ -6,11 +6,12 @@ import pytest
 
 from quillcast.core.ids import topic_id
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding import flow
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.sim import faults
 from quillcast.sim.applications import Heard
-from quillcast.sim.scenario import Constant, Reading, Scenario, TopicPlan, Writing
+from quillcast.sim.scenario import Constant, Reading, Scenario, TopicPlan, Uniform, Writing
 from quillcast.sim.simulation import Simulation
 
 NEXT_TO_TOPIC = topic_id("t0").hex()[:10]  # of the first peer: it is the root
@@ -86,3 +87,26 @@ def test_publishers_of_a_topic_that_waits_leave_half_of_the_buffers_to_others(
         )
     simulation.run()
     assert max(used) <= 0.55 * BUDGET_BYTES, "its share, and what is in transit"
+
+
+def test_a_stream_whose_end_a_peer_has_forgotten_is_not_reported_lost_because_another_tells_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Streams end at about the same time, so that peers forget them in other orders, and then many find new parents."""
+    monkeypatch.setattr(flow, "ENDS_TOLD_MAX", 3)
+    monkeypatch.setattr(flow, "FORGOTTEN_MAX", 6)
+    times = [8.0 + 4.0 * (number // 4) for number in range(20)]
+    writers = [
+        Writing(peer=number % 8, from_s=at, until_s=at + 0.6, every_s=0.3, closes=True)
+        for number, at in enumerate(times)
+    ]
+    readers = [Reading(peer=peer, from_s=5.0) for peer in range(1, 8)]
+    plan = Scenario(
+        peers=8, duration_s=80.0, ids=[NEXT_TO_TOPIC], join_s=2.0, topology=Uniform(),
+        config=Config(topics=TopicConfig(children_per_topic_max=2)),
+        topics=[TopicPlan(name="t0", admission="source", writers=writers, readers=readers)],
+        faults=[faults.Crash(at_s=40.0, peer="forwarders:t0", restart_s=2.0)], check_every=1000,
+    )  # fmt: skip
+    simulation = Simulation(plan, 5)
+    simulation.run()
+    assert all(isinstance(entry, Heard) for reader in simulation.readers for entry in reader.log)

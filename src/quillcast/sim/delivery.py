@@ -150,8 +150,10 @@ class Delivery:
         named: dict[bytes, RangeSet] = {}
         ends: dict[tuple[bytes, float], tuple[int, int]] = {}
         positions: dict[Term, RangeSet] = {}
+        came: set[Event] = set()
         for entry in reader.log:
             if isinstance(entry, Heard):
+                came.add(entry.event)
                 continue
             who = f"reports: {self._who(reader)} learned at {entry.at:.3f} s that it lost {self._range(entry)}"
             self._holds(entry.first < entry.last, f"{who}, which is empty")
@@ -165,6 +167,7 @@ class Delivery:
                 self._check_exact(reader, entry, who)
             else:
                 self._check_uncertain(reader, entry, who)
+                self._check_not_given(entry, came, who)
             first, last = ends.get((entry.publisher, entry.at), (-1, -1))
             beside = bool(entry.publisher) and (last == entry.first or entry.last == first)
             self._holds(not beside, f"{who}, and at the same time {(first, last)}: this must be one report")
@@ -209,6 +212,15 @@ class Delivery:
             old = not between and self._came_long_before(reader, told, writer, first)
             self._holds(not old, f"{who}; number {first} of {writer.name} is older than its subscription")
         self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were assigned")
+
+    def _check_not_given(self, told: Told, came: set[Event], who: str) -> None:
+        """What a source numbered stands at one position only, so that none is reported whose event has come."""
+        if not told.term.of_source or self.plan.admission != "source" or self.plan.creations:
+            return
+        for publisher, (first, last) in self.ledger.events(told.term, told.first, told.last):
+            writer = self.by_publisher[publisher].name
+            given = [number for number in range(first, last) if Event(writer, number) in came]
+            self._holds(not given, f"{who}, where numbers {given} of {writer} stand, which had arrived")
 
     def _came_long_before(self, reader: Reader, told: Told, writer: Writer, number: int) -> bool:
         """Whether its source admitted an event before the reader began, by more than peers need to know that."""

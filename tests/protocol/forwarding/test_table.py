@@ -6,6 +6,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repeated
+from quillcast.protocol.forwarding import flow as flow_module
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
@@ -315,6 +316,20 @@ def test_a_live_term_is_not_an_ended_one_and_begins_once() -> None:
     assert FIRST not in flow.forgotten
     with pytest.raises(ValueError, match="goes on already"):
         flow.begin_beside(FIRST, 0)
+
+
+def test_others_are_told_of_the_terms_that_were_forgotten_last_and_more_of_them_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flow_module, "ENDS_TOLD_MAX", 2)
+    monkeypatch.setattr(flow_module, "FORGOTTEN_MAX", 4)
+    _, flow, _ = a_table()
+    flow.begin(Term(9, FIRST.node), 0, until=60.0)
+    for counter in (7, 3, 8, 4, 6):
+        flow.note_over(Term(counter, FIRST.node), 1)
+    flow.note_forgotten([(Term(5, FIRST.node), 1), (Term(2, FIRST.node), 1)])
+    assert [term.counter for term in flow.forgotten] == [3, 8, 4, 6], "what others forgot is older"
+    assert [term.counter for term, _ in flow.forgotten_lately()] == [4, 6]
 
 
 def test_a_term_that_is_over_leaves_nothing_behind_but_where_it_ended() -> None:

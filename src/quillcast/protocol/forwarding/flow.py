@@ -20,7 +20,9 @@ from quillcast.protocol.forwarding.log import Budget, Log
 from quillcast.protocol.forwarding.stream import EndedStream, Held, OwnSourceStream, RootStream, SourceStream, Stream
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
-FORGOTTEN_MAX = 1024  # ended terms that were discarded for good: as many streams as a split may end in a topic at once
+ENDS_TOLD_MAX = 1024  # of terms that were discarded for good: as many streams as a split may end in a topic at once
+FORGOTTEN_MAX = 2 * ENDS_TOLD_MAX
+"""So many of these a peer remembers: more than others tell it, so that it takes none for news that it knew once."""
 HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
 _ALL = [(0, NUMBER_MAX)]
 
@@ -50,7 +52,7 @@ class Flow:
         self.current = Stream(NO_TERM)
         self.others: dict[Term, SourceStream] = EMPTY  # other live streams
         self.past: dict[Term, EndedStream] = EMPTY
-        self.forgotten: dict[Term, int] = EMPTY  # ended terms that were discarded, and how far they went
+        self.forgotten: dict[Term, int] = EMPTY  # ended terms that were discarded, the latest last: how far they went
         self.readmitted_before = 0  # events of such terms that a later one admitted again
         self.log = budget.empty
         self.channels: tuple[Channel, ...] = ()
@@ -229,15 +231,19 @@ class Flow:
         """Record ended terms that nobody wants any more, and how far they went. What is known here stays."""
         new = {term: end for term, end in ends if self.may_recall(term, end) and term not in self.past}
         if new:
-            self.forgotten = dict(sorted({**new, **self.forgotten}.items())[-FORGOTTEN_MAX:])
+            self.forgotten = dict([*sorted(new.items()), *self.forgotten.items()][-FORGOTTEN_MAX:])
+
+    def forgotten_lately(self) -> tuple[tuple[Term, int], ...]:
+        """The discarded terms of which others are told, and how far they went: those discarded last."""
+        return tuple(self.forgotten.items())[-ENDS_TOLD_MAX:]
 
     def knows(self, term: Term) -> bool:
         """Is this a term that goes on, or has ended, as far as this peer remembers?"""
         return self.live(term) is not None or term in self.past or term in self.forgotten
 
     def past_ends(self) -> tuple[tuple[Term, int], ...]:
-        """How far each ended term went: of terms that are kept or wanted, and of discarded ones."""
-        ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}}
+        """How far each ended term went: of terms that are kept or wanted, and of those discarded last."""
+        ends = {**dict(self.forgotten_lately()), **{term: past.end for term, past in self.past.items()}}
         return tuple(sorted(ends.items()))
 
     def held(self) -> Held:

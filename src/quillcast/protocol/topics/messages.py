@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
-from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX
+from quillcast.protocol.forwarding.flow import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.scopes.channels import INVITATION_BYTES
@@ -22,8 +22,8 @@ NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move whe
 BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
 StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
-Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=FORGOTTEN_MAX)]
-PastEnds = Annotated[tuple[tuple[AnyTerm, Number], ...], msgspec.Meta(max_length=2 * FORGOTTEN_MAX)]
+Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=ENDS_TOLD_MAX)]
+PastEnds = Annotated[tuple[tuple[AnyTerm, Number], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
 """How far terms went that are over."""
 
 

@@ -248,7 +248,7 @@ class LeadershipTransfer:
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
             tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.flow.past_ends(),
-            tuple(tree.flow.forgotten.items()), self.membership.source_streams.ended(tree),
+            tree.flow.forgotten_lately(), self.membership.source_streams.ended(tree),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:

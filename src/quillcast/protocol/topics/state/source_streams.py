@@ -260,7 +260,7 @@ class SourceStreams:
 
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
-        ends = [(term, end) for term, end in tree.flow.forgotten.items() if term.of_source]
+        ends = [(term, end) for term, end in tree.flow.forgotten_lately() if term.of_source]
         most = _share_of_each(len(ends))
         return tuple((term, end, self.milestones(tree, term, (0, end), most)) for term, end in ends)
 
