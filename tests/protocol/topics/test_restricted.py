@@ -21,14 +21,14 @@ TOPIC = described(NAME).topic
 OWNER, FRIEND = Credentials.new(), Credentials.new()
 
 
-def a_village() -> tuple[Village, int, int]:
+def a_village(settings: Settings = Settings()) -> tuple[Village, int, int]:  # noqa: B008  immutable
     """A village with such a topic, its root, which keeps one event, and a peer that may not have that."""
 
     def own(descriptor: Descriptor) -> Descriptor:
         return OWNER.own(msgspec.structs.replace(descriptor, access=(entry("subscribe", FRIEND.principal),)))
 
     village = Village(6)
-    village.act(0, lambda peer: peer.create(NAME, Settings(), lambda answer: None, own))
+    village.act(0, lambda peer: peer.create(NAME, settings, lambda answer: None, own))
     village.run(3)
     root = village.root(NAME)
     friend, other, publisher = (number for number in range(4) if number != root)
@@ -70,6 +70,20 @@ def test_who_may_not_subscribe_is_given_no_repairs() -> None:
         ))  # fmt: skip
     village.run(2)
     assert village.marks["fetch_denied"] == 2
+    assert village.peers[other].table.dropped == 0
+
+
+def test_who_only_publishes_is_given_no_repairs_of_what_others_publish() -> None:
+    village, root, other = a_village(Settings(admission="source"))
+    village.publish(other, village.publisher(other, NAME), b"public")
+    village.run(2)
+    tree, asker = village.tree(root, NAME), village.world.machines[other].contact
+    assert tree is not None
+    parent = next(number for number in village.alive() if asker.node_id in village.tree(number, NAME).children)
+    secret = next(term for term in tree.sources.states if not term.is_of(asker.node_id))
+    village.act(parent, lambda peer: peer.message(asker, Fetch(TOPIC, secret, [(0, 1)])))
+    village.run(2)
+    assert village.marks["fetch_denied"] == 1
     assert village.peers[other].table.dropped == 0
 
 

@@ -60,7 +60,10 @@ class TreeGroup:
     def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
         tree = self.tree
         child = tree.children.get(node)
-        near = not child.barred if child is not None else tree.parent is not None and tree.parent.node_id == node
+        if child is not None:
+            near = not (child.barred or child.sends_only)  # one that only publishes need not be on the list
+        else:
+            near = tree.parent is not None and tree.parent.node_id == node
         return near or denied(tree.descriptor, node, warrant) is None
 
     def may_be_late(self, within_s: float) -> bool:
