@@ -1,6 +1,7 @@
 """A topic that names its subscribers: nobody else is given its events, whatever it says."""
 
 import msgspec
+import pytest
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import REPAIR, Envelope, Term
@@ -58,6 +59,21 @@ def test_who_may_not_subscribe_is_no_child_by_saying_that_it_only_publishes() ->
     village.act(root, lambda peer: peer.message(contact, rejoin))
     village.run(1)
     assert (contact.node_id in tree.children, village.marks["join_denied"]) == (False, 1)
+
+
+@pytest.mark.parametrize("was_root", [True, False])
+def test_a_root_takes_the_one_before_in_and_nobody_else_whom_that_named_and_who_may_not_subscribe(
+    was_root: bool,
+) -> None:
+    village, root, other = a_village()
+    tree, contact = village.tree(root, NAME), village.world.machines[other].contact
+    assert tree is not None
+    assert tree.root is not None
+    tree.root.awaited = {contact.node_id: None}
+    tree.root.followed = Term(1, contact.node_id if was_root else bytes(16))
+    rejoin = Rejoin(contact, b"", [Join(TOPIC, contact)])
+    village.act(root, lambda peer: peer.message(contact, rejoin))
+    assert (contact.node_id in tree.children, village.marks.get("join_denied", 0)) == (was_root, not was_root)
 
 
 def test_who_may_not_subscribe_is_given_no_repairs() -> None:

@@ -96,9 +96,13 @@ class Joins:
         return False
 
     def _took_over_from(self, join: Join) -> bool:
-        """Did the child hand the topic over to this root? It had all there is, and hands its children over too."""
-        tree = self.trees.by_topic.get(join.topic)
-        return tree is not None and tree.root is not None and join.child.node_id in tree.root.awaited
+        """Did the child hand the topic over to this root? It had all there is, and hands its children over too.
+
+        The others that the root waits for may have lost their right since they joined.
+        """
+        tree, child = self.trees.by_topic.get(join.topic), join.child.node_id
+        root = tree.root if tree is not None else None
+        return root is not None and child in root.awaited and root.followed.is_of(child)
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
