@@ -55,7 +55,7 @@ def test_the_wire_union_contains_every_declared_message() -> None:
         and any(isinstance(base, ast.Name) and base.id == "Message" for base in node.bases)
     }
     bounds = scopes.Bounds, scopes.TopicBounds
-    parts = (scopes.Role, scopes.RootScope, scopes.Standing, scopes.GroupKey, *bounds, reliability.Lacking)
+    parts = (scopes.Role, scopes.RootScope, scopes.Assignment, scopes.GroupKey, *bounds, reliability.Lacking)
     inside = {kind.__name__ for kind in (*get_args(scopes.ControlMessage), *parts)}
     assert {kind.__name__ for kind in wire.MESSAGES} == declared - inside
 

@@ -597,7 +597,7 @@ MUTANTS = (
         "::test_modulo_divides_bundles_by_their_number_and_not_by_the_positions_of_their_events",
     ),
     Mutant(
-        "standing-order-matters",
+        "assignment-order-matters",
         "A policy answers the same in whatever order standing channels are told.",
         "protocol/scopes/policies/links.py",
         "    return sorted(by_origin.get(nodes[0]) or by_origin.get(another, []))\n",

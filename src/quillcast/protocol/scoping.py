@@ -36,6 +36,7 @@ from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Assignment,
     Bounds,
     ChannelAnswer,
     ChannelRequest,
@@ -53,7 +54,6 @@ from quillcast.protocol.scopes.messages import (
     Role,
     ServeClient,
     ServesClient,
-    Standing,
     Succession,
 )
 from quillcast.protocol.scopes.rate_limits import RatesDue
@@ -538,12 +538,12 @@ class Scoping:
         """
         trees = {} if self.overlay.outside else self.trees
         inside = {contact.node_id for contact in controller.membership.ring()}
-        standings = controller.membership.ordered_standings()
+        assignments = controller.membership.ordered_assignments()
         hanging = {
             topic: tree.path
             for topic, tree in trees.items()
-            if topic in standings and _hangs_below_overlay(standings[topic]) and len(tree.path) > 1
-            if standings[topic].ring == 0 or inside.isdisjoint(tree.path)
+            if topic in assignments and _hangs_below_overlay(assignments[topic]) and len(tree.path) > 1
+            if assignments[topic].ring == 0 or inside.isdisjoint(tree.path)
         }
         climbed, self.climbed = self.climbed, {}
         for topic, path in hanging.items():
@@ -558,8 +558,8 @@ class Scoping:
     def _tell_parents(self, controller: LocalController) -> None:
         """Tell the manager below whom its scope hangs in the overlay's trees, so that it chooses an entry point."""
         inside = {contact.node_id for contact in controller.membership.ring()}
-        standings = controller.membership.ordered_standings().items()
-        entered = (topic for topic, each in standings if each.ring == 0 and each.depth == FIRST_DEPTH)
+        assignments = controller.membership.ordered_assignments().items()
+        entered = (topic for topic, each in assignments if each.ring == 0 and each.depth == FIRST_DEPTH)
         trees = [self.trees[topic] for topic in entered if topic in self.trees]
         former, self.parents = self.parents, {}
         for tree in trees:
@@ -595,19 +595,19 @@ class Scoping:
 
 def _entry_points(controller: LocalController | None) -> dict[bytes, Contact]:
     """By topic: the scope's entry point, where that is another than the one that Joins reach first."""
-    standings = controller.membership.ordered_standings() if controller is not None else {}
-    return {topic: standing.entry for topic, standing in standings.items() if standing.entry is not None}
+    assignments = controller.membership.ordered_assignments() if controller is not None else {}
+    return {topic: assignment.entry for topic, assignment in assignments.items() if assignment.entry is not None}
 
 
 def _entered(controller: LocalController | None) -> dict[bytes, None]:
     """The topics in which a member is the entry point of its scope."""
-    standings = controller.membership.ordered_standings() if controller is not None else {}
-    return {topic: None for topic, standing in standings.items() if standing.rank == 0}
+    assignments = controller.membership.ordered_assignments() if controller is not None else {}
+    return {topic: None for topic, assignment in assignments.items() if assignment.rank == 0}
 
 
-def _hangs_below_overlay(standing: Standing) -> bool:
+def _hangs_below_overlay(assignment: Assignment) -> bool:
     """Is the member's place in a topic's tree below the overlay's peers, rather than below those of a superscope?"""
-    return standing.ring is not None and (standing.ring == 0 or standing.depth == FIRST_DEPTH)
+    return assignment.ring is not None and (assignment.ring == 0 or assignment.depth == FIRST_DEPTH)
 
 
 def _by_topic(expected: Iterable[tuple[bytes, Contact]]) -> dict[bytes, dict[Contact, None]]:

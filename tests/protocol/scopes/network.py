@@ -190,10 +190,10 @@ class Network:
         """A bundle goes to all that have the key of a multicast group: what they do with it."""
         key, departures = self.peers[at].membership.groups()[spec.mechanism], []
         for id_, controller in self.peers.items():
-            standing, label = controller.standing(topic_), controller.membership.label(topic_)
-            if controller.membership.groups().get(spec.mechanism) != key or standing.depth is None or label is None:
+            assignment, label = controller.assignment(topic_), controller.membership.label(topic_)
+            if controller.membership.groups().get(spec.mechanism) != key or assignment.depth is None or label is None:
                 continue
-            here = arrived(decode(record), standing.depth, label)
+            here = arrived(decode(record), assignment.depth, label)
             if here is not None and id_ != at:
                 got[controller.me.name] += 1
                 if got[controller.me.name] == 1:
@@ -209,7 +209,7 @@ class Network:
                     id_
                     for id_, controller in self.peers.items()
                     if any(owner.party.name == mechanism for owner in controller.membership.owners.values())
-                    and controller.standing(topic_).depth is not None
+                    and controller.assignment(topic_).depth is not None
                 ]
             case _:
                 raise AssertionError(channel)

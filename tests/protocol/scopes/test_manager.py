@@ -41,8 +41,8 @@ def manager(network: Network, name: str) -> ScopeManager:
     return network.managers[scope(name).id]
 
 
-def standing(network: Network, name: str, of: bytes = T):
-    return network.peers[peer(name).id].standing(of)
+def assignment(network: Network, name: str, of: bytes = T):
+    return network.peers[peer(name).id].assignment(of)
 
 
 def members(network: Network, name: str) -> dict[str, int]:
@@ -61,7 +61,7 @@ def test_registrations_cascade_up_to_the_root_scope() -> None:
         "R": Role(T, scope("X").id, publishes=False, subscribes=True),
     }
     assert not manager(network, "X").membership.roles
-    assert standing(network, "E").depth == 2
+    assert assignment(network, "E").depth == 2
 
 
 def test_a_topic_that_its_scope_is_the_root_of_goes_no_further() -> None:
@@ -70,7 +70,7 @@ def test_a_topic_that_its_scope_is_the_root_of_goes_no_further() -> None:
     network.role("B", U, "P", subscribes=True)
     network.settle()
     assert U not in manager(network, "X").state.topics
-    assert standing(network, "B", U).depth == 1
+    assert assignment(network, "B", U).depth == 1
     assert network.publish("A", U) == {"B": 1}
 
 
@@ -103,13 +103,13 @@ def test_a_scope_without_labels_left_refuses_members_and_says_what_to_do() -> No
     network.add_peer("F", ["R"])
     network.role("F", T, "X", subscribes=True)
     network.settle()
-    assert standing(network, "F").why == (
+    assert assignment(network, "F").why == (
         "scope R gave out all 2097151 labels of this epoch; restart its manager, which begins another epoch"
     )
     network.crash_manager("R")
     network.restore_manager("R")
     network.passed(LEASE_S)
-    assert standing(network, "F").depth == 2
+    assert assignment(network, "F").depth == 2
 
 
 def test_a_silent_member_is_removed_when_its_lease_ends() -> None:
@@ -140,12 +140,12 @@ def test_a_second_root_scope_for_a_topic_is_refused_to_who_names_it() -> None:
     network.settle()
     network.role("A", U, "X", publishes=True)
     network.settle()
-    assert standing(network, "A", U).depth is None
-    assert "is named as another: use another topic" in standing(network, "A", U).why
-    assert standing(network, "B", U).depth == 1
+    assert assignment(network, "A", U).depth is None
+    assert "is named as another: use another topic" in assignment(network, "A", U).why
+    assert assignment(network, "B", U).depth == 1
     network.role("B", U, "P")
     network.settle()
-    assert standing(network, "A", U).depth == 2
+    assert assignment(network, "A", U).depth == 2
     manager(network, "P").check()
 
 
@@ -153,8 +153,8 @@ def test_a_topic_that_no_superscope_leads_to_says_so() -> None:
     network = campus()
     network.role("E", U, "Q", subscribes=True)
     network.settle()
-    assert "none of its superscopes is, or lies below, the root scope" in standing(network, "E", U).why
-    assert standing(network, "E").depth == 2
+    assert "none of its superscopes is, or lies below, the root scope" in assignment(network, "E", U).why
+    assert assignment(network, "E").depth == 2
 
 
 def test_a_scope_cannot_be_a_member_below_itself() -> None:
@@ -206,8 +206,8 @@ def test_members_that_would_lie_too_deep_are_told_so() -> None:
         network.add_peer(f"p{at}", [name])
         network.role(f"p{at}", T, "s0", publishes=at == 0, subscribes=at > 0)
         network.settle()
-    assert standing(network, f"p{DEPTH_MAX - 1}").depth == DEPTH_MAX
-    assert "lies 15 levels below the topic's root scope" in standing(network, f"p{DEPTH_MAX}").why
+    assert assignment(network, f"p{DEPTH_MAX - 1}").depth == DEPTH_MAX
+    assert "lies 15 levels below the topic's root scope" in assignment(network, f"p{DEPTH_MAX}").why
     assert network.publish("p0", T) == {f"p{at}": 1 for at in range(1, DEPTH_MAX)}
 
 
@@ -233,14 +233,14 @@ def test_a_receiver_renegotiates_when_its_entry_point_is_gone() -> None:
 
 def test_the_entry_point_is_the_member_nearest_to_the_sender() -> None:
     network = campus()
-    assert standing(network, "C").rank == 0
+    assert assignment(network, "C").rank == 0
     network.leave("B")
     network.round_trips = {(peer(of).id, peer(to).id): 0.05 if of == "C" else 0.01 for of in "CD" for to in "AB"}
     network.settle()
     network.add_peer("B", ["P"])
     network.role("B", T, "X", subscribes=True)
     network.settle()
-    assert (standing(network, "D").rank, standing(network, "C").rank) == (0, 1)
+    assert (assignment(network, "D").rank, assignment(network, "C").rank) == (0, 1)
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
 
 
@@ -251,7 +251,7 @@ def test_an_entry_point_stays_while_others_are_hardly_nearer() -> None:
             measured = Measured(scope("Q").id, peer(name).id, peer("B").id, trip)
             network.carry_out(scope("Q").id, manager(network, "Q").received(measured, network.now))
         network.settle()
-        assert standing(network, entry).rank == 0
+        assert assignment(network, entry).rank == 0
         assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
 
 
@@ -381,8 +381,8 @@ def test_in_the_overlay_a_scope_is_one_member_with_two_stand_bys() -> None:
         network.role(name, T, None, publishes=name == "E", subscribes=True)
         network.settle()
     assert manager(network, "X").state.topics[T].root == OVERLAY
-    assert [standing(network, name).ring for name in "ABCDE"] == [0, 1, 2, None, None]
-    assert standing(network, "A").depth == 2
+    assert [assignment(network, name).ring for name in "ABCDE"] == [0, 1, 2, None, None]
+    assert assignment(network, "A").depth == 2
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
     assert network.publish("E", T) == dict.fromkeys("ABCD", 1)
 
@@ -395,18 +395,18 @@ def test_in_the_overlay_the_nearest_of_three_to_the_parent_outside_is_the_entry_
         network.role(name, T, None, publishes=name == "A", subscribes=True)
         network.settle()
     network.round_trips = {(peer(of).id, root.id): trip for of, trip in {"A": 0.05, "B": 0.01, "C": 0.03}.items()}
-    assert standing(network, "D").entry is None, "Joins reach the entry point first"
+    assert assignment(network, "D").entry is None, "Joins reach the entry point first"
     for name in "DA":  # of a member that is not the entry point, its parent is nobody's business
         network.carry_out(peer(name).id, network.peers[peer(name).id].hangs_below(T, root.contact))
         network.settle()
     assert sorted(network.measured) == [(name, "") for name in "ABC"]
-    assert [standing(network, name).ring for name in "ABCD"] == [2, 0, 1, None]
-    assert all(standing(network, name).entry == peer("B").contact for name in "ABCD")
+    assert [assignment(network, name).ring for name in "ABCD"] == [2, 0, 1, None]
+    assert all(assignment(network, name).entry == peer("B").contact for name in "ABCD")
     assert network.publish("A", T) == dict.fromkeys("BCD", 1)
     network.crash_manager("X")
     network.restore_manager("X")
     network.settle()
-    assert standing(network, "B").ring == 0, "it stays chosen"
+    assert assignment(network, "B").ring == 0, "it stays chosen"
 
 
 def test_members_measure_again_after_a_while_because_ways_change() -> None:
@@ -424,7 +424,7 @@ def test_members_measure_again_after_a_while_because_ways_change() -> None:
     network.round_trips[peer("B").id, root.id] = 0.01
     network.passed(AGAIN_S)
     assert len(network.measured) == 6
-    assert standing(network, "B").ring == 0
+    assert assignment(network, "B").ring == 0
 
 
 # ---- client and host
@@ -449,7 +449,7 @@ def test_clients_without_a_member_that_takes_part_wait() -> None:
     network.role("L", T, "X", subscribes=True)
     network.role("E", T, "X")
     network.settle()
-    assert standing(network, "L").why == "no member of scope R takes part, who could serve its clients"
+    assert assignment(network, "L").why == "no member of scope R takes part, who could serve its clients"
     assert T not in manager(network, "R").membership.roles
     network.role("E", T, "X", publishes=True)
     network.settle()
@@ -549,7 +549,7 @@ def test_while_a_superscopes_manager_is_silent_data_goes_on_and_new_topics_wait(
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
     why = "scope X is silent; the registration waits for its manager"
     assert manager(network, "P").waiting() == {U: why}
-    assert standing(network, "B", U).why == why
+    assert assignment(network, "B", U).why == why
     assert network.publish("A", U) == {}
 
     network.restore_manager("X")
@@ -572,9 +572,9 @@ def test_a_registration_that_has_no_answer_yet_says_whom_it_waits_for() -> None:
     network = Network()
     network.add_peer("A", ["X"])
     network.role("A", T, "X", subscribes=True)
-    assert standing(network, "A").why == "the registration waits for an answer from scope X"
+    assert assignment(network, "A").why == "the registration waits for an answer from scope X"
     network.passed(2 * LEASE_S)
-    assert standing(network, "A").why == "scope X is silent; the registration waits for its manager"
+    assert assignment(network, "A").why == "scope X is silent; the registration waits for its manager"
 
 
 def test_orders_and_answers_of_an_old_epoch_change_nothing() -> None:
@@ -750,11 +750,11 @@ def test_bundles_begin_at_the_member_whose_id_is_closest_to_the_topic_even_if_it
     for name in "AB":
         network.role(name, T, "X", subscribes=True)
     network.settle()
-    assert [standing(network, name).begins for name in "AB"] == [False, False]
-    assert network.peers[peer("C").id].membership.ordered_standings()[T].begins, "t is closest to C"
+    assert [assignment(network, name).begins for name in "AB"] == [False, False]
+    assert network.peers[peer("C").id].membership.ordered_assignments()[T].begins, "t is closest to C"
     network.leave("C")
     network.settle()
-    assert [standing(network, name).begins for name in "AB"] == [False, True]
+    assert [assignment(network, name).begins for name in "AB"] == [False, True]
 
 
 def test_a_topic_that_the_file_does_not_root_at_the_scope_is_not_carried_as_if_it_did() -> None:
@@ -763,7 +763,7 @@ def test_a_topic_that_the_file_does_not_root_at_the_scope_is_not_carried_as_if_i
     network.add_peer("A", ["X"])
     network.role("A", T, "X", subscribes=True)
     network.settle()
-    assert "cannot be rooted at scope X" in standing(network, "A").why
+    assert "cannot be rooted at scope X" in assignment(network, "A").why
 
 
 def test_a_member_that_asks_where_no_manager_runs_waits_and_knows_it() -> None:

@@ -156,10 +156,10 @@ def test_a_publisher_that_missed_the_word_of_a_change_learns_it_with_its_next_re
     village.subscribe(0, NAME, Reader())
     publisher = village.publisher(1, NAME)
     village.run(3)
-    standing = publisher.descriptor
+    assignment = publisher.descriptor
     changed = change(village, 2, event_bytes_max=5)
-    village.peers[1].scribe.descriptors[described(NAME).topic] = standing
-    publisher.adapt(standing)
+    village.peers[1].scribe.descriptors[described(NAME).topic] = assignment
+    publisher.adapt(assignment)
     village.publish(1, publisher, b"one")
     village.run(1)
     assert publisher.descriptor == changed
@@ -171,9 +171,9 @@ def test_an_idle_publisher_that_missed_the_word_of_a_change_learns_it_when_it_is
     publisher = village.publisher(3, NAME)
     village.publish(3, publisher, b"one")
     village.run(3)
-    standing = publisher.descriptor
+    assignment = publisher.descriptor
     changed = change(village, 2, event_bytes_max=5)
-    village.peers[3].scribe.descriptors[described(NAME).topic] = standing
-    publisher.adapt(standing)
+    village.peers[3].scribe.descriptors[described(NAME).topic] = assignment
+    publisher.adapt(assignment)
     village.run(4 * Config().topics.lease_s)
     assert publisher.descriptor == changed

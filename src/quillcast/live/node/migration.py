@@ -119,8 +119,8 @@ class Migration:
     async def _become_member(self) -> Presence:
         """A second peer of this node, which is part of the members' network."""
         timeout_s = self._setting.live.join_timeout_s
-        standing = await self._startup.resolver.find(timeout_s)
-        presence = await self._startup.present(None, standing)
+        membership = await self._startup.resolver.find(timeout_s)
+        presence = await self._startup.present(None, membership)
         try:
             contacts = await presence.find((), may_be_first=False)
             await presence.take_part(contacts, self._setting.scope)

@@ -91,9 +91,9 @@ class Presence:
     clients: Clients
 
     def __init__(
-        self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
+        self, setting: Setting, rendezvous: Rendezvous, store: Store | None, membership: Membership | None
     ) -> None:
-        self.setting, self.rendezvous, self.membership = setting, rendezvous, standing
+        self.setting, self.rendezvous, self.membership = setting, rendezvous, membership
         self.pump = Pump(asyncio.get_running_loop(), Yielding(setting.live.yield_cpu))
         self.memory: Memory | None = None
         self.journal: Journal | None = None
@@ -101,8 +101,8 @@ class Presence:
         self._is_shown = False  # do others of this machine know that it has joined?
         self._store = store
         self._stack = AsyncExitStack()
-        if standing is not None:
-            self._stack.callback(standing.membership.close)
+        if membership is not None:
+            self._stack.callback(membership.membership.close)
 
     async def open(
         self, listener: socket.socket | None, given: Sequence[str], answerers: Mapping[str, Answerer]
@@ -324,9 +324,9 @@ class Presence:
 
     def _admit_others(self) -> None:
         """Admit others, if this peer holds the network's credential."""
-        standing = self.membership
-        if standing is not None and standing.authority is not None:
-            admissions = Admissions(self.setting.network, standing.authority, standing.keyring, time.time_ns)
+        membership = self.membership
+        if membership is not None and membership.authority is not None:
+            admissions = Admissions(self.setting.network, membership.authority, membership.keyring, time.time_ns)
             self.links.handshake.answer_application = admissions.admit
 
     async def _listen(self, listener: socket.socket | None, given: Sequence[str]) -> None:

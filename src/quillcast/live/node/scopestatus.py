@@ -123,7 +123,7 @@ def _pattern(client: Client, doing: Doing) -> str:
 def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
     kept, roles = manager.state.topics[topic], manager.members.roles(topic)
     rule = rules.rule(kept.name)
-    obstacles = (parts[topic].standing.why for parts in manager.orders.parts.values() if topic in parts)
+    obstacles = (parts[topic].assignment.why for parts in manager.orders.parts.values() if topic in parts)
     return ScopeTopic(
         name=_name(manager, topic),
         topic_id=topic.hex(),

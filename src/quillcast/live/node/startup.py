@@ -68,9 +68,9 @@ class Startup:
             await asyncio.sleep(min(pause_s, max(0.0, until - loop.time())))
             pause_s = min(2 * pause_s, _PAUSE_S_MAX) or _PAUSE_S_MIN
 
-    async def present(self, listener: socket.socket | None, standing: Membership | None) -> Presence:
+    async def present(self, listener: socket.socket | None, membership: Membership | None) -> Presence:
         """Open a peer of this node, with its sockets and files."""
-        presence = Presence(self._setting, self.rendezvous, self._store, standing)
+        presence = Presence(self._setting, self.rendezvous, self._store, membership)
         self._stack.push_async_callback(presence.close)
         try:
             await presence.open(listener, self.given, self._answerers())
@@ -98,10 +98,10 @@ class Startup:
         if self._setting.data is not None:
             self._store = Store(self._setting.data)
             stack.callback(self._store.close)
-        standing = await self.resolver.find(self._setting.live.join_timeout_s)
-        if standing is None and self._is_remote:
+        membership = await self.resolver.find(self._setting.live.join_timeout_s)
+        if membership is None and self._is_remote:
             raise self._needs_credential()
-        self._presences.install(await self.present(listener, standing))
+        self._presences.install(await self.present(listener, membership))
         if notice := self.rendezvous.notice:
             self._presences.note(f"{notice}; this peer looks in {self.rendezvous.folder}")
 

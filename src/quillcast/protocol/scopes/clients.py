@@ -18,13 +18,13 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Assignment,
     ClientRights,
     Heard,
     Orders,
     Registration,
     RegistrationRefused,
     Role,
-    Standing,
 )
 from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState
 
@@ -72,7 +72,7 @@ class Clients:
         return self.config.clients_max or CLIENTS_MAX
 
     def registered(self, message: Registration, host: Member | None, orders: Orders, now: float) -> Iterator[Send]:
-        """A member's client registers: tell its host what it may do. `orders` are the scope's, without standings.
+        """A member's client registers: tell its host what it may do. `orders` are the scope's, without assignments.
 
         A host that is no member gets no answer. It may be about to become one, and its client registers again.
         """
@@ -86,9 +86,9 @@ class Clients:
         client = self.known.setdefault(party.id, Client(party, host, now))
         client.party, client.host, client.heard_at = party, host, now
         client.roles = {role.topic: role for role in message.roles}
-        standings = tuple(self._standing(role, host) for role in message.roles)
+        assignments = tuple(self._assignment(role, host) for role in message.roles)
         client.told = msgspec.structs.replace(
-            orders, number=next(self.numbers), serial=message.serial, label=host.label, standings=standings
+            orders, number=next(self.numbers), serial=message.serial, label=host.label, assignments=assignments
         )
         yield Send(party, client.told)
 
@@ -128,15 +128,15 @@ class Clients:
             )
         return ""
 
-    def _standing(self, role: Role, host: Member) -> Standing:
+    def _assignment(self, role: Role, host: Member) -> Assignment:
         """What a client may do in a topic, and why not what else it wants."""
         if topic_id(role.name) != role.topic:
-            return Standing(role.topic, why="the topic was not named")
+            return Assignment(role.topic, why="the topic was not named")
         rights = self.config.clients(role.name)
         publishes = role.publishes and rights in ("both", "publish")
         subscribes = role.subscribes and rights in ("both", "subscribe")
         refuses = (publishes, subscribes) != (role.publishes, role.subscribes)
-        return Standing(
+        return Assignment(
             role.topic, why=_why_not(role.name, self.state.scope.name, rights) if refuses else "",
             publishes=publishes, subscribes=subscribes, servers=self._servers(role.topic, host) if role.direct else (),
         )  # fmt: skip

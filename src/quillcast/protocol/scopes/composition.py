@@ -33,7 +33,7 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.messages import Standing
+from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.scopes.policies.links import Pair, grown
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
@@ -49,7 +49,7 @@ NOTHING = Sample(0.0)
 class Part(NamedTuple):
     """What a member is ordered to do for one topic."""
 
-    standing: Standing
+    assignment: Assignment
     channels: tuple[ChannelOrder, ...] = ()
     mechanisms: tuple[str, ...] = ()
     """The multicast mechanisms that bundles may come over."""
@@ -58,8 +58,8 @@ class Part(NamedTuple):
 class ScopeContext(NamedTuple):
     """What is around a scope in one topic."""
 
-    standing: Standing
-    """The scope's own standing: in its superscope, in the overlay, or as the root scope, at depth 0."""
+    assignment: Assignment
+    """The scope's own assignment: in its superscope, in the overlay, or as the root scope, at depth 0."""
     is_top: bool
     """Does the scope take part in the overlay's tree for nobody else?"""
     outgoing: tuple[ChannelOrder, ...]
@@ -192,9 +192,9 @@ class Composition:
         """The members, as the policy sees them. Who passes bundles on out of the scope has to receive them all."""
         first = self.kept.entries[:1]
         publishing = [*self._labels("publishes"), *(first if self._clients("publishes") else ())]
-        comes_in = self.senders or self.around.standing.ring == 0 or self._begins_here() or self._is_root
+        comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
         entries = self.kept.entries[: self.config.entry_points] if comes_in and not self.config.multicast else ()
-        goes_out = first if self.around.standing.ring == 0 and publishing else ()
+        goes_out = first if self.around.assignment.ring == 0 and publishing else ()
         serving = first if self._clients("subscribes") else ()
         return Group(
             tuple(self.members),
@@ -212,35 +212,35 @@ class Composition:
         why = self._obstacle()
         if why is not None:
             waiting = dict.fromkeys([*self.members, *self.using])
-            return {label: Part(Standing(self.topic, why=why)) for label in waiting}
-        depth = (self.around.standing.depth or 0) + 1
+            return {label: Part(Assignment(self.topic, why=why)) for label in waiting}
+        depth = (self.around.assignment.depth or 0) + 1
         channels = dict[int, list[ChannelOrder]]()
         for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
             channels.setdefault(label, []).append(order)
         at_once = self._mechanisms()
         parts = {
             label: Part(
-                self._standing(label, depth),
+                self._assignment(label, depth),
                 tuple(channels.get(label, ())),
                 at_once if not self._is_scope(label) else (),
             )
             for label in self.members
         }
         for label in self._client_labels():
-            parts[label] = Part(Standing(self.topic, depth), tuple(channels.get(label, ())))
+            parts[label] = Part(Assignment(self.topic, depth), tuple(channels.get(label, ())))
         for label, member in self.using.items():
-            permitted = self._permitted(parts[label].standing if label in parts else Standing(self.topic), member)
+            permitted = self._permitted(parts[label].assignment if label in parts else Assignment(self.topic), member)
             if permitted.depth is None and (permitted.publishes or permitted.subscribes):
                 permitted = msgspec.structs.replace(permitted, depth=depth)
-            parts[label] = parts.get(label, Part(permitted))._replace(standing=permitted)
+            parts[label] = parts.get(label, Part(permitted))._replace(assignment=permitted)
         return parts
 
-    def _permitted(self, standing: Standing, member: Member) -> Standing:
+    def _permitted(self, assignment: Assignment, member: Member) -> Assignment:
         """With what the member may begin, or what it waits for."""
         publishes = self._why_not(member, "publishes") if self._does(member, "has_publishers") else None
         subscribes = self._why_not(member, "subscribes") if self._does(member, "subscribes") else None
         return msgspec.structs.replace(
-            standing, publishes=publishes == "", subscribes=subscribes == "", why=publishes or subscribes or ""
+            assignment, publishes=publishes == "", subscribes=subscribes == "", why=publishes or subscribes or ""
         )
 
     def _why_not(self, member: Member, doing: Doing) -> str:
@@ -257,18 +257,19 @@ class Composition:
 
     def _obstacle(self) -> str | None:
         """Why the scope cannot carry the topic; empty if even its superscope does not know."""
-        standing, name = self.around.standing, self.state.scope.name
+        assignment, name = self.around.assignment, self.state.scope.name
         if self.policy is None:
             return f"scope {name} does not carry topic {self.kept.name}; its manager's file has no rule for it"
         if not self.members and self.clients:
             return f"no member of scope {name} takes part, who could serve its clients"
         if why := self._unkeepable():
             return why
-        if standing.depth is None:
-            return standing.why
-        if standing.depth >= DEPTH_MAX:
+        if assignment.depth is None:
+            return assignment.why
+        if assignment.depth >= DEPTH_MAX:
             return (
-                f"scope {name} lies {standing.depth} levels below the topic's root scope; its members would be too deep"
+                f"scope {name} lies {assignment.depth} levels below the topic's root scope; its "
+                "members would be too deep"
             )
         return None
 
@@ -305,19 +306,19 @@ class Composition:
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]
 
-    def _standing(self, label: int, depth: int) -> Standing:
+    def _assignment(self, label: int, depth: int) -> Assignment:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
-        ring = rank if self.around.is_top else self.around.standing.ring if rank == 0 else None
+        ring = rank if self.around.is_top else self.around.assignment.ring if rank == 0 else None
         recovery = self.config.recovery(self.kept.name)
         begins = rank == 0 and self._begins_here()
-        standing = Standing(
+        assignment = Assignment(
             self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins,
             entry=self._entry(),
         )  # fmt: skip
         if not self._is_border(label):
-            return standing
-        lets_in = both(self.around.standing.filter, self.entering.filter)
-        return msgspec.structs.replace(standing, filter=lets_in, rates=self._border_rates(label))
+            return assignment
+        lets_in = both(self.around.assignment.filter, self.entering.filter)
+        return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label))
 
     def _entry(self) -> Contact | None:
         """The entry point, if Joins reach another peer first."""
@@ -327,12 +328,12 @@ class Composition:
 
     def _is_border(self, label: int) -> bool:
         """Does the member take bundles in that nobody was asked to send?"""
-        return self._has_tree and self.around.standing.ring is not None and label in self.kept.entries
+        return self._has_tree and self.around.assignment.ring is not None and label in self.kept.entries
 
     def _border_rates(self, label: int) -> tuple[Rate, ...]:
         """What a member keeps to because nobody outside does: the entry point, not those that stand by."""
         acting = self._is_border(label) and label == self.kept.entries[0]
-        return (*self.around.standing.rates, *self._rates()) if acting else ()
+        return (*self.around.assignment.rates, *self._rates()) if acting else ()
 
     def _choose_links(self) -> None:
         """Choose the links of the topic's tree: the channels of a plain tree, or else a tree that stays as it is.
@@ -347,7 +348,7 @@ class Composition:
             ways = self._spanning(()) if to_all else _shortest(channels, self.kept.entries[:1])
             self.kept.records, self.kept.links = False, tuple(ways)
             return
-        self.kept.records = self.kept.records or self.around.standing.records or not self._is_plain()
+        self.kept.records = self.kept.records or self.around.assignment.records or not self._is_plain()
         if self.kept.records and self._has_tree:
             self.kept.links = self._spanning(self.kept.links or _shortest(channels, self.kept.entries[:1]))
         else:
@@ -370,7 +371,7 @@ class Composition:
 
     def _is_tree_only(self) -> bool:
         if self._has_tree and not self.around.is_top and not self._is_root:
-            return not self.around.standing.records
+            return not self.around.assignment.records
         return any(self._does(each, "tree_only") for each in self.members.values())
 
     def _is_plain(self) -> bool:

@@ -16,6 +16,7 @@ from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, 
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
+    Assignment,
     ChannelAnswer,
     ControlMessage,
     HangsBelow,
@@ -26,7 +27,6 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Relation,
     Role,
-    Standing,
 )
 from quillcast.protocol.scopes.records import Record, decode, encode, originated
 from quillcast.protocol.scopes.requests import Requests
@@ -75,7 +75,7 @@ class LocalController:
         match message:
             case Orders():
                 self.membership.ordered(message, now)
-                if any(standing.records for standing in message.standings):
+                if any(assignment.records for assignment in message.assignments):
                     return [*self._settle(), *self.membership.acknowledge(message.owner.id)]
             case Heard():
                 self.membership.heard(message, now)
@@ -112,9 +112,9 @@ class LocalController:
         self.channels = ()
         return effects
 
-    def standing(self, topic: bytes) -> Standing:
+    def assignment(self, topic: bytes) -> Assignment:
         """How this peer stands in a topic, or what it waits for."""
-        return self.membership.standing(topic)
+        return self.membership.assignment(topic)
 
     def _measure(self, message: MeasureRoundTrips) -> list[Effect]:
         owner = self.membership.owners.get(message.owner)
@@ -175,10 +175,10 @@ class LocalController:
 
     def record(self, topic: bytes) -> bytes:
         """The record of a bundle that locally originates here; empty at a client, or without a part in the topic."""
-        standing, label = self.membership.standing(topic), self.membership.label(topic)
-        if standing.depth is None or label is None or self.membership.relation == "client":
+        assignment, label = self.membership.assignment(topic), self.membership.label(topic)
+        if assignment.depth is None or label is None or self.membership.relation == "client":
             return b""
-        return encode(originated(standing.depth, label))
+        return encode(originated(assignment.depth, label))
 
     def _departures(self, topic: bytes, record: Record) -> list[Departure]:
         taken = [(channel, channel.route(topic, record)) for channel in self.channels]

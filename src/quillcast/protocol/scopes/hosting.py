@@ -156,8 +156,8 @@ class ClientHost:
         controller = self.controller(id_)
         if controller is None or self.membership is None:
             return None
-        standing = controller.membership.answer(topic)
-        return standing.servers if standing is not None else ()
+        assignment = controller.membership.answer(topic)
+        return assignment.servers if assignment is not None else ()
 
     # ---- within
 
@@ -175,10 +175,10 @@ class ClientHost:
         for each in (self.membership, membership):
             if each.is_refused:
                 return each.obstacle()
-        standing = membership.answer(topic_id(waiting.name))
-        if standing is None:
+        assignment = membership.answer(topic_id(waiting.name))
+        if assignment is None:
             return None
-        return "" if getattr(standing, waiting.doing) else standing.why
+        return "" if getattr(assignment, waiting.doing) else assignment.why
 
     def _register(self, client: HostedClient, now: float) -> list[Effect]:
         """Tell the managers what a client does now."""

@@ -26,7 +26,7 @@ from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import Customs, on_bundles, worded
 from quillcast.protocol.scopes.labels import MalformedRecord
-from quillcast.protocol.scopes.messages import Standing
+from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.scopes.rate_limits import RateLimits
 from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, top
 
@@ -39,7 +39,7 @@ class Installing:
     def __init__(self, host: Host, customs: Customs) -> None:
         self.host, self.customs, self.rate_limits = host, customs, RateLimits(host)
         self.channels: tuple[ChannelOrder, ...] = ()
-        self.standings: Mapping[bytes, Standing] = {}
+        self.assignments: Mapping[bytes, Assignment] = {}
         self.topics: dict[bytes, Ordered] = {}
         self.borders: dict[bytes, Filter] = {}  # by topic: what may enter from outside
         self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
@@ -49,16 +49,16 @@ class Installing:
     def follow(self, controller: LocalController | None) -> list[bytes]:
         """Go by these orders: the topics in which that changes something."""
         channels = controller.channels if controller is not None else ()
-        standings = controller.membership.recorded() if controller is not None else {}
-        if channels == self.channels and standings == self.standings:
+        assignments = controller.membership.recorded() if controller is not None else {}
+        if channels == self.channels and assignments == self.assignments:
             return []
-        self.channels, self.standings, former = channels, standings, self.topics
+        self.channels, self.assignments, former = channels, assignments, self.topics
         constraints = [each for channel in channels for each in channel.constraints]
         self.rate_limits.keep(rate for each in constraints for rate in each.rates)
         crossed = list(self._crossed())
         self.topics = {
-            topic: Ordered(self._ways(topic, standing, crossed), without_record)
-            for topic, standing in standings.items()
+            topic: Ordered(self._ways(topic, assignment, crossed), without_record)
+            for topic, assignment in assignments.items()
         }
         self.right, self.last = {}, {}
         self.borders = dict(self._borders())
@@ -66,17 +66,17 @@ class Installing:
         return list(former | self.topics)
 
     def _borders(self) -> Iterator[tuple[bytes, Filter]]:
-        for topic, standing in self.standings.items():
-            if standing.filter is not None:
+        for topic, assignment in self.assignments.items():
+            if assignment.filter is not None:
                 try:
-                    yield topic, on_bundles(standing.filter, self.customs)
+                    yield topic, on_bundles(assignment.filter, self.customs)
                 except LocalError:
                     self.host.trace(Mark("filter_unusable"))
 
     def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
         for order in self.channels:
             contact = leading_to(order)
-            if contact is not None and any(each.topic in self.standings for each in order.constraints):
+            if contact is not None and any(each.topic in self.assignments for each in order.constraints):
                 try:
                     yield contact, order, crossing(order, self._beginning(order), self.customs)
                 except LocalError:  # there is no such filter here, or it takes other arguments
@@ -85,7 +85,7 @@ class Installing:
                     self.host.trace(Mark("multicast_unusable"))
 
     def _ways(
-        self, topic: bytes, standing: Standing, crossed: list[tuple[Contact, ChannelOrder, Filter]]
+        self, topic: bytes, assignment: Assignment, crossed: list[tuple[Contact, ChannelOrder, Filter]]
     ) -> dict[bytes, Way]:
         """One way to each peer, that takes what any of the channels there takes."""
         found, rates = dict[Contact, list[Filter]](), dict[Contact, list[Rate]]()
@@ -97,7 +97,7 @@ class Installing:
         ways = dict[bytes, Way]()
         for contact, filters in found.items():
             enters = filters[0] if len(filters) == 1 else _first_of(filters)
-            to_child = enters if standing.rank == 0 else self._whole_without_record(enters)
+            to_child = enters if assignment.rank == 0 else self._whole_without_record(enters)
             ways[contact.node_id] = Way(self.rate_limits.sink(topic, contact, rates[contact]), enters, to_child)
         return ways
 
@@ -121,7 +121,7 @@ class Installing:
                 self.right = {}
             self.right[topic, record] = None
         former = self.last.get(topic)
-        if self.standings[topic].ring == 0 or self.standings[topic].begins:
+        if self.assignments[topic].ring == 0 or self.assignments[topic].begins:
             return bundle  # what came to the entry point without a record begins there, wherever another one began
         if former is None or top(record) <= top(former):  # some peer may have begun one that lacks levels above
             self.last[topic] = record
@@ -139,12 +139,12 @@ class Installing:
 
     def came_to_all(self, controller: LocalController, bundle: Bundle) -> Bundle | None:
         """A bundle came over a multicast mechanism: as it is here. None: it is not for this member."""
-        topic, standing = bundle.envelope.topic, self.standings.get(bundle.envelope.topic)
+        topic, assignment = bundle.envelope.topic, self.assignments.get(bundle.envelope.topic)
         label = controller.membership.label(topic)
-        if standing is None or standing.depth is None or label is None or not bundle.envelope.record:
+        if assignment is None or assignment.depth is None or label is None or not bundle.envelope.record:
             return None
         try:
-            record = arrived(decode(bundle.envelope.record), standing.depth, label)
+            record = arrived(decode(bundle.envelope.record), assignment.depth, label)
         except MalformedRecord:
             return None
         if record is None:

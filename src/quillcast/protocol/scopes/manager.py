@@ -26,6 +26,7 @@ from quillcast.protocol.scopes.members import Members
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Assignment,
     Bounds,
     ChannelAnswer,
     ChannelRequest,
@@ -40,7 +41,6 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Role,
     RootScope,
-    Standing,
     Succession,
 )
 from quillcast.protocol.scopes.orders import Common, OrderBook
@@ -157,14 +157,14 @@ class ScopeManager:
         self._mark(self.state.topics)
         return self._effects(())
 
-    def standing(self, topic: bytes) -> Standing:
+    def assignment(self, topic: bytes) -> Assignment:
         """How the scope stands in a topic: at which depth, or what it waits for."""
         kept = self.state.topics[topic]
         if kept.root != self.state.scope.id:
-            return self.membership.standing(topic)
+            return self.membership.assignment(topic)
         if self.config.roots is not None and not self._own_root().covers(kept.name):
-            return Standing(topic, why=str(NoRootScope(kept.name, self.state.scope.name)))
-        return Standing(topic, depth=0)
+            return Assignment(topic, why=str(NoRootScope(kept.name, self.state.scope.name)))
+        return Assignment(topic, depth=0)
 
     def _own_root(self) -> RootScope:
         return RootScope(self.state.scope.id, self.state.scope.name, self.config.roots or (), self.state.seats())
@@ -200,8 +200,8 @@ class ScopeManager:
 
     def waiting(self) -> dict[bytes, str]:
         """The topics that the scope cannot carry yet, and what each waits for."""
-        standings = map(self.standing, self.state.topics)
-        return {standing.topic: standing.why for standing in standings if standing.depth is None}
+        assignments = map(self.assignment, self.state.topics)
+        return {assignment.topic: assignment.why for assignment in assignments if assignment.depth is None}
 
     def ring(self) -> tuple[Contact, ...]:
         """Those with a place in the overlay's ring: those of the scopes above, and members of this one if they are few.
@@ -518,7 +518,7 @@ class ScopeManager:
             for member in self.members.at_other_root(topic, kept.root):
                 root, other = (self.scope_name(id_) for id_ in (kept.root, member.roles[topic].root))
                 two = TwoRootScopes(kept.name or topic.hex()[:8], root, other)
-                parts[member.label] = Part(Standing(topic, why=str(two)))
+                parts[member.label] = Part(Assignment(topic, why=str(two)))
         self.changed = self.orders.update(topic, parts) or self.changed
 
     def scope_name(self, id_: bytes) -> str:
@@ -531,7 +531,7 @@ class ScopeManager:
         ordered = self.membership.channels()
         outgoing = [order for order in ordered if any(topic == each.topic for each in order.constraints)]
         around = ScopeContext(
-            self.standing(topic),
+            self.assignment(topic),
             self.membership.is_top(topic),
             tuple(outgoing),
             self.requests.spec,

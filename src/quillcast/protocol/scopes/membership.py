@@ -17,6 +17,7 @@ from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.hierarchy import OVERLAY, NoWayToRoot, ScopeCycle
 from quillcast.protocol.scopes.messages import (
     Alive,
+    Assignment,
     Bounds,
     Deregistration,
     Heard,
@@ -26,7 +27,6 @@ from quillcast.protocol.scopes.messages import (
     Relation,
     Role,
     RootScope,
-    Standing,
     Succession,
 )
 from quillcast.protocol.scopes.uses import Doing
@@ -52,10 +52,10 @@ class Owner(msgspec.Struct):
         """The epoch and number of its orders."""
         return (self.orders.epoch, self.orders.number) if self.orders is not None else (0, 0)
 
-    def standing(self, topic: bytes) -> Standing | None:
-        """What it said of its member's standing in a topic, unless it waits itself and does not know for what."""
-        standings = self.orders.standings if self.orders is not None else ()
-        return next((each for each in standings if each.topic == topic and (each.depth is not None or each.why)), None)
+    def assignment(self, topic: bytes) -> Assignment | None:
+        """What it said of its member's assignment in a topic, unless it waits itself and does not know for what."""
+        answers = self.orders.assignments if self.orders is not None else ()
+        return next((each for each in answers if each.topic == topic and (each.depth is not None or each.why)), None)
 
     def leads_to(self, root: bytes) -> bool:
         """Is it the root scope, or below it?"""
@@ -115,13 +115,13 @@ class Membership:
         role = self.roles.get(topic)
         return role is not None and role.root == OVERLAY and not self.owners
 
-    def standing(self, topic: bytes) -> Standing:
+    def assignment(self, topic: bytes) -> Assignment:
         """How this party stands in a topic, or what it waits for."""
         if self.is_top(topic):
-            return Standing(topic, depth=1, ring=0)
+            return Assignment(topic, depth=1, ring=0)
         owner = self._owner(topic)
-        standing = owner.standing(topic) if owner is not None else None
-        return standing or Standing(topic, why=self._why(topic, owner))
+        assignment = owner.assignment(topic) if owner is not None else None
+        return assignment or Assignment(topic, why=self._why(topic, owner))
 
     def _why(self, topic: bytes, chosen: Owner | None) -> str:
         for owner in [chosen] if chosen is not None else self.owners.values():
@@ -211,12 +211,12 @@ class Membership:
             return ""
         return (answer.why if answer is not None else "") or self.awaited()
 
-    def answer(self, topic: bytes) -> Standing | None:
+    def answer(self, topic: bytes) -> Assignment | None:
         """How this party stands in a topic, as an owner answered its present registration. None: it has not yet."""
         owner = self._owner(topic)
         if owner is None or owner.orders is None or owner.orders.serial != owner.serial:
             return None
-        return next((each for each in owner.orders.standings if each.topic == topic), None)
+        return next((each for each in owner.orders.assignments if each.topic == topic), None)
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""
@@ -226,26 +226,26 @@ class Membership:
         """The multicast mechanisms to take part in, with their keys."""
         return {group.mechanism: group.key for orders in self._obeyed() for group in orders.groups}
 
-    def ordered_standings(self) -> dict[bytes, Standing]:
+    def ordered_assignments(self) -> dict[bytes, Assignment]:
         """How this party stands by its owners' orders, also in topics in which it takes no part for itself."""
-        return {each.topic: each for orders in self._obeyed() for each in orders.standings}
+        return {each.topic: each for orders in self._obeyed() for each in orders.assignments}
 
     def ordering(self, topic: bytes) -> Party | None:
         """The owner that says how this party stands in a topic."""
-        return next((o.owner for o in self._obeyed() if any(each.topic == topic for each in o.standings)), None)
+        return next((o.owner for o in self._obeyed() if any(each.topic == topic for each in o.assignments)), None)
 
     def domains(self) -> dict[bytes, tuple[bytes, str, tuple[Contact, ...]]]:
         """By topic: the scope whose recovery domain this party is in, the protocol, and the members that come next."""
         return {
-            standing.topic: (orders.owner.id, standing.recovery, orders.others)
+            assignment.topic: (orders.owner.id, assignment.recovery, orders.others)
             for orders in self._obeyed()
-            for standing in orders.standings
-            if standing.recovery != "tree"
+            for assignment in orders.assignments
+            if assignment.recovery != "tree"
         }
 
-    def recorded(self) -> dict[bytes, Standing]:
+    def recorded(self) -> dict[bytes, Assignment]:
         """The same, in the topics whose bundles have records."""
-        return {topic: each for topic, each in self.ordered_standings().items() if each.records}
+        return {topic: each for topic, each in self.ordered_assignments().items() if each.records}
 
     def _obeyed(self) -> Iterator[Orders]:
         return (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
@@ -361,10 +361,10 @@ def _changed(old: Orders, new: Orders) -> tuple[bytes, ...]:
     return tuple(topic for topic in before | after if before.get(topic) != after.get(topic))
 
 
-def _by_topic(orders: Orders) -> dict[bytes, list[Standing | ChannelOrder]]:
-    found = dict[bytes, list[Standing | ChannelOrder]]()
-    for standing in orders.standings:
-        found.setdefault(standing.topic, []).append(standing)
+def _by_topic(orders: Orders) -> dict[bytes, list[Assignment | ChannelOrder]]:
+    found = dict[bytes, list[Assignment | ChannelOrder]]()
+    for assignment in orders.assignments:
+        found.setdefault(assignment.topic, []).append(assignment)
     for channel in orders.channels:
         for topic in dict.fromkeys(each.topic for each in channel.constraints):
             found.setdefault(topic, []).append(for_topic(channel, topic))

@@ -149,8 +149,8 @@ class Deregistration(Message, frozen=True, tag=92):
     member: WireId
 
 
-class Standing(Message, frozen=True):
-    """How a member stands in a topic."""
+class Assignment(Message, frozen=True):
+    """A member's part in a topic, as its owner assigns it."""
 
     topic: WireId
     depth: Depth | None = None
@@ -198,7 +198,7 @@ class Orders(Message, frozen=True, tag=93):
     label: Label
     above: tuple[WireId, ...] = ()
     """The scopes that the owner lies below."""
-    standings: tuple[Standing, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
     channels: tuple[ChannelOrder, ...] = ()
     ring: tuple[Contact, ...] = ()
     """The members with a place in the overlay's ring, through which the others reach it."""

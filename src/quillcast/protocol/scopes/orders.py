@@ -87,7 +87,7 @@ class OrderBook:
     def _has_agent(self, label: int) -> bool:
         """Does a member repair by messages of its own? Scopes among the members repair along the tree."""
         parts, member = self.parts.get(label, {}), self.state.members.get(label)
-        repairs_itself = any(part.standing.recovery != "tree" for part in parts.values())
+        repairs_itself = any(part.assignment.recovery != "tree" for part in parts.values())
         return repairs_itself and member is not None and not member.party.managed
 
     def _others(self, label: int) -> tuple[Contact, ...]:
@@ -107,13 +107,13 @@ class OrderBook:
     def _tell(self, label: int, common: Common) -> Send:
         member, told, parts = self.state.members[label], self.told.get(label), self.parts[label].values()
         channels = superimposed(channel for part in parts for channel in part.channels)
-        standings = tuple(part.standing for part in parts)
+        assignments = tuple(part.assignment for part in parts)
         number = told.number if told is not None else 0
         mechanisms = dict.fromkeys(mechanism for part in parts for mechanism in part.mechanisms)
         groups = tuple(GroupKey(mechanism, self.state.key(mechanism)) for mechanism in mechanisms)
         scope, epoch = self.state.scope, self.state.epoch
         orders = Orders(
-            scope, epoch, number, member.serial, label, common.above, standings, channels, common.ring, groups,
+            scope, epoch, number, member.serial, label, common.above, assignments, channels, common.ring, groups,
             self.succession, self._others(label), common.roots, common.bounds, self.state.invitation(member.party.id),
         )  # fmt: skip
         if orders != told:

@@ -215,14 +215,14 @@ class Tree:
             raise ValueError(f"the forwarding policy wants channels to {sorted(others)}, which are not children here")
         open_ = {*self.flow.channels}
         for node, child in self.children.items():
-            spec, standing = specs.get(node), child.channel in open_
+            spec, is_open = specs.get(node), child.channel in open_
             if spec is not None:
                 enters = self._filter_to(node, ordered.to_child(node, spec.filter))
                 child.channel.filter = nothing_enters if child.barred else enters
                 child.channel.sink = ordered.sink_to(node, child.channel.sink)
-            if spec is not None and not standing:
+            if spec is not None and not is_open:
                 self.flow.open(child.channel)
-            elif spec is None and standing:
+            elif spec is None and is_open:
                 self.flow.close(child.channel)
         if self.beside or ordered.ways:
             self._install_beside(ordered)
