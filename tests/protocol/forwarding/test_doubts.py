@@ -1,7 +1,7 @@
 """Which events may have been at lost positions: what was noted, then which events are marked."""
 
 from quillcast.protocol.forwarding.doubts import Doubts
-from tests.protocol.recording import FIRST, PAUL, SECOND
+from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND
 
 
 def test_an_event_before_the_lost_positions_shows_that_earlier_ones_were_not_there() -> None:
@@ -11,3 +11,11 @@ def test_an_event_before_the_lost_positions_shows_that_earlier_ones_were_not_the
     assert doubts.may_be(PAUL, SECOND, 0, 6) == [(0, 6)]
     assert doubts.may_be(PAUL, FIRST, 6, 6) == []
     assert doubts.may_be(PAUL, SECOND, 6, 20) == [(0, 17)], "as many as there were before"
+
+
+def test_another_term_brings_what_stood_before_the_start_ahead_of_what_stood_at_lost_positions() -> None:
+    """A root took over from sources. So that came before the first event of a publisher, if any of its events did."""
+    doubts = Doubts()
+    doubts.note(FIRST, 21, 24, 21, start=21, begun=[PAULA])
+    assert doubts.may_be(PAUL, SECOND, 0, 33) == [(0, 24)]
+    assert doubts.may_be(PAULA, SECOND, 33, 33) == [(0, 3)]

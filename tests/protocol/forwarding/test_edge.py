@@ -388,6 +388,16 @@ def test_so_are_those_of_a_sources_stream_where_a_root_readmits_them() -> None:
     assert notes.recovered == [b"1", b"2"]
 
 
+def test_also_behind_events_from_before_the_subscription_that_the_root_brings() -> None:
+    edge, notes, _ = an_edge(since=STREAM)
+    edge.readmits = Readmits.STREAMS_TOO
+    edge.pass_by(STREAM, 2)
+    edge.skip(STREAM, [(2, 3)], "unavailable")
+    edge.begin(FIRST, 0)
+    edge.take(down(FIRST, 0, *[block(PAUL, number) for number in range(5)]))
+    assert notes.recovered == [b"0", b"1", b"2"], "nobody knows which of them had stood there"
+
+
 def test_they_are_marked_no_matter_how_long_they_waited_behind_a_gap() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)

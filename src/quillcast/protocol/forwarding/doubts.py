@@ -56,9 +56,15 @@ class Doubts:
     def __init__(self) -> None:
         self.terms: dict[Term, Doubt] = {}
 
-    def note(self, term: Term, first: int, last: int, taken: int) -> None:
-        """Record that positions [first, last) were reported lost. All below `taken` were delivered or lost before."""
+    def note(self, term: Term, first: int, last: int, taken: int, start: int = 0, begun: Iterable[bytes] = ()) -> None:
+        """Record that positions [first, last) were reported lost. All below `taken` were delivered or lost before.
+
+        The stream of a source is owed from `start` on. So another term may bring what stood before that, too, ahead of
+        those positions' events. Not of publishers whose events have `begun` to come.
+        """
         doubt = self.terms.setdefault(term, Doubt())
+        doubt.before = max(doubt.before, start)
+        doubt.met = {**dict.fromkeys(begun, doubt.before), **doubt.met} if doubt.before else doubt.met
         doubt.most += last - min(first, max(taken, doubt.positions.end))
         doubt.open += last - first
         doubt.lost.add(first, last)

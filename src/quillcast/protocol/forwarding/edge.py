@@ -435,7 +435,9 @@ class Edge(Sink):
         self._report(loss)
         if self.readmits and (not loss.term.of_source or self.readmits is Readmits.STREAMS_TOO):
             self.doubts = self.doubts or Doubts()
-            self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next)
+            start = max(term_cursor.start, term_cursor.old) if loss.term.of_source else 0
+            begun = [publisher for publisher, cursor in self.publishers.items() if cursor.began is not None]
+            self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next, start, begun)
 
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report those that were not delivered, and continue behind them."""
