@@ -171,6 +171,21 @@ def test_reports_on_streams_count_from_neighbours_in_topics_of_sources_only(worl
     assert world.ordered == []
 
 
+def test_a_stream_that_was_over_here_goes_on_where_the_parent_says_so_also_in_a_topic_whose_root_numbers_the_events(
+    world: Parts,
+) -> None:
+    """The root took over from sources, and waits for those who had concluded their streams beyond a partition."""
+    tree = world.tree(described("elsewhere"))
+    tree.parent = BOB
+    world.child(tree, CAROL)
+    tree.flow.note_over(STREAM, 7)
+    report(world, tree, BOB, StreamDown(7, 7, 7, end=7))
+    assert world.ordered == [], "that is over"
+    report(world, tree, BOB, StreamDown(9, 9, 4, end=9, closed=True))
+    assert [(state.end, state.closed) for state in tree.sources.states.values()] == [(9, True)]
+    assert StreamsBegin(tree) in world.ordered, "children are to join anew, with streams"
+
+
 def test_children_join_anew_where_one_speaks_of_the_first_stream_that_a_topic_is_known_to_have(
     world: Parts,
 ) -> None:

@@ -67,14 +67,17 @@ class StreamReporting:
         if tree is None or not term.of_source:
             return
         report = decode_stream(value) if value is not None else None
-        child = tree.children.get(sender.node_id)
-        if not tree.by_source:
-            if child is not None and isinstance(report, StreamUp):
-                self._first_stream(tree, child, term, report)
-        elif isinstance(child, SourcesChild):
+        child, by_source = tree.children.get(sender.node_id), tree.by_source
+        if isinstance(child, SourcesChild) and by_source:
             self._child_says(tree, child, term, report if isinstance(report, StreamUp) else None)
+        elif child is not None:
+            if isinstance(report, StreamUp) and not by_source:
+                self._first_stream(tree, child, term, report)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id and isinstance(report, StreamDown):
-            self._parent_says(tree, tree.parent, term, report)
+            if by_source or term in tree.flow.forgotten:
+                self._parent_says(tree, tree.parent, term, report)
+            if tree.by_source and not by_source:  # it goes on, or went further than this peer knew
+                self.dispatch.order(StreamsBegin(tree))
 
     def _first_stream(self, tree: Tree, child: Child, term: Term, report: StreamUp) -> None:
         """Peers came below a child from where sources number the events: children are to join anew, with streams."""
