@@ -168,7 +168,7 @@ class Parts:
 
     @cached_property
     def terms(self) -> Terms:
-        return Terms(self.host, CONFIG.past_terms_s, {}, self.schedule, self.dispatch)
+        return Terms(self.host, CONFIG.past_terms_s, self.records.rivals, self.schedule, self.dispatch)
 
     @cached_property
     def flow_control(self) -> FlowControl:

@@ -10,6 +10,7 @@ from quillcast.protocol.topics.messages import (
     NotRoot,
     TransferLeadership,
 )
+from quillcast.protocol.topics.root.leadership_transfer import Offer
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
 from quillcast.protocol.topics.state.effects import (
     AllStable,
@@ -94,6 +95,21 @@ def test_a_request_for_a_root_that_this_peer_is_not_yet_waits(world: Parts) -> N
     message = FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM)
     world.rendezvous.find(message)
     assert world.ordered == [AwaitRoot(DESCRIPTOR.topic, message)]
+
+
+@pytest.mark.parametrize(("term", "holds"), [(FIRST._replace(node=PAUL), True), (SECOND, False), (FIRST, False)])
+def test_a_root_that_the_topic_was_transferred_to_waits_for_leases_beside_the_roots_before_it(
+    world: Parts, term: Term, *, holds: bool
+) -> None:
+    """A publisher comes from a root that was one at the same time as those, and spoke 2 s ago."""
+    tree = world.root()
+    assert tree.root is not None
+    offer = Offer(TransferLeadership(tree.descriptor, SECOND, 0, 0, followed=(FIRST,)), world.host.time)
+    tree.root.term = Term(3, CAROL.node_id)
+    world.transfer.take_over(tree, tree.root, offer)
+    world.rendezvous.find(FindRoot(tree.topic, BOB, None, term, spoke_s=2.0))
+    assert tree.root.held_until == world.host.time + (CONFIG.lease_s - 2.0 if holds else 0.0)
+    assert world.transfer._last_words(tree, tree.root, BOB).followed == (FIRST, SECOND)
 
 
 @pytest.mark.parametrize(

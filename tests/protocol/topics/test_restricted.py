@@ -15,6 +15,7 @@ from quillcast.protocol.topics.membership.climbing import Search
 from quillcast.protocol.topics.messages import Join, Laggards, PlaceQuery, Rejoin, Survey
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from tests.protocol.recording import PAUL, block
+from tests.protocol.topics.parts import STREAM
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "orders"
@@ -70,10 +71,25 @@ def test_a_root_takes_the_one_before_in_and_nobody_else_whom_that_named_and_who_
     assert tree is not None
     assert tree.root is not None
     tree.root.awaited = {contact.node_id: None}
-    tree.root.followed = Term(1, contact.node_id if was_root else bytes(16))
+    tree.root.followed = (Term(1, contact.node_id if was_root else bytes(16)),)
     rejoin = Rejoin(contact, b"", [Join(TOPIC, contact)])
     village.act(root, lambda peer: peer.message(contact, rejoin))
     assert (contact.node_id in tree.children, village.marks.get("join_denied", 0)) == (was_root, not was_root)
+
+
+def test_a_source_that_may_not_subscribe_hands_its_stream_over_and_gets_no_event() -> None:
+    """It numbered events on a side of a partition where the topic had no list, and a root took over from it."""
+    village, root, other = a_village()
+    tree, contact = village.tree(root, NAME), village.world.machines[other].contact
+    assert tree is not None
+    join = Join(TOPIC, contact, sends_only=True, streams=((STREAM, 3, 0),), milestones=((),))
+    village.act(root, lambda peer: peer.message(contact, Rejoin(contact, b"", [join])))
+    fetch = Fetch(TOPIC, tree.term, [(0, 1)])
+    village.act(root, lambda peer: peer.message(contact, fetch))
+    child = tree.children[contact.node_id]
+    assert (child.sends_only, child.channel in tree.flow.channels) == (True, False)
+    assert list(tree.sources.states) == [STREAM]
+    assert village.marks["fetch_denied"] == 1
 
 
 def test_who_may_not_subscribe_is_given_no_repairs() -> None:

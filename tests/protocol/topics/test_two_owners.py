@@ -3,11 +3,17 @@
 import msgspec
 import pytest
 
+from quillcast.core.envelope import NO_TERM, RELIABLE_TERMS, SESSION_TERMS, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import RecordState, TransferLeadership
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.records import send_entries
+from tests.protocol.recording import BOB as PEER
+from tests.protocol.recording import FIRST
+from tests.protocol.topics.parts import DESCRIPTOR, Parts
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village, Writer
 
@@ -86,3 +92,40 @@ def test_a_topic_that_two_sides_of_a_partition_made_is_numbered_by_its_sources_i
     root, source = Descriptor(NAME, version=by_root), Descriptor(NAME, Settings(admission="source"), version=by_source)
     assert source.supersedes(root)
     assert not root.supersedes(source)
+
+
+def later_session(descriptor: Descriptor) -> Descriptor:
+    return msgspec.structs.replace(descriptor, version=2, session=1)
+
+
+@pytest.mark.parametrize("owned_first", [True, False])
+def test_terms_may_be_of_a_later_session_that_the_owners_descriptor_put_an_end_to(
+    world: Parts, *, owned_first: bool
+) -> None:
+    """The other side of a partition had no owner, and changed settings. Terms only grow: they stay in its session."""
+    mine, other = owned(ALICE, HER_FRIEND, DESCRIPTOR), later_session(DESCRIPTOR)
+    for descriptor in (mine, other) if owned_first else (other, mine):
+        world.known.learn(descriptor)
+    assert world.known.descriptors[DESCRIPTOR.topic] == mine
+    assert world.known.rivals == {DESCRIPTOR.topic: other}
+    tree = world.open_trees.open(mine)
+    term = Term(SESSION_TERMS + RELIABLE_TERMS + 1, bytes(16))
+    world.terms.enter(tree, term, 0)
+    assert tree.term == term
+
+
+def test_who_is_to_keep_or_to_have_the_topic_hears_of_that_session(world: Parts) -> None:
+    mine, other = owned(ALICE, HER_FRIEND, DESCRIPTOR), later_session(DESCRIPTOR)
+    tree = world.root(mine)
+    world.known.learn(other)
+    assert world.known.entry(tree.topic).rival == other
+    world.overlay.leaf_set.add(PEER)
+    world.transfer.resign(tree)
+    (handed,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
+    assert (handed.descriptor, handed.rival) == (mine, other)
+    del world.host.sent[:]
+    send_entries(world.host, PEER, [(mine, FIRST)], world.known.rivals)
+    assert world.host.sent == [(PEER, RecordState([(other, NO_TERM), (mine, FIRST)]))]
+    next_root = Parts(PEER)
+    next_root.transfer.received(PEER, handed)
+    assert next_root.known.rivals == {DESCRIPTOR.topic: other}

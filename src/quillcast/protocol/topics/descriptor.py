@@ -184,6 +184,10 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Is this another owner's descriptor of the same name, as two sides of a partition may have made?"""
         return bool(self.owner_key and other.owner_key) and self.owner_key != other.owner_key
 
+    def outlives(self, other: "Descriptor") -> bool:
+        """Is it of a later session than another owner's descriptor, though it has no owner, and so does not stand?"""
+        return bool(other.owner_key) and not self.owner_key and self.session > other.session
+
 
 def follows(known: Descriptor, offered: Descriptor) -> bool:
     """Is this a later word on a topic that stands, and one that changes nothing but what may change live?"""

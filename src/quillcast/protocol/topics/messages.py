@@ -20,6 +20,7 @@ Words = Annotated[str, msgspec.Meta(max_length=1024)]
 PAGE_TOPICS_MAX = 128  # topics in one message; with long access lists it stays below a frame's size
 NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
 BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
+FOLLOWED_MAX = 16  # terms that a hand-over names as its own line; a guess: more than begin within a lease
 StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
 Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=ENDS_TOLD_MAX)]
@@ -308,6 +309,10 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """... and those of which nobody wants anything any more."""
     streams: Ends = ()
     """The streams of sources that are over: only I may know how far they went."""
+    rival: Descriptor | None = None
+    """As in `TopicEntry`."""
+    followed: Annotated[tuple[Term, ...], msgspec.Meta(max_length=FOLLOWED_MAX)] = ()
+    """The terms that were transferred one to the next, up to mine."""
 
 
 class Transferred(Message, frozen=True, tag=69):
@@ -550,6 +555,8 @@ class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     """It is the topic's root."""
     doubtful_s: Seconds = 0.0
     """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
+    rival: Descriptor | None = None
+    """Of no owner, and so it does not stand beside `descriptor`; but terms are of its session, which is a later one."""
 
 
 class StateQuery(Message, frozen=True, tag=62):

@@ -50,7 +50,8 @@ class ChildrenTables:
         node = contact.node_id
         tree.serve_from(start)
         cursor = tree.flow.first_over(start)
-        if tree.by_source:
+        has_streams = join is not None and bool(join.streams)
+        if tree.by_source or has_streams:
             sends_only = join is not None and join.sends_only
             child: Child = SourcesChild(self.host, contact, cursor, tree.term, start, sends_only=sends_only)
         else:

@@ -88,7 +88,8 @@ class Joins:
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
         """Does the topic's list let this child subscribe, if it wants to? Else it is told by which rule not."""
         rule = denied(descriptor, join.child.node_id, join.warrant)
-        only_sends = join.sends_only and descriptor.settings.by_source  # else a child gets the events all the same
+        by_source = descriptor.settings.by_source or bool(join.streams)  # else a child gets the events all the same
+        only_sends = join.sends_only and by_source
         if rule is None or only_sends or self._took_over_from(join):
             return True
         self.host.trace(Mark("join_denied"))
@@ -102,7 +103,7 @@ class Joins:
         """
         tree, child = self.trees.by_topic.get(join.topic), join.child.node_id
         root = tree.root if tree is not None else None
-        return root is not None and child in root.awaited and root.followed.is_of(child)
+        return root is not None and child in root.awaited and any(term.is_of(child) for term in root.followed[-1:])
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
@@ -172,7 +173,7 @@ class Joins:
         fallbacks = self.placement.stand_ins(tree)
         gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
         past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
-        sends_only = join.sends_only and tree.by_source  # else it gets the events all the same
+        sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events all the same
         ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),

@@ -16,7 +16,7 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import NEWCOMERS_MAX, TransferLeadership, Transferred
+from quillcast.protocol.topics.messages import FOLLOWED_MAX, NEWCOMERS_MAX, TransferLeadership, Transferred
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
@@ -249,6 +249,7 @@ class LeadershipTransfer:
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
             tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.flow.past_ends(),
             tree.flow.forgotten_lately(), self.membership.source_streams.ended(tree),
+            self.known.outliving(tree.topic), root.followed,
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -270,6 +271,8 @@ class LeadershipTransfer:
     def received(self, sender: Contact, message: TransferLeadership) -> None:
         """A topic was transferred to this peer: become its root, or keep what the last one knew for another."""
         self.known.learn(message.descriptor)
+        if message.rival is not None:
+            self.known.learn(message.rival)
         tree = self.trees.open(self.known.descriptors[message.descriptor.topic])
         topic = tree.topic
         self.terms.note(tree, message.term, message.heard)
@@ -339,7 +342,7 @@ class LeadershipTransfer:
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
-        root.followed = offer.term
+        root.followed = (*offer.message.followed, offer.term)[-FOLLOWED_MAX:]
         if not root.awaited:
             root.hold_until = offer.hold_until
         root.frontiers = dict(offer.message.frontiers)

@@ -84,12 +84,15 @@ class Rendezvous:
         """A root spoke to a publisher under an earlier term: was it root beside this one, beyond a partition?
 
         Then that publisher has come from the other side, where subscribers have leases that are unknown here. Nothing
-        is declared stable until these have ended, so that no event of the publisher is lost if the partition heals.
+        is declared stable until these have ended, so that no event of the publisher is lost if the partition heals. A
+        root to which the topic was transferred goes on for those before it, who may have been root beside that one.
         """
         beside = at > root.began_at + self.config.receipt_timeout_s  # the last words of the one before may come late
-        if term not in (NO_TERM, root.term, root.followed) and term.node != root.term.node and beside:
+        own = term in (NO_TERM, root.term, *root.followed) or term.node == root.term.node
+        until = at + self.config.lease_s
+        if not own and (beside or root.followed) and until > self.host.now():
             self.host.trace(Mark("rival_spoke"))
-            root.hold(at + self.config.lease_s)
+            root.hold(until)
 
     def refuse(self, request: Join | FindRoot | Create, why: str = "") -> None:
         """Nobody created the topic, and this network creates none on first use; or it cannot be used: `why`."""

@@ -178,7 +178,9 @@ class Replication:
                     round_.asked[contact.node_id] = None
                     asked.setdefault(contact, []).append(round_)
         for contact, its in asked.items():
-            send_entries(self.host, contact, [round_.note for round_ in its if round_.note is not None])
+            send_entries(
+                self.host, contact, [round_.note for round_ in its if round_.note is not None], self.known.rivals
+            )
             for topics in pages([round_.topic for round_ in its if round_.note is None]):
                 self.host.send(contact, StateQuery(topics))
 
@@ -256,6 +258,8 @@ class Replication:
         for entry in message.entries:
             if entry.descriptor is not None and entry.topic in self.trees:
                 self.known.learn(entry.descriptor)  # its terms may be of a session that was unknown here
+                if entry.rival is not None:
+                    self.known.learn(entry.rival)
             if self._has_rival(entry.topic, entry.term):
                 self._heard_of(sender, entry.topic, entry.term)
             for noting in (False, True):

@@ -127,7 +127,9 @@ class Comparing:
         terms, descriptors = self.records.terms, self.records.descriptors
         in_question = [topic for topic in self._entered if _bucket(topic) in buckets]
         topics = [topic for topic in in_question if to.node_id in self._others(self.replica_set.of(topic))]
-        send_entries(self.host, to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]])
+        send_entries(
+            self.host, to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]], self.records.rivals
+        )
 
     # ---- what others are to keep
 
@@ -149,7 +151,7 @@ class Comparing:
         for topic in given:
             self.forgetting.note(topic)
         for contact, its in entries.items():
-            send_entries(self.host, contact, its[:ENTRIES_MAX])
+            send_entries(self.host, contact, its[:ENTRIES_MAX], self.records.rivals)
         return bool(entries)
 
     def stop(self) -> None:

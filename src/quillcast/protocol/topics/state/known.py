@@ -106,10 +106,11 @@ class KnownTopics:
             self.host.trace(Mark("other_root_scope"))
             return
         if not descriptor.supersedes(known) and not (known is not None and known.elsewhere(descriptor)):
-            if known is not None and descriptor.rivals(known):
-                self.rivals[descriptor.topic] = descriptor
-                self.comparing.changed(topic)
+            if known is not None and (descriptor.rivals(known) or descriptor.outlives(known)):
+                self._note_rival(topic, descriptor)
             return
+        if known is not None and known.outlives(descriptor):
+            self._note_rival(topic, known)
         self.seats.note(topic, descriptor.settings.root_scope)
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
@@ -125,6 +126,11 @@ class KnownTopics:
             before, after = (is_restricted(each.access, "subscribe") for each in (known, descriptor))
             lists = descriptor.access != known.access
             self.dispatch.order(SettingsLearned(descriptor, lists=lists, first=after and not before))
+
+    def _note_rival(self, topic: bytes, other: Descriptor) -> None:
+        """Terms may be of the sessions of another descriptor of the same name."""
+        self.rivals[topic] = other
+        self.comparing.changed(topic)
 
     def spare(self, table: Mapping[bytes, Any]) -> None:
         """Topics in this table are in use: they are not forgotten."""
@@ -165,4 +171,10 @@ class KnownTopics:
         descriptor = self.descriptors.get(topic)
         if descriptor is not None and descriptor.version == 0 and term == NO_TERM:
             descriptor = None
-        return TopicEntry(topic, descriptor, term, tree is not None and tree.root is not None)
+        is_root = tree is not None and tree.root is not None
+        return TopicEntry(topic, descriptor, term, is_root, rival=self.outliving(topic))
+
+    def outliving(self, topic: bytes) -> Descriptor | None:
+        """The descriptor of a later session that does not stand, because it has no owner and another one has."""
+        rival, known = self.rivals.get(topic), self.descriptors.get(topic)
+        return rival if rival is not None and known is not None and rival.outlives(known) else None

@@ -1,9 +1,9 @@
 """The tables of what a peer knows of topics. `KnownTopics` writes them, `Forgetting` discards from them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -17,7 +17,7 @@ class TopicRecords:
 
     def __init__(self) -> None:
         self.descriptors: dict[bytes, Descriptor] = {}
-        self.rivals: dict[bytes, Descriptor] = {}  # another owner's descriptor of a topic that is known
+        self.rivals: dict[bytes, Descriptor] = {}  # another one of such a topic: terms may be of its sessions
         self.terms: dict[bytes, Term] = {}  # of the topics whose state is kept here
 
 
@@ -26,7 +26,14 @@ def pages(what: Sequence[T]) -> list[list[T]]:
     return [list(what[first : first + PAGE_TOPICS_MAX]) for first in range(0, len(what), PAGE_TOPICS_MAX)]
 
 
-def send_entries(host: Host, contact: Contact, entries: Sequence[tuple[Descriptor, Term]]) -> None:
-    """Have a peer keep these."""
-    for page in pages(entries):
+def send_entries(
+    host: Host, contact: Contact, entries: Sequence[tuple[Descriptor, Term]], rivals: Mapping[bytes, Descriptor]
+) -> None:
+    """Have a peer keep these. It hears first of descriptors that do not stand, if terms may be of their sessions."""
+    outliving = [
+        (rival, NO_TERM)
+        for descriptor, _ in entries
+        if (rival := rivals.get(descriptor.topic)) is not None and rival.outlives(descriptor)
+    ]
+    for page in pages([*outliving, *entries]):
         host.send(contact, RecordState(page))

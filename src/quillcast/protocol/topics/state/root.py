@@ -45,7 +45,7 @@ class Root(Admitter):
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
         self.takes_for_new = False  # is the topic new, as most say who would know? Then nothing is held back
-        self.followed = NO_TERM  # the term that was transferred to this one
+        self.followed: tuple[Term, ...] = ()  # terms that were transferred, each to the next, the last to this
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.awaited: dict[bytes, None] = EMPTY  # peers to wait for after a transfer; each speaks for all below it
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
