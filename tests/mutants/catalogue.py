@@ -637,6 +637,14 @@ MUTANTS = (
         "protocol/topics/test_restricted.py::test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more_and_holds_nobody_up",
     ),
     Mutant(
+        "sources-off-the-list",
+        "Peers take nothing more from a source that was taken off the list of publishers.",
+        "protocol/forwarding/table.py",
+        "        if stream is not None and stream.barred and stream.is_beyond(sender.node_id, bundle):\n",
+        "        if False:\n",
+        "protocol/topics/test_sessions.py::test_peers_take_nothing_from_a_source_that_heeds_neither_the_list_nor_their_refusals",
+    ),
+    Mutant(
         "agents-without-a-limit",
         "A recovery agent whose call never ends is stopped.",
         "live/scopes/agents.py",

@@ -411,6 +411,27 @@ def test_peers_take_nothing_from_a_source_that_goes_on_although_it_was_taken_off
         assert tree is None or not tree.sources.states, "its stream has ended"
 
 
+def test_peers_take_nothing_from_a_source_that_heeds_neither_the_list_nor_their_refusals() -> None:
+    village = Village(8, seed=1, config=DEEP)
+    owned(village, FRIEND, admission="source")
+    cheat = next(number for number in range(8) if number != village.root(NAME))
+    readers = {number: Reader() for number in range(8) if number != cheat}
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    publishing = village.peers[cheat].scribe.publishing
+    publishing._denied = lambda publisher: None  # type: ignore[method-assign]
+    publishing._refused = lambda descriptor: None  # type: ignore[method-assign]
+    publisher = writer(village, cheat, FRIEND)
+    village.run(2)
+    village.publish(cheat, publisher, b"before")
+    changed(village, 1, publishers=[STRANGER.principal])
+    village.run(village.peers[0].scribe.config.lease_s + 3)
+    village.publish(cheat, publisher, b"after")
+    village.run(5)
+    assert (publisher.sent, publisher.admitted) == (2, 1)
+    assert [reader.payloads for reader in readers.values()] == [[b"before"]] * 7
+
+
 @pytest.mark.parametrize("admission", ["root", "source"])
 def test_a_first_list_of_subscribers_ends_the_others_and_those_on_it_miss_nothing(admission: str) -> None:
     village = Village(16, seed=3, config=DEEP)
