@@ -302,6 +302,12 @@ def test_what_failed_once_where_lists_of_sources_change_holds(seed: int) -> None
     Simulation(with_late_readers(wild(seed, ["publisher_lists"]), seed).by_sources(), seed).run()
 
 
+def test_what_failed_once_in_scopes_where_lists_of_sources_change_holds() -> None:
+    """A root that was none for a moment, and had no parent then, held back a topic that waits for ever."""
+    scenario = with_late_readers(wild(27, ["publisher_lists"]), 27).by_sources()
+    Simulation(composed(scenario, 27), 27).run()
+
+
 BOUNDED_SEEDS = {
     5: "a client was refused for good because its peer, which had just been restarted, was no member yet",
     109: "a publisher that waits for a bound was expected to go by settings of which nobody had told it",

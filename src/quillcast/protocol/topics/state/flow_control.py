@@ -190,7 +190,7 @@ class FlowControl:
         for topic in [topic for topic in self.held_back if not self._is_to_wait(self.trees.get(topic))]:
             self.held_back.pop(topic, None)
             tree = self.trees.get(topic)
-            if tree is not None and tree.root is not None:
+            if tree is not None and (tree.root is not None or tree.parent is None):  # else it is for the parent to say
                 self.schedule.note_held_back(tree, held_back=False)
             if tree is not None and tree.admitter is not None:
                 self.dispatch.order(RoomAgain(tree))
