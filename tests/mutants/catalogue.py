@@ -371,6 +371,14 @@ MUTANTS = (
         "protocol/topics/test_restarts.py",
     ),
     Mutant(
+        "restarted-child-believed",
+        "A child that was restarted, and comes from another parent, does not speak for those that were below it.",
+        "protocol/topics/membership/joins.py",
+        "        if join.is_new or _is_of_another_life(tree, join):\n",
+        "        if join.is_new:\n",
+        "protocol/topics/test_restarts.py",
+    ),
+    Mutant(
         "rivals-leases-unknown",
         "Who is handed a topic while it is in the tree of a rival waits for the leases there.",
         "protocol/topics/root/leadership_transfer.py",

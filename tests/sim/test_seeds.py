@@ -341,6 +341,10 @@ def test_a_peer_that_is_alone_takes_no_topic_for_new_that_others_used_and_calls_
     Simulation(composed(drawn(402), 402), 402).world.run(42.0)  # by then it had failed
 
 
+def test_a_peer_that_was_restarted_and_comes_from_another_parent_does_not_speak_for_those_that_were_below_it() -> None:
+    Simulation(composed(hard(1876010), 1876010), 1876010).world.run(36.0)  # by then it had failed
+
+
 def test_a_peer_that_joins_again_does_not_wait_for_contacts_that_died_since_it_measured_them() -> None:
     Simulation(wild(961091).with_outsiders(), 961091).run()
 

@@ -55,6 +55,23 @@ def test_a_child_that_is_restarted_before_it_speaks_ends_no_lease_of_those_below
     assert awaited(tree) == [[UNKNOWN_PEER]]
 
 
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "still a child"])
+@pytest.mark.parametrize(("number", "left"), [(NUMBER + 1, []), (next_life(NUMBER), [[UNKNOWN_PEER]])])
+def test_a_child_that_was_restarted_and_comes_from_another_parent_ends_no_lease_of_those_below_it(
+    number: int, left: list[list[bytes]], lost: bool
+) -> None:
+    world = Parts()
+    tree = world.root()
+    joined(world, tree, BOB, None, number=NUMBER)
+    says(world, tree, BOB)
+    if lost:
+        world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
+    joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
+    says(world, tree, BOB)
+    assert awaited(tree) == left
+
+
 @pytest.mark.parametrize(("number", "left"), [(NUMBER + 1, []), (next_life(NUMBER), [[UNKNOWN_PEER]])])
 def test_a_former_child_that_others_name_speaks_for_those_below_it_unless_it_was_restarted(
     number: int, left: list[list[bytes]]

@@ -13,6 +13,7 @@ from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Accepted, Join, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import FindParent
 from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.link_reports import same_life
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
@@ -131,7 +132,7 @@ class Joins:
         contact = join.child
         if tree.parent is not None and not tree.children:
             self._be_no_leaf(tree, join)
-        if join.is_new:
+        if join.is_new or _is_of_another_life(tree, join):
             self.children.forgot(tree, contact)
         self.source_streams.learn_ends(tree, join.ended, contact)
         start = _start_for(tree, join)
@@ -181,6 +182,14 @@ class Joins:
             self.source_streams.milestones_known(tree, starts),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
+
+
+def _is_of_another_life(tree: Tree, join: Join) -> bool:
+    """Was the child restarted since it came here last? It may have been in the tree elsewhere meanwhile."""
+    child = join.child.node_id
+    former = tree.children.get(child) or tree.orphaned_leases.get(child)
+    move = former.move if former is not None else None
+    return move is not None and join.number > 0 and not same_life(move.number, join.number)
 
 
 def _start_for(tree: Tree, join: Join) -> int:
