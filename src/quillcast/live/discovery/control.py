@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,6 +22,8 @@ from quillcast.live.transport import local_ipc
 QUESTION_BYTES_MAX = 64 << 10
 ANSWER_BYTES_MAX = 64 << 10  # of an answer after which the socket stays open
 ANSWER_TIMEOUT_S = 10.0  # a guess: walking a tree takes at most two
+
+_BUILDING = threading.Lock()
 
 T = TypeVar("T")
 Answerer = Callable[..., Awaitable[Any]]
@@ -103,7 +106,7 @@ async def connected(
             line = b""
             while not line.endswith(b"\n") and (part := await loop.sock_recv(own, ANSWER_BYTES_MAX)):
                 line += part
-        return _understood(path, question, kind, msgspec.json.decode(line, type=Answer)), own
+        return _understood(path, question, kind, decoder(Answer).decode(line)), own
     except BaseException as problem:
         own.close()
         if isinstance(problem, OSError | msgspec.MsgspecError):
@@ -124,10 +127,16 @@ def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_T
                 link.connect(short)
             _check_user(link, path)
             link.sendall(msgspec.json.encode({"ask": question, **arguments}) + b"\n")
-            answer = msgspec.json.decode(_all(link), type=Answer)
+            answer = decoder(Answer).decode(_all(link))
     except (OSError, msgspec.MsgspecError) as problem:
         raise _silent(path, problem) from problem
     return _understood(path, question, kind, answer)
+
+
+def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """A decoder of a type. Threads build theirs one at a time: msgspec crashes if two are the first to use a type."""
+    with _BUILDING:
+        return msgspec.json.Decoder(kind)
 
 
 def _check_user(link: socket.socket, path: Path) -> None:
@@ -144,7 +153,7 @@ def _understood(path: Path, question: str, kind: type[T], answer: Answer) -> T:
     if answer.error is not None:
         raise (Leaving if answer.leaving else LocalError)(answer.error)
     try:
-        return msgspec.json.decode(answer.answer, type=kind)
+        return decoder(kind).decode(answer.answer)
     except msgspec.MsgspecError as problem:
         raise RemoteError(
             f"the peer at {path} seems to run another version of quillcast: its answer to {question!r} is not as "
