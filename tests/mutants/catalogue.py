@@ -90,6 +90,14 @@ MUTANTS = (
     ),
     # ---- forwarding
     Mutant(
+        "passed-over-taken-for-had",
+        "Events that seemed not to be owed, and were passed over, are waited for in other terms.",
+        "protocol/forwarding/edge.py",
+        "        return cursor.passed_over.missing(max(first, cursor.began[1]), min(last, cursor.next or 0))\n",
+        "        return NO_RANGES.missing(max(first, cursor.began[1]), min(last, cursor.next or 0))\n",
+        "protocol/forwarding/test_edge.py",
+    ),
+    Mutant(
         "repairs-skip-the-range-check",
         "A repair with nothing new ends here.",
         "protocol/forwarding/flow.py",

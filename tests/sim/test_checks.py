@@ -362,6 +362,21 @@ def test_an_event_that_comes_long_after_the_last_fault_is_found(sound: Simulatio
         check(sound)
 
 
+def test_the_time_that_a_share_of_half_full_buffers_held_the_publisher_back_does_not_count(sound: Simulation) -> None:
+    reader, writer, waits = reader_on(sound, 2), sound.writers[0], msgspec.structs.replace(NEWS, slow="wait")
+    last = reader.log.pop()
+    assert isinstance(last, Heard)
+    written = writer.written[last.event.number]
+    (admission,) = sound.ledgers["news"].admitted(writer.publisher.id, last.event.number)
+    assert admission.at > written
+    reader.log.append(last._replace(at=admission.at + leases.bound_s(sound.scenario.config)))
+    with pytest.raises(Broken, match=r"silence: .* heard nothing of event"):
+        check(sound, waits)
+    sound.half_full.spans.append(Span(written, admission.at))
+    check(sound, waits)
+    sound.half_full.spans.clear()
+
+
 # --- judges that look on
 
 

@@ -341,9 +341,9 @@ class Delivery:
         return bool(writer.failures or writer.waits) and not any(self.ledger.admitted(writer.publisher.id, number))
 
     def _blocked_until(self, event: Event, written: float, came: float) -> float:
-        """When a topic that waits, maybe for a while only, last admitted it: full buffers hold its publishers back."""
+        """When a topic that waits, maybe for a while only, last admitted it: a share that is used up holds it back."""
         waits = not self.cuts or "wait" in {self.plan.slow, *(change.slow for change in self.plan.changes)}
-        if not waits or not self.run.crowding.between(written, came):
+        if not waits or not self.run.half_full.between(written, came):
             return written
         admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
         return max((admission.at for admission in admitted), default=written)

@@ -44,6 +44,7 @@ class Observed:
         self.vouched: dict[Event, list[int]] = {}  # events of sources that are stable: which root said so
         self.clients: list[SimClient] = []
         self.crowding = Crowding(scenario.config)
+        self.half_full = Crowding(scenario.config, 1 / 2)  # more than a topic that waits may keep (`state/shares.py`)
         self._calm_at = 0.0
 
     def agreed(self, topic: str) -> list[Descriptor]:

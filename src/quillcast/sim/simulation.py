@@ -553,7 +553,8 @@ class Simulation(Observed):
         self.happened.append((self.world.now, what))
 
     def _check_step(self, host: SimHost) -> None:
-        self.crowding.note(host.machine.number, peer_of(host), self.world.now)
+        for crowding in (self.crowding, self.half_full):
+            crowding.note(host.machine.number, peer_of(host), self.world.now)
         if self.world.steps % self.scenario.check_every == 0:
             peer = peer_of(host)
             peer.check()

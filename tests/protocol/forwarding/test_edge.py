@@ -537,6 +537,33 @@ def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() ->
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
 
 
+def test_positions_of_an_ended_term_are_not_waited_for_if_their_events_came_in_another() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 2, block(PAULA, 0, b"a")))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0)))
+    seen, runs = RangeSet([(2, 3)]), [Run(0, PAUL, 0, 2)]
+    assert edge.pass_had(FIRST, seen, 3, runs)
+    assert edge.lacking(FIRST, seen, 3) == [(1, 2)], "that event may come yet"
+    assert not edge.pass_had(FIRST, seen, 3, runs)
+    edge.take(down(SECOND, 1, block(PAUL, 1)))
+    assert edge.pass_had(FIRST, seen, 3, runs)
+    edge.tell_losses()
+    assert (notes.got, notes.lost_) == ([b"0", b"1", b"a"], [])
+
+
+def test_events_before_the_first_one_of_a_publisher_and_those_passed_over_are_waited_for() -> None:
+    edge, _, _ = an_edge()
+    edge.take(down(FIRST, 1, block(PAUL, 3)))
+    edge.begin(SECOND, 0)
+    assert not edge.pass_had(FIRST, RangeSet([(1, 2)]), 2, [Run(0, PAUL, 2, 1)]), "none of its events came yet"
+    edge.take(down(SECOND, 0, block(PAUL, 3)))
+    assert not edge.pass_had(FIRST, RangeSet([(1, 2)]), 2, [Run(0, PAUL, 2, 1)])
+    edge.publishers[PAUL].begin(SECOND, 1)
+    edge.publishers[PAUL].passed_over = RangeSet([(2, 3)])
+    assert not edge.pass_had(FIRST, RangeSet([(1, 2)]), 2, [Run(0, PAUL, 2, 1)])
+
+
 def test_events_of_a_term_learned_late_are_reported_if_their_publisher_was_not_in_the_term_owed_in_part() -> None:
     edge, notes, _ = an_edge(since=SECOND, start=5)
     edge.owe(FIRST, 2, 2)

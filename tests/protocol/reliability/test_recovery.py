@@ -188,6 +188,21 @@ def test_discarded_events_that_a_later_term_admitted_again_are_not_called_gone()
     assert flow.past[past].wanted() == [], "nor are they looked for here"
 
 
+def test_positions_of_a_past_term_whose_events_came_in_a_later_one_are_not_waited_for() -> None:
+    reading = Reading()
+    village, past, flow = reading.village, Term(0, bytes(16)), reading.tree.flow
+    publisher = village.publisher(reading.root, NAME)
+    village.publish(reading.root, publisher, b"a")
+    village.run(3)
+    for end in (0, 2):
+        village.act(reading.peer, lambda peer, end=end: peer.scribe.terms.recall(reading.tree, past, end))
+    flow.learn_runs(past, [Run(0, publisher.id, 0, 1)])
+    assert flow.owed(past).ranges() == [(0, 2)]
+    village.run(2)
+    assert flow.owed(past).ranges() == [(1, 2)], "nobody knows what that was"
+    assert (reading.reader.payloads, reading.told) == ([b"a"], [])
+
+
 def test_requests_over_a_lost_link_are_not_answered_over_the_next() -> None:
     """The peer that requested it requests again what it misses then."""
     reading = Reading()

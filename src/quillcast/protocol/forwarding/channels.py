@@ -58,6 +58,10 @@ class Sink(ABC):
         """The positions of an ended term, up to `end`, that it is owed and that never arrived here."""
         return []
 
+    def pass_had(self, term: Term, seen: RangeSet, end: int, runs: Iterable[Run]) -> bool:
+        """Of these positions, wait for none whose event it had from another term. True if there was one."""
+        return False
+
     def waiting(self, term: Term) -> Iterable[Bundle]:
         """The bundles of a term that wait in it behind a gap."""
         return ()

@@ -146,6 +146,26 @@ class Edge(Sink):
             return []
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
+    def pass_had(self, term: Term, seen: RangeSet, end: int, runs: Iterable[Run]) -> bool:
+        gone = within(runs, self.lacking(term, seen, end))
+        had = [
+            (run.at + first - run.first, run.at + last - run.first)
+            for run in gone
+            for first, last in self._had(run.publisher, run.first, run.first + run.events)
+        ]
+        if had:
+            self.skip(term, had, "unavailable", gone)
+        return bool(had)
+
+    def _had(self, publisher: bytes, first: int, last: int) -> list[Range]:
+        """The sequences of a publisher that were delivered, or reported lost by name, from its first event here on."""
+        cursor = self.publishers.get(publisher)
+        if cursor is None or cursor.began is None:
+            return []
+        if cursor.delivered is not None:
+            return cursor.delivered.within(max(first, cursor.began[1]), last)
+        return cursor.passed_over.missing(max(first, cursor.began[1]), min(last, cursor.next or 0))
+
     def end(self, term: Term, end: int) -> None:
         """A source's stream is over, as far as is known. Nothing of it is owed, unless its source comes back.
 

@@ -423,6 +423,14 @@ class Flow:
             owed.update(channel.sink.lacking(term, past.seen, past.end))
         return owed
 
+    def pass_had(self, term: Term) -> bool:
+        """Sinks wait no more for positions of an ended term whose events they had from another. True if one did."""
+        past = self.past[term]
+        lacking = [r for channel in self.channels for r in channel.sink.lacking(term, past.seen, past.end)]
+        runs = self.runs(term, RangeSet(lacking)) if lacking else []
+        sinks = [channel.sink for channel in self.channels] if runs else []
+        return sum(sink.pass_had(term, past.seen, past.end, runs) for sink in sinks) > 0
+
     def front(self, term: Term) -> int | None:
         """The first missing index of a term: of an ended one, of what is owed here or a neighbour asked for."""
         stream = self.live(term)

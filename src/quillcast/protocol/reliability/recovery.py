@@ -100,6 +100,8 @@ class Recovery:
                 self._fill_present(group, term, gap)
                 yield (flow.topic, term), gap
         for term in sorted(flow.past):
+            if flow.pass_had(term):
+                self.groups.gave_up(group)
             if wanted := self._wanted(group, term):
                 gap = self._look_at(flow.topic, term, wanted.ranges())
                 self._fill_past(group, term, gap)
