@@ -647,6 +647,28 @@ def test_a_client_that_floods_beyond_its_window_is_closed() -> None:
     run(scenario())
 
 
+def test_a_client_that_comes_back_to_a_peer_that_still_has_its_publisher_goes_on() -> None:
+    """So does a direct client whose server it took for dead."""
+
+    async def scenario() -> None:
+        async with hosting() as (node, client):
+            subscription = client.subscribe("t", only_payloads=True)
+            await subscription.started()
+            for blocks in ([BLOCK], [BLOCK, Block.seal(ME, 1, [b"more"], time_ns=0)]):
+                raw = Raw(node)
+                await raw.line()
+                raw.tell(CONNECT)
+                raw.tell(OPEN)
+                raw.say(b"".join(map(up, blocks)))
+                assert await anext(subscription) == blocks[-1].payloads()[0]
+                raw.own.close()
+                await until(node, lambda: node.status().clients == 1)
+                assert any(ME in each for each in node._peer.scribe.publishing.publishers.values())
+            assert refused(node) == {}
+
+    run(scenario())
+
+
 def test_a_subscription_may_end_before_it_has_started_and_twice() -> None:
     async def scenario() -> None:
         async with hosting() as (node, _):

@@ -168,10 +168,10 @@ class Peer:
         self.scribe.subscribing.drained(subscription)
 
     def publisher(
-        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b""
+        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b"", first: int = 0
     ) -> Publisher:
-        """A new publisher of a topic, with this PublisherId or a new one. Raises `LocalError` for an invalid name."""
-        publisher = self.scribe.publishing.open(name, listener, warrant, id_)
+        """A new publisher of a topic, or one that goes on (`Publishing.open`). Raises `LocalError` for a wrong name."""
+        publisher = self.scribe.publishing.open(name, listener, warrant, id_, first)
         self.scoping.used(publisher.topic)
         return publisher
 
@@ -184,8 +184,9 @@ class Peer:
         return self.scribe.awaited(described(name).topic)
 
     def has_publisher(self, id_: bytes) -> bool:
-        """Is there a publisher here with this PublisherId?"""
-        return any(id_ in publishers for publishers in self.scribe.publishing.publishers.values())
+        """Is there a publisher here with this PublisherId, whose application is not gone?"""
+        known = (publishers.get(id_) for publishers in self.scribe.publishing.publishers.values())
+        return any(publisher is not None and not publisher.is_orphaned for publisher in known)
 
     def bound(self, topic: bytes) -> str:
         """Why publishers here wait because their topic has as many as it may have; empty if they need not."""
@@ -194,6 +195,10 @@ class Peer:
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. Its events are kept until they are stable."""
         self.scribe.publishing.close(publisher)
+
+    def orphan_publisher(self, publisher: Publisher) -> None:
+        """Close a publisher whose application is gone, and may come back (`Publishing.orphan`)."""
+        self.scribe.publishing.orphan(publisher)
 
     def handle(self, name: str, handlers: Handlers) -> None:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""

@@ -1,5 +1,7 @@
 """A publisher: windows, retention, roots that change."""
 
+import pytest
+
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.config import TopicConfig
@@ -68,6 +70,28 @@ def test_a_publisher_that_goes_on_at_another_peer_counts_only_what_that_peer_has
     assert sequences(carried) == [(5, 6), (6, 7)], "the root has it already, and says so again"
     publisher.receipt(FIRST, 9, 8, again=False)
     assert (publisher.stable, publisher.retained_bytes) == (7, 0)
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 7])
+def test_an_orphan_goes_on_with_what_its_application_may_still_lack(first: int) -> None:
+    """The application published events from `first` on here, or all but that through another peer meanwhile."""
+    publisher, carried, _ = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for payload in (b"a", b"b", b"c"):
+        publisher.offer([payload])
+    publisher.receipt(FIRST, 2, 1, again=False)
+    publisher.closed = publisher.said_closed = True
+    publisher.reopen(first, listener := Listener(), None)
+    publisher.check()
+    assert (publisher.next, publisher.is_orphaned, publisher.unfinished) == (max(3, first), False, True)
+    assert [block.first for block in publisher.retained] == [each for each in range(3) if each >= max(1, first)]
+    carried.clear()
+    publisher.publish(Block.seal(PAUL, publisher.next, [b"d"], time_ns=0))
+    assert sequences(carried) == [(max(3, first), max(3, first) + 1)]
+    publisher.receipt(FIRST, 20, 20, again=False)
+    publisher.check()
+    assert (publisher.stable, publisher.retained_bytes) == (publisher.next, 0), "the root has more from another peer"
+    assert publisher.listener is listener
 
 
 def test_a_root_whose_term_is_over_frees_nothing() -> None:

@@ -12,7 +12,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.root import Root
-from tests.protocol.topics.village import Reader, Village
+from tests.protocol.topics.village import Reader, Village, Writer
 
 NAME = "sport/tennis"
 TOPIC = described(NAME).topic
@@ -148,6 +148,28 @@ def test_roots_and_peers_forget_closed_publishers() -> None:
         assert (publishing.publishers, publishing.closed) == ({}, {})
         assert (finder.roots, finder.watched, finder.asked_at, finder.settled) == ({}, {}, {}, {})
     assert not root_of(village, root).admissions
+
+
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_a_publisher_whose_application_comes_back_goes_on_and_nothing_is_repeated(admission: str) -> None:
+    village, root, writer = a_village()
+    village.act(root, lambda peer: peer.create(NAME, Settings(admission=admission), lambda told: None))
+    village.run(1)
+    reader = Reader()
+    village.subscribe(next(peer for peer in range(6) if peer not in (root, writer)), NAME, reader)
+    village.run(1)
+    publisher = village.publisher(writer, NAME)
+    village.publish(writer, publisher, b"1")
+    village.act(writer, lambda peer: peer.orphan_publisher(publisher))
+    assert not village.peers[writer].has_publisher(publisher.id)
+    village.run(0.1)
+    again = village.act(writer, lambda peer: peer.publisher(NAME, Writer(), None, publisher.id, 0))
+    assert again is publisher
+    assert village.peers[writer].has_publisher(publisher.id)
+    village.publish(writer, again, b"2")
+    village.run(5)
+    assert reader.payloads == [b"1", b"2"]
+    assert (again.stable, reader.losses) == (2, [])
 
 
 def test_a_new_root_learns_from_publishers_how_far_the_term_before_was_stable() -> None:

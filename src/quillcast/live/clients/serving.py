@@ -96,6 +96,7 @@ class Clients:
         guest = self._peer.scoping.direct.guests.enter(call.client, call.secret)
         if guest is None:
             raise HelloRefused("client", "no peer has asked this one to serve that client, or it came too late")
+        self._turn_out(guest, "it has connected once more")  # the connection before is of no use to it
         return Session(self._context, guest)
 
     def _by_line(self, secret: bytes) -> Session:

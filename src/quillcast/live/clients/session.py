@@ -66,6 +66,7 @@ class RemotePublisher:
         self.inner: Publisher | None = None
         self.close_at: int | None = None  # it closes when the events before that have come
         self.discarded = 0  # its events before this were discarded, as far as they were not stable
+        self._known = 0  # its events before this came when its client was connected before
         self.failure: QuillcastError | None = None
         self._told: Any = None  # the descriptor that the client knows
 
@@ -80,11 +81,20 @@ class RemotePublisher:
         self.failure = error
         self._changed(self)
 
+    def begin(self, inner: Publisher) -> None:
+        """The peer has a publisher for it: a new one, or one that it had before its client was disconnected."""
+        self.inner, self._known = inner, inner.next
+        self.discarded = inner.dropped.end if inner.dropped else 0
+        self._changed(self)
+
     def take(self, block: Block) -> None:
         """A block came. Raises `Malformed` if it is not what the publisher may send now."""
         inner = self.inner
         if inner is None:
             raise Malformed("a block came before its publisher had begun")
+        if block.publisher == inner.id and block.last <= self._known:
+            self._changed(self)  # says that it is here
+            return
         if (block.publisher, block.first) != (inner.id, inner.next) or inner.closed:
             raise Malformed(f"a block of events from {block.first} came, where {inner.next} follows")
         if inner.room() <= 0:
@@ -214,7 +224,7 @@ class Session:
                 self._pump.call(self._peer.unsubscribe, outbox.handle)
         for publisher in self._publishers.values():
             if publisher.inner is not None:
-                self._pump.call(self._peer.close_publisher, publisher.inner)
+                self._pump.call(self._peer.orphan_publisher, publisher.inner)
         self._outboxes.clear()
         self._publishers.clear()
         self._directed.clear()
@@ -391,9 +401,7 @@ class Session:
         try:
             if why_not:
                 raise AccessDenied(why_not)
-            publisher.inner = self._peer.publisher(wish.topic, publisher, wish.warrant, wish.id)
-            publisher.inner.continue_at(wish.first)
-            self._progressed(publisher)
+            publisher.begin(self._peer.publisher(wish.topic, publisher, wish.warrant, wish.id, wish.first))
         except LocalError as problem:
             publisher.failed(problem)
 

@@ -123,6 +123,17 @@ class Publisher:
         self.next = self.sent = self.admitted = self.stable = sequence
         self.continues = sequence > 0
 
+    def reopen(self, sequence: int, listener: PublisherListener, warrant: Warrant | None) -> None:
+        """Its application is back, and has no events before this one: they are stable, or another peer has them."""
+        self.listener, self.warrant, self.closed, self.said_closed = listener, warrant, False, False
+        reached = min(sequence, self.next)
+        self._admit(reached)
+        self.stable = max(self.stable, reached)
+        self._let_go(reached)
+        if sequence > self.next:
+            self.continue_at(sequence)
+        self.continues = True  # the root may have more of it from the peers in between
+
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on; `reliable`: events are kept until they are stable.
 
@@ -134,6 +145,11 @@ class Publisher:
             self._keep(descriptor)
             if was_reliable and not self.reliable:
                 self._let_go(self.admitted)  # by default settings: the topic never was to send them again
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Has it been closed because its application is gone?"""
+        return self.closed and self.listener is NOBODY
 
     def begins(self, descriptor: Descriptor) -> bool:
         """Does the session of this descriptor, which the topic's root goes by, begin now for this publisher?"""

@@ -61,19 +61,25 @@ class Publishing:
         dispatch.on_alarm(SayClosed, self.say_closed)
 
     def open(
-        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b""
+        self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b"", first: int = 0
     ) -> Publisher:
-        """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes.
+        """A new publisher of a topic. `warrant` says on whose behalf it publishes.
 
-        It has this PublisherId, or if there is none, a new one.
+        It has this PublisherId, or if there is none, a new one. Its events before `first` came through another peer. An
+        orphan with this PublisherId goes on.
         """
         descriptor = self.known.describe(name)
-        publisher = Publisher(
-            self.host, self.config, descriptor, id_ or self.new_id(), listener, self._carry, warrant, self._wake,
-            self.room_to,
-        )  # fmt: skip
         topic = descriptor.topic
-        self.publishers.setdefault(topic, {})[publisher.id] = publisher
+        publisher = self.publishers.get(topic, {}).get(id_)
+        if publisher is not None and publisher.is_orphaned:
+            publisher.reopen(first, listener, warrant)
+        else:
+            publisher = Publisher(
+                self.host, self.config, descriptor, id_ or self.new_id(), listener, self._carry, warrant, self._wake,
+                self.room_to,
+            )  # fmt: skip
+            publisher.continue_at(first)
+            self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
         self.schedule.begin()
         if self._waits(publisher):
@@ -137,6 +143,11 @@ class Publishing:
         publisher.closed = True
         self._wake(publisher.topic)
         self._drop_if_done(publisher)
+
+    def orphan(self, publisher: Publisher) -> None:
+        """Close a publisher whose application is gone. While it is kept it goes on if the application comes back."""
+        publisher.listener = NOBODY
+        self.close(publisher)
 
     def _drop_if_done(self, publisher: Publisher) -> None:
         topic = publisher.topic
