@@ -70,6 +70,13 @@ def test_a_star_keeps_its_middle_when_an_earlier_sender_comes() -> None:
     assert set(standing) < set(after)
 
 
+def test_a_stars_middle_moves_to_the_member_that_alone_sends() -> None:
+    """So it does when the entry point moves, through which all bundles come."""
+    standing = Star().channels(Group((1, 2, 3, 4), (1,), (1, 2, 3, 4)), (), unmeasured)
+    after = Star().channels(Group((1, 2, 3, 4), (2,), (1, 2, 3, 4)), standing, unmeasured)
+    assert ends(after) == {(2, 1, 2), (2, 3, 2), (2, 4, 2)}
+
+
 def test_a_chain_goes_both_ways_from_where_a_bundle_begins() -> None:
     channels = Chain().channels(Group((1, 2, 3, 4), (3,), (1, 2, 3, 4)), (), unmeasured)
     assert ends(channels) == {(3, 2, 3), (2, 1, 3), (3, 4, 3)}

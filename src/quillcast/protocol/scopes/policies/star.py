@@ -28,8 +28,11 @@ class Star(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _hub(group: Group, standing: tuple[WantedChannel, ...]) -> int:
-    """The hub that stands, as long as it receives."""
+    """The hub that stands, as long as it receives. Where one member alone sends, it is the hub itself."""
+    root = root_of(group)
+    if group.senders == (root,):
+        return root
     links = links_of(((each.source, each.target) for each in standing), group.receivers)
     degrees = Counter({each: len(others) for each, others in links.items()})
     hub, degree = degrees.most_common(1)[0]
-    return hub if degree > 1 else root_of(group)
+    return hub if degree > 1 else root
