@@ -96,11 +96,11 @@ def test_a_parent_knows_how_far_a_silent_child_is_behind() -> None:
     village.publish(sender, publisher, b"one", b"two")
     for seconds, lost in ((2.0, False), (10.0, True)):
         village.run(seconds)
-        behind = [lease for lease in lag.leases(tree, host) if lag.uncovered(lease, tree.term, tree.frontier)]
+        behind = [lease for lease in lag.leases(tree, host) if lag.unacknowledged(lease, tree.term, tree.frontier)]
         assert [(lease.node, lease.lost) for lease in behind] == [
             (village.world.machines[silent].contact.node_id, lost)
         ]
-        assert lag.uncovered(behind[0], tree.term, tree.frontier) == 2
+        assert lag.unacknowledged(behind[0], tree.term, tree.frontier) == 2
         assert behind[0].behind_s > seconds / 2  # clocks differ
 
 

@@ -61,7 +61,7 @@ def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
 
 def _waited_for(tree: Tree, peer: Peer) -> Iterator[PeerLag]:
     for lease in lag.leases(tree, peer.host):
-        if events := lag.uncovered(lease, tree.term, tree.frontier):
+        if events := lag.unacknowledged(lease, tree.term, tree.frontier):
             yield PeerLag(lease.node.hex(), lease.lost, events, round(lease.behind_s, 3))
 
 

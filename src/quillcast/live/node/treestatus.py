@@ -6,7 +6,7 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.core.status import TreePeer, TreeStatus, UnresponsivePeer
 from quillcast.live.node.topicstatus import subscriber_lag, term_shown, topic_settings
 from quillcast.protocol.topics.messages import Branch, Reader
-from quillcast.protocol.topics.state.lag import events_together, uncovered
+from quillcast.protocol.topics.state.lag import events_together, unacknowledged
 
 Branches = Mapping[bytes, Branch]
 """What peers answered, by nodeId."""
@@ -88,6 +88,6 @@ def _unresponsive(node: bytes, address: str | None, branches: Branches, root: Br
         node_id=node.hex(),
         address=address,
         lost=lease is not None and lease.lost,
-        behind_events=None if lease is None or root is None else uncovered(lease, root.term, root.frontier),
+        behind_events=None if lease is None or root is None else unacknowledged(lease, root.term, root.frontier),
         behind_s=0.0 if lease is None else round(lease.behind_s, 3),
     )

@@ -112,7 +112,7 @@ class Housekeeping:
             flow.give_up_owed(term)
             if self._may_forget(tree, term):
                 flow.forget(term)
-            self.schedule.touch(tree)  # what waited for it covers more now
+            self.schedule.touch(tree)  # what waited for it can move on now
         for edge in tree.subscriptions:
             edge.forget(flow.knows)
             waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())

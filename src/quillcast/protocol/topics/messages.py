@@ -261,7 +261,7 @@ class NotRoot(Message, frozen=True, tag=51):
 
 
 class Receipts(Message, frozen=True, tag=52):
-    """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases cover it.
+    """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases acknowledged it.
 
     It speaks of what its term admitted; what the publisher discarded before that, the publisher knows itself. A
     publisher that sent more than `admitted` goes back to there when `again` is set.
@@ -286,7 +286,7 @@ class Receipts(Message, frozen=True, tag=52):
 class TransferLeadership(Message, frozen=True, tag=53):
     """You are closer to this topic than I: be its root under a later term. My buffer follows as repairs.
 
-    My term was `term`, it went up to `index`, and below `stable` all leases covered it.
+    My term was `term`, it went up to `index`, and below `stable` all leases had acknowledged it.
     """
 
     descriptor: Descriptor
@@ -334,7 +334,7 @@ class RecordState(Message, frozen=True, tag=54):
 class Laggards(Message, frozen=True, tag=57):
     """Walk down the tree: which peers have not acknowledged this position? Each answers Lagging to `asker`.
 
-    It goes on to those children that have not said that they cover it. The root takes the position of the event of
+    It goes on to those children that have not acknowledged it. The root takes the position of the event of
     `publisher` before `sequence`; where that has none, the first one that is not stable.
     """
 
@@ -357,7 +357,7 @@ class Lagging(Message, frozen=True, tag=58):
     topic: WireId
     number: Number
     behind: bool
-    """The sender does not cover it."""
+    """The sender has not acknowledged it."""
     orphaned_leases: list[tuple[WireId, Seconds]]
     """Peers that are gone, and how much longer their leases go on."""
     asked: list[Contact]
@@ -405,16 +405,16 @@ class Reader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
-    """What a child said it covers, with all below it; `lost`: it is gone, and its lease goes on."""
+    """What a child acknowledged, with all below it; `lost`: it is gone, and its lease goes on."""
 
     node: WireId
     term: AnyTerm
     acknowledged: Number
     lost: bool = False
     owed: Number = 0
-    """Events of the streams of sources that it does not cover."""
+    """Events of the streams of sources that it has not acknowledged."""
     behind_s: float = 0.0
-    """Age of the oldest event that it does not cover."""
+    """Age of the oldest event that it has not acknowledged."""
 
 
 class Branch(Message, frozen=True, tag=60):
@@ -526,7 +526,7 @@ class StreamsEnded(Message, frozen=True, tag=56):
 
 
 class CutLeases(Message, frozen=True, tag=68):
-    """From a parent whose buffers are full: end the leases below you that do not cover this position (slow = cut)."""
+    """From a parent with full buffers: end leases below you that have not acknowledged this position (slow = cut)."""
 
     topic: WireId
     term: AnyTerm

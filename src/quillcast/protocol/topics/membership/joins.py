@@ -148,7 +148,7 @@ class Joins:
                 self.host.carry(contact, bundle)
         tree.flow.serve(child.channel)
         if tree.root is not None:
-            tree.root.heard_from((contact.node_id,))  # of this term it has nothing, and covers nothing yet
+            tree.root.heard_from((contact.node_id,))  # of this term it has nothing, and has acknowledged nothing
 
     def _be_no_leaf(self, tree: Tree, join: Join) -> None:
         """The parent hears of the first child before that hears of this peer, which may die at any time."""

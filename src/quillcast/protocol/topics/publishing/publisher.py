@@ -1,7 +1,7 @@
 """One publisher of one topic: seals events into blocks, sends them to the root, keeps them until they are stable.
 
 Two marks say where a publisher stands that are easily taken for one. Its *floor* is the first event that it still has.
-`stable` is the root's word: every live lease covers what lies below. They differ where a bound made the publisher
+`stable` is the root's word: every live lease acknowledged what lies below. They differ where a bound made the publisher
 discard events that were not stable. A root takes the floor for where to begin, and never for what is stable; each root
 speaks of what its own term admitted. Only the publisher knows what it discarded, so it remembers that (`dropped`), and
 that never counts as stable, whatever a root says of later events.
@@ -336,7 +336,7 @@ class Publisher:
         self.push()
 
     def is_stable(self, sequence: int) -> bool:
-        """Did a root say that every live lease covers this event?"""
+        """Did a root say that every live lease has acknowledged this event?"""
         return sequence < self.stable and sequence not in self.dropped
 
     @property

@@ -181,6 +181,6 @@ class Intake:
                 self.host.send(contact, NotRoot(tree.topic, self.successors.of(tree.topic)))
 
     def all_stable(self, now: float) -> bool:
-        """Do all leases cover what this peer admitted as root?"""
+        """Have all leases acknowledged what this peer admitted as root?"""
         rooted = [tree for tree in self.trees.by_topic.values() if tree.root is not None]
         return all(tree.acknowledged_position(now) >= tree.root.index for tree in rooted if tree.root is not None)

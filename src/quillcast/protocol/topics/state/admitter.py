@@ -164,7 +164,7 @@ class Admitter:
         return Bundle(envelope, tuple(blocks))
 
     def _settle(self, index: int) -> None:
-        """All live leases cover the stream below `index`: publishers are owed that word."""
+        """All live leases have acknowledged the stream below `index`: publishers are owed that word."""
         self.stable = index
         self.marks = self.marks or {}
         for publisher, admission in self.admissions.items():
@@ -176,7 +176,7 @@ class Admitter:
                 self.marks.setdefault(publisher, False)
 
     def place_of(self, publisher: bytes, sequence: int) -> int:
-        """Up to where leases have to cover for a publisher's events before `sequence` to be stable.
+        """Up to where leases have to acknowledge for a publisher's events before `sequence` to be stable.
 
         Of those that are not admitted: for anything more than now to be stable.
         """

@@ -380,7 +380,7 @@ class FlowControl:
             self._shed_tree(tree, now)
 
     def cut_leases(self, sender: Contact, message: CutLeases) -> None:
-        """The parent's buffers are full: end the leases here and below that do not cover a position."""
+        """The parent's buffers are full: end the leases here and below that have not acknowledged a position."""
         tree, now = self.trees.get(message.topic), self.host.now()
         if tree is None or tree.term != message.term or tree.waits:
             return

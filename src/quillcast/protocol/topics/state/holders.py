@@ -187,7 +187,7 @@ class Child(PeerSink):
 
     @property
     def arrived(self) -> tuple[Move, ...]:
-        """The moves that its last report covers: its own, if that was lately, and those that it names."""
+        """The moves that its last report includes: its own, if that was lately, and those that it names."""
         own = self.move if self.spoken == SINCE and self.named_until else None
         return (own, *self.others.arrivals) if own is not None else self.others.arrivals
 

@@ -28,7 +28,7 @@ def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:
 
 
 def leases(tree: Tree, host: Host) -> list[Lease]:
-    """What those below cover, as their parent knows it; of those that are gone, for as long as they are waited for."""
+    """What those below acknowledged, as their parent knows it; of those that are gone, while they are waited for."""
     gone = {
         node: lease
         for lease in tree.orphaned_leases.values()
@@ -52,8 +52,8 @@ def _lease(tree: Tree, host: Host, node: bytes, holder: Child | OrphanedLease, *
     return msgspec.structs.replace(lease, owed=owed, behind_s=behind_s)
 
 
-def uncovered(lease: Lease, term: Term, frontier: int) -> int:
-    """Events that it does not cover, if the topic's term has come to `frontier`."""
+def unacknowledged(lease: Lease, term: Term, frontier: int) -> int:
+    """Events that it has not acknowledged, if the topic's term has come to `frontier`."""
     return max(0, frontier - (lease.acknowledged if lease.term == term else 0)) + lease.owed
 
 

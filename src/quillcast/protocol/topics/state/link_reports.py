@@ -106,7 +106,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     `stable` is the root's word, passed on: 0 while it has not come to me. So is `held_back`: the root holds publishers
     back, and what they keep comes later; and so is the `descriptor`, if the child may not have the latest one.
-    `arrivals` are departures that children reported and that have arrived: what I report covers them.
+    `arrivals` are departures that children reported and that have arrived: what I report includes them.
     """
 
     term: Term

@@ -135,16 +135,16 @@ class Root(Admitter):
             self.awaited[UNKNOWN_PEER] = None
 
     def acknowledge_to(self, index: int, now: float) -> bool:
-        """All live leases cover the term below `index`. True if the stable position moved."""
+        """All live leases have acknowledged the term below `index`. True if the stable position moved."""
         if now < self.held_until or index <= self.stable:
             return False
         self._settle(index)
         return True
 
     def stable_frontiers(self) -> dict[bytes, int]:
-        """Per publisher, one past the last event that all leases are known to cover, of those that were admitted."""
-        covered = {publisher: known.stable for publisher, known in self.admissions.items() if known.stable}
-        return self.frontiers | covered
+        """Per publisher, one past the last admitted event that all leases are known to have acknowledged."""
+        acknowledged = {publisher: known.stable for publisher, known in self.admissions.items() if known.stable}
+        return self.frontiers | acknowledged
 
 
 def _by(at: float | None, before: float) -> bool:

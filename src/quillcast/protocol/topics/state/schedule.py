@@ -63,7 +63,7 @@ class Schedule:
             self.touch(tree)
 
     def take(self) -> list[bytes]:
-        """The report is made now: the topics that it covers."""
+        """The report is made now: the topics that it is about."""
         self.report_set = False
         self.reported_at = self.host.now()
         topics, self.dirty = self.dirty, {}

@@ -601,7 +601,7 @@ class SourceStreams:
     # ---- what is stable, and the end
 
     def advance(self, tree: Tree, terms: Iterable[Term]) -> bool:
-        """At the root: declare what all leases cover stable, and streams ended whose sources are gone. True if any."""
+        """At the root: what all leases acknowledged is stable, and streams whose sources are gone end. True if any."""
         root, now, moved = tree.root, self.host.now(), False
         if root is None:
             return False

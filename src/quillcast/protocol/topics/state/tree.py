@@ -342,7 +342,7 @@ class Tree:
         return self.heard_from(name for name in child.speaks_for if name not in child.outdated)
 
     def note_arrived(self, arrivals: Iterable[Move]) -> bool:
-        """What the parent reports covers peers that moved away from here: their leases end. True if one did."""
+        """What the parent reports includes peers that moved away from here: their leases end. True if one did."""
         before = len(self.orphaned_leases)
         for former, lease in list(self.orphaned_leases.items()):
             for node, move in list(lease.awaited.items()):
@@ -377,7 +377,7 @@ class Tree:
 
     def arrivals(self, me: bytes) -> tuple[Move, ...]:
         """Those of them that count their parents, for the peers above that may be waiting for them."""
-        return tuple([move for move in self._covered() if move.up_to != me])[-NEWCOMERS_MAX:]
+        return tuple([move for move in self._included() if move.up_to != me])[-NEWCOMERS_MAX:]
 
     def departures(self, me: bytes, now: float) -> tuple[Move, ...]:
         """Peers whose leases go on here or below, because they moved and are not known to have arrived."""
@@ -387,19 +387,19 @@ class Tree:
         moves = [move for lease in leases for move in lease.awaited.values() if move is not None]
         moves += [move for child in self.children.values() for move in child.others.departures]
         waiting = [move for move in moves if move.up_to != me]
-        return tuple(m for m in waiting if not any(here.follows(m) for here in self._covered()))[-NEWCOMERS_MAX:]
+        return tuple(m for m in waiting if not any(here.follows(m) for here in self._included()))[-NEWCOMERS_MAX:]
 
     def arrived_elsewhere(self, above: Iterable[Move]) -> tuple[Move, ...]:
         """The arrivals that children wait for: by what other children report, or the parent (`above`)."""
         awaited = [move for child in self.children.values() for move in child.others.departures]
         if not awaited:
             return ()
-        here = [*self._covered(), *above]
+        here = [*self._included(), *above]
         found = (Move(each.peer, each.number) for each in here if any(each.follows(move) for move in awaited))
         return tuple(islice(found, NEWCOMERS_MAX))
 
-    def _covered(self) -> list[Move]:
-        """The moves that children's reports cover."""
+    def _included(self) -> list[Move]:
+        """The moves that children's reports include."""
         return [move for child in self.children.values() for move in child.arrived]
 
     @property
