@@ -125,6 +125,21 @@ def test_a_root_that_holds_stability_back_is_named_with_the_time_that_it_will() 
     run(scenario())
 
 
+def test_a_source_that_is_alone_where_a_root_was_lost_is_told_when_its_events_will_count() -> None:
+    async def scenario() -> None:
+        async with Node() as alice:
+            await alice.create("t", admission="source")
+            publisher = alice.publisher("t")
+            await publisher.publish(b"first", wait="root")
+            root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
+            assert root is not None
+            root.hold_until = alice._peer.host.now() + 20
+            with pytest.raises(NotAdmitted, match=r"no second peer .* nothing as stable for another \d+ s"):
+                await publisher.publish(b"second", wait="root", timeout_s=0.6)
+
+    run(scenario())
+
+
 def test_a_root_that_is_lost_is_said_to_be() -> None:
     async def scenario() -> None:
         async with slow_reader() as (_, _, publisher, _):

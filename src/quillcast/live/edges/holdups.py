@@ -73,6 +73,11 @@ class HoldUps:
             cause = "the buffers of this peer, its root, are full"
         elif not here and self._peer.host.room(root) <= 0:
             cause = f"the link to its root {self._named(root)} has no room"
+        elif self._publisher.descriptor.settings.by_source:
+            cause = "no second peer is known to have it (admission = source)"
+            if here and not names and self._walk.hold_s > 0:
+                hold_s = f"{self._walk.hold_s:.0f} s"
+                cause += f": only this peer takes part, and its new root counts nothing as stable for another {hold_s}"
         else:
             cause = f"its root {self._named(root)} has not answered for it yet"
         return f"{cause}: {names}" if names else cause

@@ -334,10 +334,12 @@ class Publisher:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event: "
                              f"{causes.paced()}; it is still being tried", causes.peers)  # fmt: skip
         if inner.admitted < last:
+            failed = f"the root of {self.topic!r} did not admit the event"
+            if inner.descriptor.settings.by_source:
+                failed = f"the event in {self.topic!r} was not admitted"
             return NotAdmitted(
-                f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {causes.paced()}; it is "
-                "still being tried", causes.peers
-            )  # fmt: skip
+                f"{failed} within {timeout_s:g} s: {causes.paced()}; it is still being tried", causes.peers
+            )
         return NotStable(
             f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "
             f"{timeout_s:g} s: {causes.lagging()}", peers=causes.peers
