@@ -167,6 +167,15 @@ def test_the_terminal_shows_subscribers_kills_and_verdicts() -> None:
     assert re.search(r"✗\s+nothing lost\s+5", text)
 
 
+def test_the_terminal_says_what_was_dropped_because_of_routing_records() -> None:
+    rows = [("Dropped", "misrouted", 12), ("Dropped", "budget", 5), ("Mark", "record_malformed", 2)]
+    counters = [{"record": record, "text": text, "records": records, "count": 0} for record, text, records in rows]
+    for each, told in ((findings()._replace(counters=counters), True), (findings(), False)):
+        out = io.StringIO()
+        print_findings(each, Console(file=out, width=200))
+        assert ("12 bundles were dropped where their routing records did not fit (2 of them" in out.getvalue()) is told
+
+
 def test_parents_are_drawn_amid_their_children_and_lost_peers_last() -> None:
     lost = {"peer": "z", "parent": "y", "is_root": False, "depth": None}
     at = {node.peer: (node.depth, node.line) for node in place([*tree("x", BEFORE), lost])}

@@ -59,6 +59,8 @@ def print_findings(findings: Findings, console: Console) -> None:
     p50, p99 = (milliseconds(summary["delay_ms"][name]) for name in ("p50", "p99"))
     made = f"{summary['delivered']:,} of {summary['expected']:,} deliveries made"
     console.print(f"{summary['published']:,} events published, {made}; half within {p50}, 99 % within {p99}")
+    if misrouted := _misrouted(findings):
+        console.print(misrouted)
     console.print(_verdicts(findings))
 
 
@@ -82,6 +84,18 @@ def _repairs(findings: Findings) -> Table:
         counts = [str(row[name]) for name in ("children", "by_fallback", "unrepaired")]
         table.add_row(f"{row['kill']}: {row['peer']}", row["what"], *counts, after)
     return table
+
+
+def _misrouted(findings: Findings) -> str:
+    """What peers dropped because of routing records; empty if they dropped nothing."""
+    counts = {(row["record"], row["text"]): row["records"] for row in findings.counters}
+    dropped, malformed = counts.get(("Dropped", "misrouted"), 0), counts.get(("Mark", "record_malformed"), 0)
+    if not dropped:
+        return ""
+    return (
+        f"{dropped:,} bundles were dropped where their routing records did not fit ({malformed:,} of them malformed): "
+        "what they carried was asked for again"
+    )
 
 
 def _verdicts(findings: Findings) -> Table:

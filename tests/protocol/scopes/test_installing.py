@@ -162,6 +162,7 @@ def test_a_bundle_that_should_be_elsewhere_is_dropped_and_counted() -> None:
     assert installing.arrived(controller, given(record(1, 3))) is None
     assert installing.arrived(controller, given(b"\0\1")) is None
     assert (controller.misrouted, controller.malformed) == (1, 1)
+    assert [each.name for each in installing.host.records] == ["record_malformed"]
 
 
 def test_records_of_other_scopes_mean_nothing() -> None:

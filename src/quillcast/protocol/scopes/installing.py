@@ -115,7 +115,10 @@ class Installing:
         if topic not in self.topics:
             return without_record(bundle)
         if (topic, record) not in self.right:
+            malformed = controller.malformed
             if not controller.admits(topic, record):
+                if controller.malformed > malformed:
+                    self.host.trace(Mark("record_malformed"))
                 return None
             if len(self.right) >= RECORDS_MAX:
                 self.right = {}
