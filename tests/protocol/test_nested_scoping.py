@@ -223,6 +223,23 @@ def best_effort(nested: Campus) -> None:
 HALF = Entering(Modulo(2, (0,)))
 
 
+def test_a_superscope_ends_a_manager_that_returns_with_old_state_even_if_no_member_does() -> None:
+    campus = Campus(Star(), Star())
+    for number in campus.members["north"]:
+        campus.village.kill(number)
+    backup, north = campus.saved["north"], campus.party("north").id
+    for _ in range(2):
+        campus.manage("north")
+        campus.village.run(2)
+    campus.saved["north"] = backup
+    campus.manage("north")
+    campus.village.run(1)
+    assert north not in campus.village.peers[1].scoping.managers
+    campus.manage("north")
+    campus.village.run(2 * LEASE_S)
+    assert north in campus.village.peers[1].scoping.managers, "it goes on in a later epoch"
+
+
 def test_a_filter_of_a_scope_decides_what_enters_it() -> None:
     nested = Campus(Star(), Chain(), Star(), 3, north={"entering": lambda topic: HALF})
     best_effort(nested)

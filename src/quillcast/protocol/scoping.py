@@ -338,6 +338,9 @@ class Scoping:
 
     def _disproof(self, sender: Contact, control: Control) -> Succession | None:
         """What shows an old manager that it is one."""
+        if isinstance(control.message, Registration) and control.to in self.managers:
+            members = self.managers[control.to][0].members
+            return members.disproof(control.message.member.id, control.message.succession)
         if not isinstance(control.message, Orders | Heard):
             return None
         party = self.managers[control.to][0] if control.to in self.managers else self.controller

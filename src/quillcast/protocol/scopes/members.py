@@ -91,6 +91,12 @@ class Members:
             if not (moved and shown is not None and shown.contact.node_id == party.contact.node_id):
                 raise ManagerElsewhere(party.name, known.address, party.contact.address)
 
+    def disproof(self, id_: bytes, shown: Succession | None) -> Succession | None:
+        """What proves that a scope's manager began a later epoch than the one that is shown; None: nothing does."""
+        proof = self.state.proofs.get(id_)
+        is_old = proof is not None and shown is not None and shown.key == proof.key and shown.epoch < proof.epoch
+        return proof if is_old else None
+
     def lives(self, id_: bytes, now: float) -> Member | None:
         """A sign of life came; None: it is no member."""
         member = self.find(id_)
