@@ -280,3 +280,13 @@ def test_events_of_a_publisher_that_crosses_a_partition_are_lost_to_no_reader_it
     for reader in left_behind:
         assert told(reader) == []
         assert set(written_between(simulation, 10.0, 100.0)) <= heard(reader).keys()
+
+
+def test_what_a_topic_had_beyond_a_partition_is_reported_to_those_who_subscribed_before() -> None:
+    """By the number of its term it came earlier, but it was published later."""
+    simulation = run("topic-first-used-beyond-a-partition")
+    lost = {
+        reader.host.machine.number: [(told_.first, told_.last) for told_ in told(reader)]
+        for reader in simulation.readers
+    }
+    assert lost == {1: [(0, 20)], 2: [(0, 20)], 3: []}

@@ -249,12 +249,38 @@ def test_a_subscription_that_begins_beyond_a_cut_learns_of_events_of_lower_terms
             check(sound)  # it began before the cut
         reader.log.remove(told)
         reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
-        check(sound)  # its peer knew nothing of that term
-        reader.knew = {start.term: 0}
         with pytest.raises(Broken, match="the loss was not reported either"):
+            check(sound)  # though its peer knew nothing of that term
+        reader.log.append(told)
+        check(sound)  # it had no lease there
+        reader.knew = {start.term: 0}
+        with pytest.raises(Broken, match="its lease was live"):
             check(sound)
     finally:
         reader.start, reader.knew = start, {}
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_a_report_of_an_earlier_term_that_was_over_when_the_subscription_began_is_found(
+    sound: Simulation, *, between: bool
+) -> None:
+    """But what lies between two events that came is owed wherever it was admitted."""
+    reader, (writer, *_) = reader_on(sound, 2), sound.writers
+    start, began, last = reader.start, reader.started_at, len(writer.written) - 1
+    assert start is not None
+    forget(reader, last)
+    for number in () if between else range(last):
+        forget(reader, number)
+    reader.log.append(exactly(sound, last, last + 1, at=60.0)._replace(term=start.term))
+    reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
+    try:
+        for began_s, is_over in ((0.0, False), (9.0, False), (13.0, True)):
+            reader.started_at = writer.written[last] + began_s
+            judge = sound_delivery(sound)
+            with pytest.raises(Broken, match="is older than") if is_over and not between else nullcontext():
+                judge.check_reports(reader)
+    finally:
+        reader.start, reader.started_at = start, began
 
 
 # --- reports

@@ -12,8 +12,7 @@ losses are exact     an event is reported lost at most once and never arrives; a
 owed and delivered   an event that was written after a reader's subscription was established, if the reader lives to
                      the end, and the writer does too, or knew that the event is stable, or a living peer still had
                      it; unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
-reported             in those cases the event is delivered or reported lost; except for a term that began beyond a
-                     partition and is lower than the subscription's first term (docs/decisions/judges.md)
+reported             in those cases the event is delivered or reported lost (docs/decisions/judges.md)
 never silent         both within a bounded time after the event was written or the last fault was over
 best effort          what a reader skipped within a term was delivered or reported dropped, and never both
 sessions             where a topic's guarantee changes, each event has that of the session in which it was admitted, and
@@ -39,6 +38,7 @@ from quillcast.sim.world import Broken
 
 START_S = 30.0  # by then a subscription is established; a guess: several times the longest repair
 UNSURE_S = 2.0  # how exactly peers know at least when an event of a source came (`forwarding.milestones`)
+UNSURE = 1 / 4  # ... and for how long a term has been over
 SETTLE_S = 20.0  # from the end of the last lease until everything must be stable; a guess
 
 
@@ -200,6 +200,7 @@ class Delivery:
             owed = reader.earliest or between
             owed = owed or self._owed(reader, writer, number) or self._owed(reader, writer, told.first)
             owed = owed and (between or not self._came_long_before(reader, told, writer, number))
+            owed = owed and (between or reader.earliest or not self._was_long_over(reader, told))
             self._holds(owed, f"{who}; number {number} is older than its subscription")
 
     def _check_uncertain(self, reader: Reader, told: Told, who: str) -> None:
@@ -209,7 +210,8 @@ class Delivery:
             count += last - first
             writer = self.by_publisher[publisher]
             between = any(each.writer == writer.name and each.number < first for each in self.heard_by[reader.name])
-            old = not between and self._came_long_before(reader, told, writer, first)
+            old = self._came_long_before(reader, told, writer, first) or self._was_long_over(reader, told)
+            old = old and not (between or reader.earliest)
             self._holds(not old, f"{who}; number {first} of {writer.name} is older than its subscription")
         self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were assigned")
 
@@ -229,6 +231,15 @@ class Delivery:
         known_from = reader.started_at - UNSURE_S - (told.at - reader.started_at) / PRECISION
         admitted = self.ledger.admitted(writer.publisher.id, number)
         return any(each.at < known_from for each in admitted if each.term == told.term)
+
+    def _was_long_over(self, reader: Reader, told: Told) -> bool:
+        """Was it an earlier term that the reader's peer did not know, and over by more than peers need to know that?"""
+        admitted = self.ledger.by_term.get(told.term)
+        if reader.start is None or reader.started_at is None or not (admitted and told.term < reader.start.term):
+            return False
+        over_at = admitted[-1].at
+        known_at = over_at + UNSURE_S + (told.at - over_at) * UNSURE
+        return told.term not in reader.knew and known_at < reader.started_at
 
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
         """Whether the reader may be owed the event: it was admitted between the reader's start and end, or never."""
@@ -366,10 +377,8 @@ class Delivery:
         told = self._told(reader, event)
         story = f"{self._who(reader)}, subscribed since {reader.started_at:.3f} s, never received {self._what(event)}"
         story += f", written at {at:.3f} s, though {why_kept}"
-        if self._unknown_at_its_start(reader, writer, event):
-            return
         self._holds(bool(told), f"{story}; the loss was not reported either")
-        excuse = self._excuse(reader, writer, event, at)
+        excuse = self._beside(reader, writer, event) or self._excuse(reader, writer, event, at)
         self._holds(bool(excuse), f"{story}; the loss was reported ({told}), but its lease was live")
 
     def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
@@ -411,12 +420,31 @@ class Delivery:
             ended = self.leases.ended(reader, machine, at)
             if ended:
                 return ended
+        if self._roots_had_not_met(reader, event, at):
+            return "the root under which it began and the one that called it stable had not met yet"
         holders = [other for other in self.readers if other.host.alive and event in self.heard_by[other.name]]
         if not writer.lives and holders:
             out_of_reach = [self.leases.ended(reader, other.host.machine.number, at) for other in holders]
             if all(out_of_reach):
                 return f"of those that had it, {out_of_reach[0]}"
         return self._bound_exceeded(reader, writer, event, at)
+
+    def _roots_had_not_met(self, reader: Reader, event: Event, at: float) -> bool:
+        """Did it begin so recently under another root than all that called an event of a source stable?"""
+        vouched = [self.run.world.machines[number].node_id for number in self.run.vouched.get(event, ())]
+        if reader.start is None or reader.started_at is None or not vouched or at - reader.started_at >= MEET_S:
+            return False
+        return not any(reader.start.term.is_of(node) for node in vouched)
+
+    def _beside(self, reader: Reader, writer: Writer, event: Event) -> str:
+        """Why its lease says nothing of an event: only roots of earlier terms admitted it, which its peer did not know.
+
+        These were roots beside its own, so that publishers sent them nothing again that was stable there.
+        """
+        terms = [admission.term for admission in self.ledger.admitted(writer.publisher.id, event.number)]
+        if reader.start is None or not terms or max(terms) >= reader.start.term or reader.knew.keys() & {*terms}:
+            return ""
+        return "it had no lease of the roots that admitted it"
 
     def _bound_exceeded(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
         """Whether a budget ran out since the reader was up to date, or the publisher had dropped its events.
@@ -436,16 +464,6 @@ class Delivery:
                 case Dropped(topic=of, why="retained_too_long") if of == topic and where == machine and when >= at:
                     return f"its publisher dropped it at {when:.1f} s"
         return ""
-
-    def _unknown_at_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:
-        """Whether it was admitted only in earlier terms that the reader's peer did not know at the start.
-
-        The peer learns of such a term when the partition heals, and cannot tell what of it is newer than the start.
-        """
-        terms = [admission.term for admission in self.ledger.admitted(writer.publisher.id, event.number)]
-        if reader.start is None or not terms:
-            return False
-        return max(terms) < reader.start.term and not any(term in reader.knew for term in terms)
 
     def _check_writer(self, writer: Writer) -> None:
         """All older events of a living writer are stable or dropped, and no writer that may publish was refused."""

@@ -76,7 +76,7 @@ class Circles:
     """The only group of this peer, and what it learned."""
 
     def __init__(self, circle: Circle, host: RecordingHost) -> None:
-        self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int]](), 0
+        self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int, int | None]](), 0
         self.milestones = list[ToldMilestones]()
         self.pressed, self.routed = False, list[Message]()
         self.host, self.reserved_bytes = host, 0
@@ -84,8 +84,8 @@ class Circles:
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
 
-    def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
-        self.learned_[term] = end, stable
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_s: int | None) -> None:
+        self.learned_[term] = end, stable, there_s
         group.flow.recall(term, end, until=60.0)
 
     def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
@@ -165,9 +165,9 @@ def test_a_range_is_given_up_once_upstream_released_it_and_no_peer_has_it() -> N
 def test_what_a_member_holds_of_an_ended_term_is_requested_from_it() -> None:
     world = World()
     world.circle.flow.begin(SECOND, 0, until=60.0)
-    world.circle.held[CAROL] = ((FIRST, 4, ((1, 4),), 1),)
+    world.circle.held[CAROL] = ((FIRST, 4, ((1, 4),), 1, 7),)
     world.look()
-    assert world.groups.learned_ == {FIRST: (4, 1)}
+    assert world.groups.learned_ == {FIRST: (4, 1, 7)}
     assert world.asked == [(CAROL, [(1, 4)])]
 
 

@@ -50,11 +50,13 @@ def test_a_root_tells_publishers_of_a_change_and_reports_it_to_children(world: P
     assert tree.root is not None
     tree.root.admissions = {PAUL: settled(BOB)}
     world.child(tree, CAROL)
-    assert tree.parent_report(ALICE.node_id, (), held_back=False).descriptor is None
+    assert tree.parent_report(ALICE.node_id, (), 0.0, held_back=False).descriptor is None
     newer = Descriptor("weather", Settings(slow="wait"), version=2)
     tree.adapt(newer)
-    assert tree.parent_report(ALICE.node_id, (), held_back=False).descriptor == DESCRIPTOR  # the replicas know no other
+    assert (
+        tree.parent_report(ALICE.node_id, (), 0.0, held_back=False).descriptor == DESCRIPTOR
+    )  # the replicas know no other
     tree.root.noted = newer
     world.changes.entered(tree)
     assert world.host.sent == [(BOB, RootIs(FIRST, newer))]
-    assert tree.parent_report(ALICE.node_id, (), held_back=False).descriptor == newer
+    assert tree.parent_report(ALICE.node_id, (), 0.0, held_back=False).descriptor == newer

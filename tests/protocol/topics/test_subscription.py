@@ -53,6 +53,17 @@ def test_what_a_best_effort_session_overtook_is_reported_when_it_comes_in_a_late
     assert notes.lost_[1:] == [(FIRST.counter, 2, 3, "unavailable")]
 
 
+def test_what_a_reliable_session_skipped_is_reported_also_if_its_events_wait_for_room_until_the_next_session() -> None:
+    """Its publisher discarded it, and the slow subscriber takes what comes after it in a best-effort session."""
+    subscription, notes = a_subscription()
+    change(subscription, BEST_EFFORT)
+    subscription.take(down(FIRST, 1, block(PAUL, 3)))
+    subscription.tell_losses()
+    assert (notes.got, notes.lost_) == ([b"0", b"3"], [(FIRST.counter, 1, 3, "void")])
+    subscription.take(down(of_session(1), 0, block(PAUL, 5)))
+    assert notes.got == [b"0", b"3", b"5"], "here, nothing is owed"
+
+
 def test_what_a_publisher_sent_before_its_first_event_here_is_reported_when_it_comes_in_a_best_effort_session() -> None:
     """It was admitted beyond a partition, in the reliable session, and comes when the two sides have met."""
     subscription, notes = a_subscription()

@@ -9,8 +9,10 @@ from quillcast.protocol.topics.state.effects import (
 )
 from quillcast.protocol.topics.state.schedule import ReportDue
 from quillcast.protocol.topics.state.sources import NO_SOURCES
+from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.terms import Terms
-from tests.protocol.recording import FIRST, SECOND
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import FIRST, PAUL, SECOND, Notes, block, down
 from tests.protocol.topics.parts import STREAM, Parts
 
 
@@ -57,3 +59,65 @@ def test_peers_without_sources_share_an_object_that_none_of_them_can_write_to() 
     with pytest.raises(TypeError):
         NO_SOURCES.milestones[STREAM] = Milestones()
     assert NO_SOURCES.served
+
+
+def a_subscription_since_the_second_term(world: Parts) -> tuple[Tree, Subscription]:
+    tree = world.tree()
+    world.terms.enter(tree, SECOND, 3)
+    subscription = Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, None))
+    subscription.begin(SECOND, 3)
+    subscription.begin_now()
+    tree.start(subscription)
+    world.host.time += 10.0
+    return tree, subscription
+
+
+@pytest.mark.parametrize(("there_s", "owed"), [(12, []), (9, [(0, 5)]), (None, [])])
+def test_an_earlier_term_is_owed_unless_it_was_over_when_the_subscription_began(
+    world: Parts, terms: Terms, there_s: int | None, owed: list[tuple[int, int]]
+) -> None:
+    """It may have gone on beyond a partition. Nothing is decided before somebody says for how long it has been over."""
+    tree, subscription = a_subscription_since_the_second_term(world)
+    terms.recall(tree, FIRST, 5)
+    assert tree.flow.owed(FIRST).ranges() == []
+    terms.recall(tree, FIRST, 5, there_s)
+    assert tree.flow.owed(FIRST).ranges() == owed
+    assert (subscription.term_cursor(FIRST) is None) == (there_s is None)
+
+
+def test_what_came_of_an_earlier_term_before_it_is_known_to_be_owed_is_delivered_or_reported(
+    world: Parts, terms: Terms
+) -> None:
+    tree, subscription = a_subscription_since_the_second_term(world)
+    terms.recall(tree, FIRST, 5)
+    tree.flow.restore(down(FIRST, 0, block(PAUL, 0)))
+    tree.flow.restore(down(FIRST, 1, block(PAUL, 1)))
+    tree.flow.lose(FIRST, [(2, 3)])
+    terms.recall(tree, FIRST, 5, 0)
+    subscription.tell_losses()
+    notes = subscription.subscriber
+    assert isinstance(notes, Notes)
+    assert (notes.got, notes.lost_) == ([b"0", b"1"], [(FIRST.counter, 2, 3, "unavailable")])
+    assert tree.flow.owed(FIRST).ranges() == [(3, 5)]
+
+
+def test_what_was_discarded_before_of_an_earlier_term_is_not_owed_when_it_turns_out_to_have_gone_on(
+    world: Parts, terms: Terms
+) -> None:
+    tree, _ = a_subscription_since_the_second_term(world)
+    tree.flow.note_over(FIRST, 2)
+    terms.recall(tree, FIRST, 5, 0)
+    assert tree.flow.owed(FIRST).ranges() == [(2, 5)]
+
+
+def test_a_peer_says_for_how_long_all_events_of_an_earlier_term_have_been_there(world: Parts, terms: Terms) -> None:
+    tree = world.tree()
+    terms.enter(tree, FIRST, 0)
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    world.progress.tell(tree)
+    world.host.time += 5.0
+    terms.enter(tree, SECOND, 0)
+    world.host.time += 8.9
+    assert tree.flow.held(world.host.now()) == ((FIRST, 1, ((0, 1),), 0, 12),), "less than the 13.9 s of its event"
+    terms.recall(tree, FIRST, 3)
+    assert tree.flow.held(world.host.now())[0][-1] is None, "of the later ones it does not know"

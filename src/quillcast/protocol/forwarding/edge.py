@@ -631,7 +631,7 @@ class Edge(Sink):
         if cursor.next is None and cursor.awaited:
             cursor.next = min(first, cursor.awaited.start)
         expected = cursor.next
-        if expected is None or not self.ordered:
+        if expected is None or not (self.ordered or self._in_order(term)):
             expected = max(first, expected or 0)
         elif first > expected and self._begins_anew(cursor, term):
             cursor.passed_over = RangeSet([*cursor.passed_over, *cursor.lost.missing(expected, first)])
@@ -687,9 +687,15 @@ class Edge(Sink):
         return self.doubts.account_for(publisher, missing, before)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
-        """Keep a block behind a hole, because the missing events may be in transit under another term."""
+        """Keep a block behind a hole, because the missing events may be in transit under another term.
+
+        Where gaps delay nothing any more, they are lost: behind a later event they would not be delivered.
+        """
         cursor.held.append((block, Position(term, index)))
-        self._look_for_hole(block.publisher, cursor)
+        if self.ordered:
+            self._look_for_hole(block.publisher, cursor)
+        else:
+            self._void(block.publisher, cursor, NO_RANGES)
 
     def _pass_over(self, cursor: PublisherCursor, block: Block, start: int, stop: int) -> None:
         """Drop events before the publisher's next one here: they are repeats, unless a later event overtook them."""

@@ -17,6 +17,7 @@ from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.ledger import RUNS_MAX, Gone, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
+from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
 from quillcast.protocol.forwarding.stream import EndedStream, Held, OwnSourceStream, RootStream, SourceStream, Stream
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
@@ -152,14 +153,22 @@ class Flow:
         bundles = self.log.drop(term)
         for channel in self.channels:
             channel.cursor = max(channel.cursor, self.log.base)
-        self._note_past(EndedStream.of(stream, max(stream.start, known_end), bundles, until))
+        came = self.log.came if stream is self.current else NOTHING_CAME
+        self._note_past(EndedStream.of(stream, max(stream.start, known_end), bundles, until, came))
         self.settle(term, stream.stable)
         self.log.budget.used_bytes += sum(bundle.size for bundle in bundles)  # they stay in memory
         if stream is self.current:
             self.current = Stream(NO_TERM)
+            if came is not NOTHING_CAME:
+                self.log.came = NOTHING_CAME
         else:
             del self.others[term]
             self.others = self.others or EMPTY
+
+    def note_came(self, now: float) -> None:
+        """What is known of the current term is there by now."""
+        if self.log.end and self.current.seen.end > self.log.came.end:
+            self.log.came = Came(self.current.seen.end, now)
 
     def may_recall(self, term: Term, end: int) -> bool:
         """Is this an ended term that was not discarded already, as far as it went?"""
@@ -246,10 +255,15 @@ class Flow:
         ends = {**dict(self.forgotten_lately()), **{term: past.end for term, past in self.past.items()}}
         return tuple(sorted(ends.items()))
 
-    def held(self) -> Held:
+    def held(self, now: float) -> Held:
         """How far the latest ended terms went and what is kept of them, for neighbours that miss some of it."""
         past_terms = sorted(self.past.items())[-TERMS_KEPT_MAX:]
-        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
+        return tuple(
+            [
+                (term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable, past.there_for(now))
+                for term, past in past_terms
+            ]
+        )
 
     # ---- the way of a bundle
 

@@ -6,6 +6,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.milestones import NOTHING_CAME
 
 
 class Budget:
@@ -29,7 +30,7 @@ class Log:
     A bundle of one term may be discarded before older ones of another.
     """
 
-    __slots__ = ("_bundles", "base", "budget", "end", "size_bytes")
+    __slots__ = ("_bundles", "base", "budget", "came", "end", "size_bytes")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -38,6 +39,8 @@ class Log:
         self.end = 0
         """The serial of the next bundle."""
         self.size_bytes = 0
+        self.came = NOTHING_CAME
+        """How far the topic's current term had come by when."""
         self._bundles: dict[int, Bundle] = EMPTY
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ a subscription that is not.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,16 @@ Milestone = tuple[Number, Annotated[float, msgspec.Meta(ge=0)]]
 """An index, and for how many seconds all events below it have been there."""
 ToldMilestones = Annotated[tuple[Milestone, ...], msgspec.Meta(max_length=MILESTONES_MAX)]
 """What one peer says of a stream, the oldest first."""
+
+
+class Came(NamedTuple):
+    """All events of a term below `end` were there at a time, by this peer's clock."""
+
+    end: int
+    at: float
+
+
+NOTHING_CAME = Came(0, 0.0)
 
 
 class Milestones:

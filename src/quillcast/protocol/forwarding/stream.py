@@ -9,10 +9,15 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of
-from quillcast.protocol.forwarding.milestones import Milestones
+from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came, Milestones
 
-Held = tuple[tuple[Term, int, tuple[Range, ...], int], ...]
-"""Ended terms: how far each went and what of it was stable, as far as these are known, and what is kept of it."""
+AGE_BITS = 3  # of an age that is told: it is exact to a quarter, at worst
+
+Held = tuple[tuple[Term, int, tuple[Range, ...], int, int | None], ...]
+"""Ended terms: how far each went and what of it was stable, as far as these are known, and what is kept of it.
+
+The last number says for how many seconds all its events have been there at least; None: that is not known.
+"""
 
 
 class Stream(msgspec.Struct, gc=False, eq=False):
@@ -99,18 +104,47 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
 
     Nobody needs the events below `stable`. The live publishers sent the events beyond it again, to a later root.
     `asked` holds indexes that neighbours asked for and that never arrived here. It is kept until a time, `until`.
+    `came` is how far it had come by when.
     """
 
     end: int
     bundles: list[Bundle]
     until: float
     asked: RangeSet = NO_RANGES
+    came: Came = NOTHING_CAME
 
     @classmethod
-    def of(cls, live: Stream, end: int, bundles: list[Bundle], until: float) -> "EndedStream":
+    def of(
+        cls, live: Stream, end: int, bundles: list[Bundle], until: float, came: Came = NOTHING_CAME
+    ) -> "EndedStream":
         """A stream that ends now, or ended somewhere else. How far it was stable is for the channels to be told."""
-        seen = live.seen or RangeSet()
-        return cls(live.term, seen=seen, ledger=live.ledger, end=max(end, seen.end), bundles=bundles, until=until)
+        seen, end = live.seen or RangeSet(), max(end, live.seen.end)
+        return cls(
+            live.term, seen=seen, ledger=live.ledger, came=came, end=end, bundles=bundles, until=until
+        )  # fmt: skip
+
+    def learn_came(self, end: int, at: float) -> bool:
+        """All events below an index were there at a time. True if that was not known of so many."""
+        if (end, -at) > (self.came.end, -self.came.at):
+            news, self.came = end > self.came.end, Came(end, at)
+            return news
+        return False
+
+    @property
+    def settled(self) -> int:
+        """Below this index, all was discarded or given up here."""
+        return min([self.seen.contiguous_from(0), *(bundle.envelope.first for bundle in self.bundles)])
+
+    def there_for(self, now: float) -> int | None:
+        """For how many seconds all its events have been there at least, not exactly; None: that is not known.
+
+        This is told, and is not to be told anew each second: three binary digits are kept.
+        """
+        if self.came.end < self.end:
+            return None
+        seconds = max(0, int(now - self.came.at))
+        spare = max(0, seconds.bit_length() - AGE_BITS)
+        return seconds >> spare << spare
 
     def ask(self, ranges: Iterable[Range]) -> None:
         """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf."""

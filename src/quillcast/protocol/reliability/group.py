@@ -103,8 +103,11 @@ class Groups(Protocol):
         """The group of a topic that this peer takes part in."""
         ...
 
-    def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
-        """A member reports how far an ended term went, and up to where its root declared it stable."""
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_s: int | None) -> None:
+        """A member reports how far an ended term went, and up to where its root declared it stable.
+
+        All its events have been there for `there_s` seconds at least; None: the member does not know for how long.
+        """
         ...
 
     def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:

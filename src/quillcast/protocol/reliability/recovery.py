@@ -242,8 +242,8 @@ class Recovery:
     def _learn_past_terms(self, group: PeerGroup) -> None:
         """Record terms that this peer missed: subscribers from before them are owed their events."""
         for member in group.members():
-            for term, end, _, stable in member.held:
-                self.groups.learned(group, term, end, stable)
+            for term, end, _, stable, there_s in member.held:
+                self.groups.learned(group, term, end, stable, there_s)
 
     def _reported_ranges(self, group: PeerGroup, term: Term) -> dict[Contact, list[Range]]:
         """What each member reports to hold of an ended term and this peer misses."""
@@ -251,7 +251,7 @@ class Recovery:
         return {
             member.contact: difference(ranges, seen)
             for member in group.members()
-            for held_term, _, ranges, _ in member.held
+            for held_term, _, ranges, *_ in member.held
             if held_term == term
         }
 
@@ -444,7 +444,7 @@ class Recovery:
         if not released or term not in group.flow.past or group.flow.waits_for(term):
             return []
         reports = (member.held for member in group.members() if member.contact != asker)
-        kept = RangeSet(r for held in reports for held_term, _, ranges, _ in held if held_term == term for r in ranges)
+        kept = RangeSet(r for held in reports for held_term, _, ranges, *_ in held if held_term == term for r in ranges)
         return intersection(released, kept)
 
     def restored(self, bundle: Bundle, sender: bytes) -> None:
@@ -457,7 +457,7 @@ class Recovery:
         if group is None or not askers:
             return
         kept = {
-            member.contact: RangeSet(r for each, _, ranges, _ in member.held if each == term for r in ranges)
+            member.contact: RangeSet(r for each, _, ranges, *_ in member.held if each == term for r in ranges)
             for member in group.members()
         }
         for contact, wanted in askers.items():

@@ -142,9 +142,9 @@ class TreeGroups:
             lambda: ScopeView(tree, self.me, self.ring.entry_points, self.placement.members.get(tree.topic, ())),
         )  # fmt: skip
 
-    def learned(self, group: PeerGroup, term: Term, end: int, stable: int) -> None:
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_s: int | None) -> None:
         tree = self.trees[group.flow.topic]
-        self.terms.recall(tree, term, end)
+        self.terms.recall(tree, term, end, there_s)
         if tree.flow.settle(term, stable):
             self.schedule.touch(tree)
 

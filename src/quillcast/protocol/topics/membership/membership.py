@@ -397,7 +397,7 @@ class TreeMembership:
 
         Those are events of a later term than the parent knows, or of an ended one that were not stable.
         """
-        held = {term: ranges for term, _, ranges, _ in tree.parent_held} if tree.parent is not None else {}
+        held = {term: ranges for term, _, ranges, *_ in tree.parent_held} if tree.parent is not None else {}
         for term, past in tree.flow.past.items():
             if difference(past.kept(), RangeSet([(0, past.stable), *held.get(term, ())])):
                 return True

@@ -21,10 +21,16 @@ from quillcast.protocol.topics.messages import NEWCOMERS_MAX
 
 PATH_MAX = 1024  # peers from the root to a parent: a longer path is taken for a loop; a guess
 Held = Annotated[
-    tuple[tuple[AnyTerm, Number, Annotated[tuple[Range, ...], Meta(max_length=HELD_RANGES_MAX)], Number], ...],
+    tuple[
+        tuple[AnyTerm, Number, Annotated[tuple[Range, ...], Meta(max_length=HELD_RANGES_MAX)], Number, Number | None],
+        ...,
+    ],
     Meta(max_length=TERMS_KEPT_MAX),
 ]
-"""Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
+"""Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it.
+
+The last number says for how many seconds all its events have been there at least; None: that is not known.
+"""
 
 
 LIVES_MAX = 1 << 16  # of one process; a guess: it leaves leases of others behind at most so often

@@ -73,6 +73,7 @@ class Progress:
         """Report to the parent and the children."""
         now = self.host.now()
         self.schedule.told(tree)
+        tree.flow.note_came(now)
         if tree.root is not None:
             self.flow_control.hold_back_publishers(tree)
             self.advance_stable(tree, now)
@@ -134,10 +135,9 @@ class Progress:
 
     def _parent_report(self, tree: Tree) -> bytes:
         held_back = tree.flow.topic in self.schedule.held_back
+        stand_ins, above = self.placement.stand_ins(tree), self._arrived_above(tree)
         return link_reports.encode(
-            tree.parent_report(
-                self.host.me, self.placement.stand_ins(tree), self._arrived_above(tree), held_back=held_back
-            )
+            tree.parent_report(self.host.me, stand_ins, self.host.now(), above, held_back=held_back)
         )
 
     def _arrived_above(self, tree: Tree) -> tuple[link_reports.Move, ...]:

@@ -72,9 +72,11 @@ class Terms:
         """
         if not self.has_settings(tree, term):
             return
+        tree.flow.note_came(self.host.now())
         end = max(tree.arrived_below, tree.inherited.index if tree.inherited.term == tree.term else 0)
         ended = tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end, here=here)
         if ended is not None:
+            ended.learn_came(ended.end, self.host.now())
             for subscription in tree.subscriptions:
                 tree.owe(subscription, ended)
         tree.begin_session(term)
@@ -85,15 +87,22 @@ class Terms:
         tree.heard = interned(max(tree.heard, term))
         self.schedule.touch(tree)
 
-    def recall(self, tree: Tree, term: Term, end: int) -> None:
-        """A past term went up to `end`: subscribers from before it are owed its events."""
-        flow = tree.flow
+    def recall(self, tree: Tree, term: Term, end: int, there_s: int | None = None) -> None:
+        """A past term went up to `end`: subscribers are owed its events, unless all were there before they began.
+
+        They have been there for `there_s` seconds at least; None: nobody has said how long yet.
+        """
+        flow, now = tree.flow, self.host.now()
         if tree.root is not None and end:
             tree.root.was_used(term)
-        if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.past_terms_s):
+        news = flow.may_recall(term, end) and flow.recall(term, end, now + self.past_terms_s)
+        past = flow.past.get(term)
+        if past is not None and there_s is not None:
+            news |= past.learn_came(end, now - there_s)
+        if past is not None and news:
             self.schedule.touch(tree)  # neighbours on the other side may not know either
             for subscription in tree.subscriptions:
-                tree.owe(subscription, flow.past[term])
+                tree.owe_late(subscription, past)
 
     def keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may need what this peer knows of a term that is over."""

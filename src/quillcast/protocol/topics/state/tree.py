@@ -10,7 +10,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
-from quillcast.core.ranges import Range
+from quillcast.core.ranges import Range, RangeSet, difference
 from quillcast.protocol.forwarding.channels import Channel, Filter, PeerSink, nothing_enters
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
@@ -270,6 +270,27 @@ class Tree:
         subscription.owe(past.term, past.end, past.stable)
         if self.flow.keeps and past.end:
             subscription.expect_again()
+
+    def owe_late(self, subscription: Subscription, past: EndedStream) -> None:
+        """A subscription is owed an earlier term that this peer did not know when it began, unless that was over.
+
+        Until it is known how long the events have been there, that is open. What came meanwhile is delivered then.
+        """
+        term, since = past.term, subscription.since
+        if since is None or since < term or subscription.term_cursor(term) is not None:
+            self.owe(subscription, past)
+            return
+        if past.came.end < past.end:
+            return
+        over = past.came.at <= subscription.began_at
+        subscription.owe(term, past.end if over else past.settled, past.stable)
+        if over:
+            return
+        subscription.expect_again()
+        for bundle in past.bundles:
+            subscription.channel.restore(bundle)
+        if gone := difference(past.seen, RangeSet(past.kept())):
+            subscription.skip(term, gone, "unavailable", self.flow.runs(term, gone), self.flow.runs_of_others(term))
 
     def stop(self, subscription: Subscription) -> None:
         """A local subscription ends."""
@@ -648,7 +669,7 @@ class Tree:
             self.term,
             self.acknowledged_position(now),
             heard,
-            self.flow.held(),
+            self.flow.held(now),
             self.newcomers(now),
             self.frontier,
             leaf,
@@ -658,7 +679,7 @@ class Tree:
         )
 
     def parent_report(
-        self, me: bytes, fallbacks: tuple[Contact, ...], above: Iterable[Move] = (), *, held_back: bool
+        self, me: bytes, fallbacks: tuple[Contact, ...], now: float, above: Iterable[Move] = (), *, held_back: bool
     ) -> ParentReport:
         """What to tell the children. `above` are the arrivals that the parent reports."""
         return ParentReport(
@@ -667,7 +688,7 @@ class Tree:
             self.flow.current.stable,
             self.path_here(me),
             fallbacks,
-            self.flow.held(),
+            self.flow.held(now),
             held_back,
             (self.descriptor if self.root is None else self.root.noted) if self.changed else None,
             self.arrived_elsewhere(above),
