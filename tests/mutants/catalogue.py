@@ -274,9 +274,9 @@ MUTANTS = (
         "named-before-it-spoke",
         "A newcomer is named to those above once it has spoken for those below it, and not before.",
         "protocol/topics/state/holders.py",
-        "        return (self.contact.node_id, *self.others.nodes) if self.spoken else ()\n",
+        "        return (self.contact.node_id, *self.others.nodes) if self.spoken == SINCE else ()\n",
         "        return (self.contact.node_id, *self.others.nodes)\n",
-        "protocol/topics/test_terms.py::test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it",
+        "protocol/topics/test_restarts.py",
     ),
     Mutant(
         "old-arrival-ends-a-later-lease",
@@ -384,6 +384,14 @@ MUTANTS = (
         "protocol/topics/membership/joins.py",
         "        if join.is_new or _is_of_another_life(tree, join):\n",
         "        if join.is_new:\n",
+        "protocol/topics/test_restarts.py",
+    ),
+    Mutant(
+        "old-word-believed",
+        "What a child said before it came does not speak for those that were below it.",
+        "protocol/topics/state/holders.py",
+        "        own = self.move if self.spoken == SINCE and self.named_until else None\n",
+        "        own = self.move if self.spoken and self.named_until else None\n",
         "protocol/topics/test_restarts.py",
     ),
     Mutant(

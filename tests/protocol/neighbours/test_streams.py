@@ -9,8 +9,9 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark
 from quillcast.protocol import wire
 from quillcast.protocol.neighbours.config import StreamConfig
+from quillcast.protocol.neighbours.stream_maps import BUCKETS, DigestedMap
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
-from quillcast.protocol.neighbours.streams import BUCKETS, UNTOLD, Flush, ResendDue, _Map
+from quillcast.protocol.neighbours.streams import UNTOLD, Flush, ResendDue
 from tests.protocol.neighbours.ends import End, Link
 
 SUN, RAIN, SNOW = b"sun" * 5, b"rain" * 4, b"snow" * 4
@@ -44,7 +45,7 @@ def changed_keys(end: End) -> list[list[bytes]]:
 
 
 def test_the_digests_of_buckets_count_each_change_once_whenever_they_are_asked_for() -> None:
-    contents = _Map(b"epoch")
+    contents = DigestedMap(b"epoch")
     for key, value in many(2 * BUCKETS).items():
         contents.set(key, value)
     contents.check()
@@ -52,7 +53,7 @@ def test_the_digests_of_buckets_count_each_change_once_whenever_they_are_asked_f
     contents.set(SUN, b"up")
     assert contents.buckets is fresh
     contents.check()
-    late = _Map(b"epoch")
+    late = DigestedMap(b"epoch")
     for key, value in contents.entries.items():
         late.set(key, value)
     assert late.buckets == contents.buckets
@@ -305,6 +306,15 @@ def test_a_copy_that_is_up_to_date_but_differs_is_detected_at_the_next_heartbeat
     link.a.heartbeat()
     link.deliver_all()
     assert link.b.heard == {RAIN: b"some"}
+
+
+def test_what_is_asked_for_anew_is_told_of_though_it_is_the_same() -> None:
+    link = link_with({SUN: b"up", RAIN: b"some"})
+    del link.b.heard[SUN]
+    link.b.streams.ask_anew(link.a.contact, SUN)
+    link.deliver_all()
+    assert link.b.heard == link.b.told() == {SUN: b"up", RAIN: b"some"}
+    link.b.streams.check()
 
 
 def test_a_repeated_or_late_change_is_not_applied_again() -> None:

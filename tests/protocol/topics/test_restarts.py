@@ -3,11 +3,12 @@
 import pytest
 
 from quillcast.core.messages import Contact
+from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import Have, Join
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, next_life
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import BOB, CAROL, FIRST
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL
 from tests.protocol.topics.parts import DESCRIPTOR, Parts
 
 NUMBER = next_life(7)
@@ -70,6 +71,25 @@ def test_a_child_that_was_restarted_and_comes_from_another_parent_ends_no_lease_
     joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
     says(world, tree, BOB)
     assert awaited(tree) == left
+
+
+def test_what_a_child_said_before_it_came_speaks_for_nobody_until_it_says_it_again() -> None:
+    """It may have been restarted since, or the others elsewhere."""
+    world = Parts()
+    tree = world.root()
+    report = ChildReport(tree.term, 0, tree.term, arrivals=(Move(CAROL.node_id, NUMBER),))
+    world.streams.receive(BOB, Changes(bytes(12), 0, 1, ((tree.topic, encode(report)),)))
+    joined(world, tree, CAROL, None)
+    says(world, tree, CAROL)
+    world.children.remove(tree, CAROL.node_id, "lost", lease=True)
+    tree.orphaned_leases[CAROL.node_id].awaited[BOB.node_id] = None
+    joined(world, tree, BOB, Have(FIRST, 0), number=NUMBER, moved=True)
+    assert [to for to, message in world.host.sent if isinstance(message, Resend)] == [BOB]
+    assert (awaited(tree), tree.arrivals(PAUL)) == ([[CAROL.node_id, BOB.node_id]], ())
+    world.schedule.take()
+    says(world, tree, BOB, arrivals=report.arrivals)
+    assert (awaited(tree), tree.arrivals(PAUL)) == ([], (Move(BOB.node_id, NUMBER), *report.arrivals))
+    assert world.schedule.take() == [tree.topic]
 
 
 @pytest.mark.parametrize(("number", "left"), [(NUMBER + 1, []), (next_life(NUMBER), [[UNKNOWN_PEER]])])

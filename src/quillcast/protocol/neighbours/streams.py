@@ -13,32 +13,33 @@ anew, after a restart or to a forgotten neighbour, are never mistaken for the ol
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Protocol, TypeVar
-from zlib import crc32
 
 from quillcast.core.errors import Implausible, LocalError, Malformed, RemoteError
 from quillcast.core.host import Host, Timer
-from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.config import StreamConfig
+from quillcast.protocol.neighbours.stream_maps import (
+    BUCKETS,
+    DIGEST_BYTES,
+    LIFE_BYTES,
+    SIGN_BYTES,
+    Incoming,
+    Outgoing,
+    sign,
+)
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
 
 V = TypeVar("V", bytes, bytes | None)
 
 TOPICS_SHARE = 1 / 2  # of a map's bound, for topics: entries grow, and sources have some; a guess
 SOURCES_SHARE = 3 / 4  # the rest is for entries that grow; a guess
-BUCKETS = 64
-_DIGEST_BYTES = 8
-_LIFE_BYTES = 8  # host.incarnation
-_EPOCH_BYTES = _LIFE_BYTES + 4
-_SIGN_BYTES = 4
-_MARK_BYTES = _SIGN_BYTES + _DIGEST_BYTES
+_EPOCH_BYTES = LIFE_BYTES + 4
+_MARK_BYTES = SIGN_BYTES + DIGEST_BYTES
 _SWEEP_MIN = 64  # maps that are kept before it is asked whose they are; a guess
 _ENTRY_BYTES = 12  # the most that MessagePack adds to a key and a value
-_NEVER = float("-inf")
 UNTOLD = 0, bytes(_MARK_BYTES)
 """The mark of an end that sends no entries. It is as long as any other, so that the cost of a link is constant."""
 _UNTOLD = b"", UNTOLD[1]
@@ -78,134 +79,6 @@ TIMERS: tuple[type[Timer], ...] = (Flush, ResendDue)
 """The timers of this layer."""
 
 
-class _Map:
-    """A map with a digest: the XOR of a hash per entry, so that a change takes constant time.
-
-    Entries are hashed when the digest is requested, once for all changes since the last request: heartbeats request it,
-    and reports change many times between two of them. The digests of buckets are maintained once there are as many
-    entries as buckets, and before that computed on request.
-    """
-
-    __slots__ = ("_buckets", "_digest", "_stamp", "_undigested", "entries", "epoch", "number", "size_bytes")
-
-    def __init__(self, epoch: bytes) -> None:
-        self.epoch, self.number = epoch, 0
-        self.entries: dict[bytes, bytes] = {}
-        self._buckets: array[int] | None = None
-        self._stamp: bytes | None = None  # epoch and digest, once requested
-        self._undigested: dict[bytes, bytes | None] = EMPTY  # changed keys, with the values that the digest covers
-        self._digest = self.size_bytes = 0
-
-    @property
-    def digest(self) -> int:
-        """The XOR of the hashes of all entries."""
-        self._digest_changes()
-        return self._digest
-
-    def _digest_changes(self) -> None:
-        for key, before in self._undigested.items():
-            change = _hash(key, before) ^ _hash(key, self.entries.get(key))
-            self._digest ^= change
-            if self._buckets is not None:
-                self._buckets[_bucket(key)] ^= change
-        self._undigested = EMPTY
-
-    @property
-    def buckets(self) -> "array[int]":
-        """The digest of each bucket."""
-        self._digest_changes()  # once those below are kept, a change that is left would count again
-        if self._buckets is not None:
-            return self._buckets
-        buckets = array("Q", bytes(8 * BUCKETS))
-        for key, value in self.entries.items():
-            buckets[_bucket(key)] ^= _hash(key, value)
-        if len(self.entries) >= BUCKETS:
-            self._buckets = buckets
-        return buckets
-
-    def set(self, key: bytes, value: bytes | None) -> bool:
-        """Set a value, or remove the key if the value is None. True if that changed the map."""
-        old = self.entries.get(key)
-        if old == value:
-            return False
-        self._undigested = self._undigested or {}
-        self._undigested.setdefault(key, old)
-        if old is not None:
-            self.size_bytes -= len(key) + len(old)
-        if value is None:
-            del self.entries[key]
-        else:
-            self.size_bytes += len(key) + len(value)
-            self.entries[key] = interned(value)
-        self._stamp = None
-        return True
-
-    def follow(self, epoch: bytes, number: int) -> None:
-        """The map is now in the state after that change of that epoch."""
-        self.epoch, self.number, self._stamp = epoch, number, None
-
-    def between(self, start: bytes, end: bytes | None, buckets: int) -> list[bytes]:
-        """The keys from `start` to before `end` in these buckets."""
-        if not buckets:
-            return []
-        within = (key for key in self.entries if start <= key and (end is None or key < end))
-        return [key for key in within if buckets >> _bucket(key) & 1]
-
-    def mark(self) -> tuple[int, bytes]:
-        """The number of the last change, and bytes that identify the epoch and the contents."""
-        if self._stamp is None:
-            self._stamp = _sign(self.epoch) + self.digest.to_bytes(_DIGEST_BYTES, "big")
-        return self.number, self._stamp
-
-    def check(self) -> None:
-        digest = size_bytes = 0
-        buckets = None if self._buckets is None else array("Q", bytes(8 * BUCKETS))
-        for key, value in self.entries.items():
-            entry = _hash(key, value)
-            digest ^= entry
-            size_bytes += len(key) + len(value)
-            if buckets is not None:
-                buckets[_bucket(key)] ^= entry
-        assert (digest, buckets, size_bytes) == (self.digest, self._buckets, self.size_bytes), (
-            f"the digest {self.digest:016x} of {len(self.entries)} entries should be {digest:016x}"
-        )
-
-
-class _Outgoing(_Map):
-    """The map that this peer sends to a neighbour.
-
-    `pending` are the keys that changed since the last flush. `log` has the keys of the last numbered changes; its last
-    item is the key of change `number`.
-    """
-
-    __slots__ = ("contact", "flush_set", "flushed_at", "log", "pending")
-
-    def __init__(self, contact: Contact, epoch: bytes) -> None:
-        super().__init__(epoch)
-        self.contact = contact
-        self.log: list[bytes] = []
-        self.pending: dict[bytes, None] = {}
-        self.flushed_at, self.flush_set = _NEVER, False
-
-
-class _Incoming(_Map):
-    """The copy of the map that a neighbour sends.
-
-    `asked_since` is the time of the first open request, and `answered_at` of the last part of an answer.
-    """
-
-    __slots__ = ("answered", "answered_at", "asked_at", "asked_since", "requests")
-
-    def __init__(self) -> None:
-        super().__init__(b"")
-        self.asked_since: float | None = None
-        self.asked_at, self.requests, self.answered, self.answered_at = _NEVER, 0, False, _NEVER
-
-    def passed(self, epoch: bytes, number: int) -> bool:
-        """Is the copy at a later change, in the same incarnation of the sender?"""
-        return epoch[:_LIFE_BYTES] == self.epoch[:_LIFE_BYTES] and (epoch, number) < (self.epoch, self.number)
-
-
 class Streams:
     """The change streams between this peer and its neighbours."""
 
@@ -214,8 +87,8 @@ class Streams:
         self.host, self.config, self.listener = host, config, listener
         self.is_neighbour: Callable[[bytes], bool] = lambda node_id: True
         """Tells who still is one. What others were sent, or sent, is forgotten when there are many of them."""
-        self._outgoing: dict[bytes, _Outgoing] = {}
-        self._incoming: dict[bytes, _Incoming] = {}
+        self._outgoing: dict[bytes, Outgoing] = {}
+        self._incoming: dict[bytes, Incoming] = {}
         self._copied_bytes = 0  # of all copies
         self._forgotten = 0
         self._sweep_at = _SWEEP_MIN
@@ -240,7 +113,7 @@ class Streams:
             )
         if outgoing is None:
             self._make_room()
-            outgoing = self._outgoing[to.node_id] = _Outgoing(to, self._epoch())
+            outgoing = self._outgoing[to.node_id] = Outgoing(to, self._epoch())
         old = outgoing.entries.get(key)
         before = len(key) + len(old) if old is not None else 0
         if outgoing.size_bytes - before + len(key) + len(value) > self.config.map_bytes_max:
@@ -287,9 +160,14 @@ class Streams:
         """What that peer said under a key could not be taken: it is asked for it again with its next mark."""
         incoming = self._incoming.get(node_id)
         if incoming is not None:
-            self._copied_bytes -= incoming.size_bytes
-            incoming.set(key, None)
-            self._copied_bytes += incoming.size_bytes
+            self._set(incoming, key, None)
+
+    def ask_anew(self, of: Contact, key: bytes) -> None:
+        """What a peer said under a key may not hold any more: ask for it, and tell of it even if it is the same."""
+        self.doubt(of.node_id, key)
+        incoming = self._incoming.get(of.node_id)
+        if incoming is not None:
+            self._ask(of, incoming)
 
     def telling(self, node_id: bytes) -> Mapping[bytes, bytes]:
         """The map that this peer sends to that one; a live view."""
@@ -326,7 +204,7 @@ class Streams:
             incoming = self._copy(sender)
         if incoming.mark() == (change, digest):
             incoming.asked_since = None
-        elif change >= incoming.number or digest[:_SIGN_BYTES] != _sign(incoming.epoch):
+        elif change >= incoming.number or digest[:SIGN_BYTES] != sign(incoming.epoch):
             self._ask(sender, incoming)
 
     # Inputs from the peer
@@ -355,9 +233,9 @@ class Streams:
     # The sending end
 
     def _epoch(self) -> bytes:
-        return self.host.incarnation + self._forgotten.to_bytes(_EPOCH_BYTES - _LIFE_BYTES, "big")
+        return self.host.incarnation + self._forgotten.to_bytes(_EPOCH_BYTES - LIFE_BYTES, "big")
 
-    def _change(self, outgoing: _Outgoing, key: bytes, value: bytes | None) -> None:
+    def _change(self, outgoing: Outgoing, key: bytes, value: bytes | None) -> None:
         if not outgoing.set(key, value):
             return
         outgoing.pending[key] = None
@@ -370,7 +248,7 @@ class Streams:
             outgoing.flush_set = True
             self.host.set_timer(Flush(outgoing.contact.node_id), wait_s)
 
-    def _flush(self, outgoing: _Outgoing) -> None:
+    def _flush(self, outgoing: Outgoing) -> None:
         """Number the pending changes, and send them."""
         if not outgoing.pending:
             return
@@ -384,7 +262,7 @@ class Streams:
         for message in self._changes(outgoing, keys, after):
             self.host.send(outgoing.contact, message)
 
-    def _changes(self, outgoing: _Outgoing, keys: Sequence[bytes], after: int) -> list[Changes]:
+    def _changes(self, outgoing: Outgoing, keys: Sequence[bytes], after: int) -> list[Changes]:
         """Messages with the present values of these keys, which changed in this order after change `after`."""
         messages = list[Changes]()
         for page in self._pages([(key, outgoing.entries.get(key)) for key in keys]):
@@ -394,7 +272,7 @@ class Streams:
 
     def _answer(self, sender: Contact, request: Resend) -> None:
         """Send the missing changes if all are remembered, otherwise the contents of the buckets that differ."""
-        outgoing = self._outgoing.get(sender.node_id) or _Outgoing(sender, self._epoch())
+        outgoing = self._outgoing.get(sender.node_id) or Outgoing(sender, self._epoch())
         self._flush(outgoing)
         missing, buckets = outgoing.number - request.number, 0
         if request.epoch == outgoing.epoch and 0 < missing <= len(outgoing.log):
@@ -408,7 +286,7 @@ class Streams:
         for contents in self._contents(outgoing, request.asked_at, buckets):
             self.host.send(sender, contents)
 
-    def _contents(self, outgoing: _Outgoing, asked_at: float, buckets: int) -> Iterator[Contents]:
+    def _contents(self, outgoing: Outgoing, asked_at: float, buckets: int) -> Iterator[Contents]:
         """Messages with the contents of these buckets; one message if they are empty."""
         keys = sorted(outgoing.between(b"", None, buckets))
         pages = self._pages([(key, outgoing.entries[key]) for key in keys]) or [[]]
@@ -431,11 +309,11 @@ class Streams:
 
     # The receiving end
 
-    def _copy(self, sender: Contact) -> _Incoming:
+    def _copy(self, sender: Contact) -> Incoming:
         incoming = self._incoming.get(sender.node_id)
         if incoming is None:
             self._make_room()
-            incoming = self._incoming[sender.node_id] = _Incoming()
+            incoming = self._incoming[sender.node_id] = Incoming()
         return incoming
 
     def _make_room(self) -> None:
@@ -483,30 +361,37 @@ class Streams:
         elif message.end is None and message.asked_at == incoming.asked_at:
             self._ask_again(sender, incoming)  # a part was lost
 
-    def _apply(self, sender: Contact, incoming: _Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
+    def _apply(self, sender: Contact, incoming: Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
         """Apply changes to the copy, and tell the listener. False if the listener then forgot the sender."""
         for key, value in changes:
             if self._incoming.get(sender.node_id) is not incoming:
                 return False
-            before, size_bytes = incoming.entries.get(key), incoming.size_bytes
+            before = incoming.entries.get(key)
             if self.listener is None:
-                incoming.set(key, value)
-            elif incoming.set(self.listener.kept(key), value):
+                self._set(incoming, key, value)
+            elif self._set(incoming, self.listener.kept(key), value):
                 try:
                     self.listener.changed(sender, key, value)
                 except Implausible:
-                    incoming.set(key, before)  # so the digests differ, and it is asked for again
+                    if self._incoming.get(sender.node_id) is incoming:
+                        self._set(incoming, key, before)  # so the digests differ, and it is asked for again
             if self._incoming.get(sender.node_id) is incoming:
-                self._count(sender, incoming, incoming.size_bytes - size_bytes)
+                self._check_size(sender, incoming)
         return True
 
-    def _count(self, sender: Contact, incoming: _Incoming, added_bytes: int) -> None:
-        """A copy has grown. One that is too large, by itself or as the largest of too many, is given up.
+    def _set(self, incoming: Incoming, key: bytes, value: bytes | None) -> bool:
+        """Set a value in a copy, and count its bytes. True if that changed the copy."""
+        size_bytes = incoming.size_bytes
+        changed = incoming.set(key, value)
+        self._copied_bytes += incoming.size_bytes - size_bytes
+        return changed
+
+    def _check_size(self, sender: Contact, incoming: Incoming) -> None:
+        """A copy may have grown. One that is too large, by itself or as the largest of too many, is given up.
 
         Raises `RemoteError` if that is this one. Any other neighbour is asked for its entries again later.
         """
         config = self.config
-        self._copied_bytes += added_bytes
         if incoming.size_bytes > config.map_bytes_max:
             self._give_up(sender.node_id)
             raise RemoteError(f"{sender.address} sent more than {config.map_bytes_max} bytes of entries on its stream "
@@ -525,7 +410,7 @@ class Streams:
     def _give_up(self, node_id: bytes) -> None:
         self._copied_bytes -= self._incoming.pop(node_id).size_bytes
 
-    def _ask(self, sender: Contact, incoming: _Incoming) -> None:
+    def _ask(self, sender: Contact, incoming: Incoming) -> None:
         """Ask for the changes that the copy misses, unless a request is open that may still be answered.
 
         A sender that says something new but did not answer for `ask_again_s` is alive: request or answer were lost.
@@ -537,14 +422,14 @@ class Streams:
         elif now - max(incoming.asked_at, incoming.answered_at) >= self.config.ask_again_s:
             self._request(sender, incoming)
 
-    def _request(self, sender: Contact, incoming: _Incoming) -> None:
+    def _request(self, sender: Contact, incoming: Incoming) -> None:
         now = incoming.asked_at = self.host.now()
         incoming.answered = False
         self.host.send(sender, Resend(now, incoming.epoch, incoming.number, incoming.buckets.tobytes()))
         self.host.set_timer(ResendDue(sender, now), self.config.ask_again_s * 2**incoming.requests)
         incoming.requests += 1
 
-    def _unanswered(self, sender: Contact, incoming: _Incoming) -> None:
+    def _unanswered(self, sender: Contact, incoming: Incoming) -> None:
         """The answer is not complete: wait while parts of it arrive."""
         if incoming.answered:
             incoming.answered = False
@@ -552,7 +437,7 @@ class Streams:
         else:
             self._ask_again(sender, incoming)
 
-    def _ask_again(self, sender: Contact, incoming: _Incoming) -> None:
+    def _ask_again(self, sender: Contact, incoming: Incoming) -> None:
         """The answer failed: ask again a few times, then wait for the next mark."""
         if incoming.requests < self.config.questions_max:
             self._request(sender, incoming)
@@ -569,27 +454,10 @@ class Streams:
         assert self._copied_bytes == sum(incoming.size_bytes for incoming in self._incoming.values())
 
 
-def _sign(epoch: bytes) -> bytes:
-    """The first bytes of a mark: a short hash of the epoch."""
-    return blake2b(epoch, digest_size=_SIGN_BYTES).digest()
-
-
-def _bucket(key: bytes) -> int:
-    return crc32(key) % BUCKETS
-
-
-def _hash(key: bytes, value: bytes | None) -> int:
-    """A 64-bit hash of one entry; 0 if there is none."""
-    if value is None:
-        return 0
-    entry = len(key).to_bytes(4, "big") + key + value
-    return int.from_bytes(blake2b(entry, digest_size=_DIGEST_BYTES).digest(), "big")
-
-
 def _differing(ours: "array[int]", theirs: bytes) -> int:
     """The buckets whose digests differ, one bit each. Raises `Malformed`."""
-    if len(theirs) != _DIGEST_BYTES * BUCKETS:
-        raise Malformed(f"{len(theirs)} bytes of bucket digests; {_DIGEST_BYTES * BUCKETS} are required")
+    if len(theirs) != DIGEST_BYTES * BUCKETS:
+        raise Malformed(f"{len(theirs)} bytes of bucket digests; {DIGEST_BYTES * BUCKETS} are required")
     pairs = zip(ours, memoryview(theirs).cast("Q"), strict=True)
     return sum(1 << bucket for bucket, (our, their) in enumerate(pairs) if our != their)
 

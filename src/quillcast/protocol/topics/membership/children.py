@@ -67,10 +67,11 @@ class ChildrenTables:
         self.placement.install(tree)
         if lease is not None and lease.acknowledged_term == tree.term:
             child.acknowledged = min(start, lease.acknowledged)  # what it has itself says nothing of those below it
-        report = self.links.told(node, tree.topic)
+        report = self.links.told(node, tree.topic) if join is not None else None  # else it is what it says now
         if isinstance(report, ChildReport):
             child.take_up(report)
             self.progress.child_says(tree, node, used_up=report.used_up)
+            self.links.ask_anew(contact, tree.topic)
         self.await_word(tree, child)
         tree.waiting.pop(node, None)
         tree.waiting = tree.waiting or EMPTY

@@ -36,6 +36,10 @@ class TreeLinks:
         report = self.streams.told(node).get(topic)
         return decode(report) if report is not None else None
 
+    def ask_anew(self, contact: Contact, topic: bytes) -> None:
+        """Have the neighbour say again what it said about a topic, as it is now."""
+        self.streams.ask_anew(contact, topic)
+
     def is_leaf(self, node: bytes, topic: bytes) -> bool:
         """Has a child nobody below it, as it reports?"""
         report = self.told(node, topic)

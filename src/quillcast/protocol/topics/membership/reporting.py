@@ -15,7 +15,7 @@ from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import CutLeases, Orphaned
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.effects import GapNoticed
-from quillcast.protocol.topics.state.holders import BEFORE, NEVER, Child
+from quillcast.protocol.topics.state.holders import SINCE, Child
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.terms import Terms
@@ -55,10 +55,7 @@ class Reporting:
         if tree is None:
             return
         child = tree.children.get(sender.node_id)
-        if child is not None and child.spoken == BEFORE:  # it left and came again before this word of it came
-            child.spoken = NEVER
-            self.children.await_word(tree, child)
-        elif child is not None:
+        if child is not None:
             self.children.remove(tree, sender.node_id, "moved", lease=True)
             self.membership.leave_if_idle(tree)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id:
@@ -76,7 +73,7 @@ class Reporting:
             return
         child = tree.children[sender.node_id]
         former = child.acknowledged_term, child.acknowledged, child.others
-        first = not child.spoken
+        first = child.spoken != SINCE
         child.note_report(report)
         if former != (child.acknowledged_term, child.acknowledged, child.others):
             self.schedule.touch(tree)  # what it no longer needs may be discarded, and is reported upwards

@@ -149,12 +149,14 @@ class Child(PeerSink):
         return self.progress[1] >= frontier or now - self.frontier_moved_at < CATCH_UP_S
 
     def take_up(self, report: ChildReport) -> None:
-        """It reported this before it was entered here, and will not repeat it.
+        """It reported this before it was entered here: that speaks for nobody, but it may have somebody below it.
 
-        Or it left meanwhile, and has yet to take that report back.
+        It may have been restarted since, or elsewhere, and have taken in others.
         """
+        known_to_have = self.acknowledged if report.term == self.acknowledged_term else report.acknowledged
         self.note_report(report)
-        self.spoken = BEFORE
+        self.acknowledged, self.spoken = min(report.acknowledged, known_to_have), BEFORE
+        self.others = Others(departures=report.departures) if report.departures else NO_OTHERS
 
     @property
     def is_cut(self) -> bool:
@@ -178,7 +180,7 @@ class Child(PeerSink):
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
         """The peers that its last report names: itself, and those that arrived below it lately."""
-        return (self.contact.node_id, *self.others.nodes) if self.spoken else ()
+        return (self.contact.node_id, *self.others.nodes) if self.spoken == SINCE else ()
 
     @property
     def move(self) -> Move | None:

@@ -21,7 +21,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
-from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
+from quillcast.protocol.topics.state.holders import SINCE, Child, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
@@ -391,7 +391,7 @@ class Tree:
         """Peers that came below this one lately from another parent, and have reported or left since."""
         nodes: dict[bytes, None] = dict.fromkeys(self.ended)
         for child in self.children.values():
-            if child.spoken and child.named_until > now and not child.number:
+            if child.spoken == SINCE and child.named_until > now and not child.number:
                 nodes[child.contact.node_id] = None
             nodes |= dict.fromkeys(child.others.newcomers)
         return tuple(nodes)[-NEWCOMERS_MAX:] if nodes else ()
