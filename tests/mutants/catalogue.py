@@ -719,6 +719,14 @@ MUTANTS = (
     ),
     # ---- terms that a peer does not know yet
     Mutant(
+        "past-terms-end-in-a-pause",
+        "What a subscriber misses of a past term is not given up because its process was paused.",
+        "protocol/topics/housekeeping.py",
+        "            past.until = max(past.until, until)\n",
+        "            past.until = past.until\n",
+        "protocol/topics/test_pauses.py",
+    ),
+    Mutant(
         "subscriptions-after-a-pause",
         "After a pause, no subscription begins before it is known whether the topic has another root.",
         "protocol/topics/state/tree.py",

@@ -73,6 +73,18 @@ def test_while_there_is_no_room_for_answers_nobodys_silence_counts_for_a_while()
     assert gap.nobody_has([(0, 4)], 40.0, 0.0, 5.0) == [(0, 4)], "nothing came for 30 s"
 
 
+def test_the_time_of_a_pause_counts_against_nobody() -> None:
+    gap = a_gap()
+    assert gap.to_ask(PARENT, [(0, 4)], 1.0) == [(0, 4)]
+    gap.refused(SIBLING, [(0, 4)], [])
+    assert gap.nobody_has([(0, 4)], 6.0, 30.0, 4.0) == []
+    gap.start_anew(50.0)
+    assert not gap.is_silent(PARENT, 54.0, 4.0)
+    assert gap.nobody_has([(0, 4)], 55.0, 30.0, 4.0) == []
+    assert gap.nobody_has([(0, 4)], 84.0, 30.0, 4.0) == []
+    assert gap.nobody_has([(0, 4)], 86.0, 30.0, 4.0) == [(0, 4)]
+
+
 def test_a_source_that_never_answers_has_nothing() -> None:
     gap = a_gap()
     gap.refused(PARENT, [(0, 4)], [])

@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from quillcast.core.envelope import NO_TERM
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Timer
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.reliability.recovery import Look
 from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue
+from tests.protocol.recording import PAUL, block, down
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -135,3 +137,46 @@ def test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_
     village.publish(other, publisher, b"after")
     village.run(40)
     assert [(reader.payloads, reader.gone) for reader in readers.values()] == [([b"after"], [])] * 2
+
+
+@pytest.mark.parametrize("pause_s", [40, 70], ids=["longer than a lease", "longer than past terms are kept"])
+def test_after_a_pause_what_is_missing_is_waited_for_as_long_as_if_it_began_to_be_missing_then(pause_s: float) -> None:
+    """What waits to be read may bring it."""
+    village = Village(4)
+    reading = by_distance(village)[1]
+    reader, past = Reader(), Term(0, bytes(16))
+    village.subscribe(reading, NAME, reader)
+    village.run(3)
+    tree, host = village.tree(reading, NAME), village.world.machines[reading].host
+    assert tree is not None
+    assert host is not None
+    for end in (0, 2):
+        village.act(reading, lambda peer, end=end: peer.scribe.terms.recall(tree, past, end))
+    village.run(3)
+    host.pause()
+    village.run(pause_s)
+    host.backlog = []  # the test says what comes first
+    host.resume()
+    village.act(reading, timer(Look()))
+    village.act(reading, timer(HousekeepingDue()))
+    village.run(0.5)
+    assert reader.gone == []
+    village.run(45)
+    assert [(first, last) for _, first, last, _ in reader.gone] == [(0, 2)]
+
+
+def test_a_pause_makes_no_hole_void() -> None:
+    village = Village(2)
+    village.subscribe(0, NAME, Reader())
+    village.run(3)
+    tree, peer = village.tree(0, NAME), village.peers[0]
+    assert tree is not None
+    (edge,) = tree.subscriptions
+    edge.begin(Term(1 << 16, bytes(16)), 0)
+    edge.take(down(tree.term, 0, block(PAUL, 0)))
+    edge.take(down(Term(1 << 16, bytes(16)), 0, block(PAUL, 2)))
+    assert list(edge.holes) == [PAUL]
+    edge.holes[PAUL] -= 40
+    peer.scribe.schedule.last_round_at -= 40
+    village.act(0, timer(ReportDue()))
+    assert edge.holes == {PAUL: peer.host.now()}

@@ -319,6 +319,10 @@ class Edge(Sink):
             before += ranges[-1][1] if ranges and again else 0
         self.tell_losses()
 
+    def prolong_holes(self) -> None:
+        """This process was paused: holes count from now on, for what fills them may wait to be read."""
+        self.holes = dict.fromkeys(self.holes, self.host.now()) or EMPTY
+
     def give_up_holes(self, before: float, untaken: Iterable[Bundle]) -> bool:
         """Give up holes that are older than a time, because nothing will fill them. Returns whether there were any.
 

@@ -81,6 +81,13 @@ class Gap:
         self._missing = missing
         self.confirmed, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
 
+    def start_anew(self, now: float) -> None:
+        """This process was paused until now, and answers may wait to be read: nothing counts as missing for long."""
+        self._hopeless = []
+        self._moved_at = self._shrunk_at = now
+        for repairer in self.repairers.values():
+            repairer.unanswered_since = None if repairer.unanswered_since is None else now
+
     def excuse_silence(self, now: float, for_s: float) -> None:
         """This peer has no room for answers now: nobody's silence counts, unless nothing came for `for_s` seconds."""
         if now - self._shrunk_at < for_s:

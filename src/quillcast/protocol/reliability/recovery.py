@@ -68,6 +68,12 @@ class Recovery:
         """How long something is missing before it is asked for."""
         return self.times.datagram_gap_s if self.host.now() < self.losses_until else self.times.gap_s
 
+    def housekeep(self, now: float, *, paused: bool) -> None:
+        """After a pause of this process nothing is given up because of the time that passed meanwhile."""
+        if paused:
+            for gap in self.gaps.values():
+                gap.start_anew(now)
+
     def look_soon(self, topic: bytes) -> None:
         """Check the topic soon, because it may miss something."""
         self.suspects[topic] = None

@@ -91,6 +91,7 @@ class Housekeeping:
         if paused:  # no lease ran out meanwhile, and stability waits for the replicas
             for lease in tree.orphaned_leases.values():
                 lease.until = max(lease.until, now + self.config.lease_s)
+            self._prolong(tree, now)
             self.dispatch.order(ProcessPaused(tree))
         for node in [node for node, lease in tree.orphaned_leases.items() if lease.until <= now]:
             del tree.orphaned_leases[node]
@@ -101,6 +102,16 @@ class Housekeeping:
                 self.schedule.touch(tree)
         if tree.ended:
             tree.ended = {node: until for node, until in tree.ended.items() if until > now} or EMPTY
+
+    def _prolong(self, tree: Tree, now: float) -> None:
+        """What subscriptions here wait for, and what others may want, may be in what waits to be read."""
+        until = now + self.config.lease_s
+        for past in tree.flow.past.values():
+            past.until = max(past.until, until)
+        if tree.keeping_until is not None:
+            tree.keeping_until = max(tree.keeping_until, until)
+        for edge in tree.subscriptions:
+            edge.prolong_holes()
 
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
         flow = tree.flow

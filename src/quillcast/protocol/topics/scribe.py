@@ -324,7 +324,7 @@ class Scribe:
         self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)
         self.housekeeping = Housekeeping(
             host, config, self.open_trees, self.schedule, self.source_streams,
-            (self.membership, self.children, self.whereabouts),
+            (self.recovery, self.membership, self.children, self.whereabouts),
             (self.creating, self.changes, self.admissions, self.publishing, self.flow_control), dispatch,
         )  # fmt: skip
         self.inspection = Inspection(
