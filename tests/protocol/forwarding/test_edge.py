@@ -537,6 +537,15 @@ def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() ->
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
 
 
+def test_of_a_stream_that_was_over_no_more_is_remembered_than_the_peer_knows() -> None:
+    edge, _, _ = an_edge(start=3)
+    edge.end(FIRST, 1)
+    edge.forget({FIRST}.__contains__)
+    assert edge.over == {FIRST: 3}
+    edge.forget({SECOND}.__contains__)
+    assert edge.over == {}
+
+
 def test_positions_of_an_ended_term_are_not_waited_for_if_their_events_came_in_another() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 2, block(PAULA, 0, b"a")))

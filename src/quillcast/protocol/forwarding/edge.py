@@ -184,6 +184,7 @@ class Edge(Sink):
         kept = [term_cursor for term_cursor in self.term_cursors() if keep(term_cursor.term)]
         self.latest = kept.pop() if kept else None
         self.older = {term_cursor.term: term_cursor for term_cursor in kept} or EMPTY
+        self.over = {term: start for term, start in self.over.items() if keep(term)} or EMPTY
         if self.doubts is not None:
             self.doubts.keep(keep)
             self.doubts = self.doubts if self.doubts.terms else None
