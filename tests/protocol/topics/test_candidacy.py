@@ -412,7 +412,10 @@ def test_a_recorded_but_unused_term_of_a_new_topic_holds_nothing_back(monkeypatc
 
 
 def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the only closer peer is suspected nothing is routed to it: what is sent on would come back at once."""
+    """Where the only closer peer is suspected nothing is routed to it: what is sent on would come back at once.
+
+    It gets the topic once it is suspected no more.
+    """
     village = Village(8)
     root = by_distance(village)[1]
     overlay = village.peers[root].overlay
@@ -422,6 +425,9 @@ def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pyt
     village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
     village.run(1)
     assert terms(village) == ["created"]
+    monkeypatch.undo()
+    village.run(3)
+    assert terms(village) == ["created", "transferred"]
 
 
 def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:

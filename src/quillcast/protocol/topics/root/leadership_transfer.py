@@ -37,7 +37,7 @@ class TransferDue(Timer, frozen=True):
 
 
 class LookAgain(Timer, frozen=True):
-    """The peer that is to follow this term was still joining: ask whether it is."""
+    """The peer that is to follow this term was still joining, or suspected: ask whether it is."""
 
     topic: bytes
     term: Term
@@ -113,10 +113,18 @@ class LeadershipTransfer:
             root.closing = True
             self.host.set_timer(TransferDue(tree.topic, root.term), self.config.linger_s)
 
+    def watch_closer(self, tree: Tree) -> None:
+        """This peer has become root though another is closer, to which nothing is routed, as it is suspected."""
+        if tree.root is not None and not self.overlay.is_closest(tree.topic):
+            self.host.set_timer(LookAgain(tree.topic, tree.root.term), self.config.ask_s)
+
     def look_again(self, timer: LookAgain) -> None:
-        """Transfer the topic, once the next root's answer says that it has joined."""
+        """Transfer the topic, once the next root's answer says that it has joined, or once it is suspected no more."""
         tree = self.trees.by_topic.get(timer.topic)
         if tree is None or tree.root is None or tree.root.term != timer.term:
+            return
+        if self.overlay.next_hop(tree.topic) is None:
+            self.watch_closer(tree)
             return
         closest = self.overlay.closest(tree.topic, 1)[0]
         if self.overlay.is_joining(closest):

@@ -78,6 +78,7 @@ class RootTerms:
         self.terms.enter(tree, term, 0, here=True)
         self.membership.settled(tree)
         self.dispatch.order(RootHere(tree))
+        self.transfer.watch_closer(tree)
 
     def _hold(self, how: str, doubtful_until: float) -> float:
         """Until when nothing is called stable: orphans of an earlier root may be on their way.
