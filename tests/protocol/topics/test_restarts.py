@@ -4,7 +4,8 @@ import pytest
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
-from quillcast.protocol.topics.messages import Have, Join
+from quillcast.protocol.topics.messages import Have, Join, Leave, TransferLeadership
+from quillcast.protocol.topics.root.leadership_transfer import Offer
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, next_life
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.tree import Tree
@@ -12,6 +13,7 @@ from tests.protocol.recording import BOB, CAROL, FIRST, PAUL
 from tests.protocol.topics.parts import DESCRIPTOR, Parts
 
 NUMBER = next_life(7)
+DAVE = Contact(b"d" * 16, "dave")
 
 
 def joined(world: Parts, tree: Tree, contact: Contact, have: Have | None, **options: int | bool) -> None:
@@ -112,3 +114,42 @@ def test_a_new_forwarder_says_what_its_first_children_have_and_that_this_is_not_
     joined(world, tree, BOB, Have(FIRST, 3))
     joined(world, tree, CAROL, Have(FIRST, 2))
     assert world.membership.join_message(tree, fault=False).have == Have(FIRST, 2, own=False)
+
+
+@pytest.mark.parametrize("directly", [True, False], ids=["it joins", "another names it"])
+@pytest.mark.parametrize(("number", "left"), [(NUMBER + 1, []), (next_life(NUMBER), [[UNKNOWN_PEER]])])
+def test_a_peer_that_a_leaving_one_named_speaks_for_those_below_it_unless_it_was_restarted(
+    number: int, left: list[list[bytes]], directly: bool
+) -> None:
+    world = Parts()
+    tree = world.root()
+    joined(world, tree, DAVE, None, number=NUMBER)
+    says(world, tree, DAVE)
+    leave = Leave(tree.topic, moved=True, leases=(BOB.node_id,), lives=(NUMBER,))
+    world.children.left(DAVE, leave)
+    if directly:
+        joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
+        says(world, tree, BOB)
+    else:
+        joined(world, tree, CAROL, None)
+        says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
+    assert awaited(tree) == left
+
+
+@pytest.mark.parametrize("directly", [True, False], ids=["it joins", "another names it"])
+@pytest.mark.parametrize(("number", "left"), [(NUMBER + 1, []), (next_life(NUMBER), [UNKNOWN_PEER])])
+def test_a_peer_that_the_root_before_named_speaks_for_those_below_it_unless_it_was_restarted(
+    number: int, left: list[bytes], directly: bool
+) -> None:
+    world = Parts()
+    tree = world.root()
+    assert tree.root is not None
+    offer = Offer(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(NUMBER,)), 9.0)
+    if directly:
+        world.transfer.take_over(tree, tree.root, offer)
+        joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
+    else:
+        joined(world, tree, CAROL, None)
+        says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
+        world.transfer.take_over(tree, tree.root, offer)
+    assert list(tree.root.awaited) == left

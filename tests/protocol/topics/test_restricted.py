@@ -70,7 +70,7 @@ def test_a_root_takes_the_one_before_in_and_nobody_else_whom_that_named_and_who_
     tree, contact = village.tree(root, NAME), village.world.machines[other].contact
     assert tree is not None
     assert tree.root is not None
-    tree.root.awaited = {contact.node_id: None}
+    tree.root.awaited = {contact.node_id: 0}
     tree.root.followed = (Term(1, contact.node_id if was_root else bytes(16)),)
     rejoin = Rejoin(contact, b"", [Join(TOPIC, contact)])
     village.act(root, lambda peer: peer.message(contact, rejoin))

@@ -710,7 +710,7 @@ def test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for() -
     assert tree is not None
     assert tree.root is not None
     nodes = {peer: village.world.machines[peer].node_id for peer in (root, first, second)}
-    tree.root.awaited = {nodes[first]: None}
+    tree.root.awaited = {nodes[first]: 0}
     left = Leave(TOPIC, moved=True, leases=(nodes[second],))
     village.act(root, lambda peer: peer.message(village.world.machines[forwarder].contact, left))
     sent: list[object] = []
@@ -809,7 +809,7 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     assert tree is not None
     assert tree.root is not None
     root_terms, now = village.peers[root].scribe.root_terms, village.peers[root].host.now()
-    tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: None}, now - 1, now + 10
+    tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: 0}, now - 1, now + 10
     root_terms.hold(tree, now)
     tree.root.heard_from([node])
     assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s

@@ -156,6 +156,8 @@ class Leave(Message, frozen=True, tag=45):
     """The lowest peer above both you and my new parent, as far as I know: no other need hear that I moved."""
     number: Number = 0
     """How many parents I have had. If I have joined you again since (`Join.number`), this is old. 0: it is not."""
+    lives: tuple[Number, ...] = ()
+    """For each of `leases`, in their order, the number of its last move that I know: it tells a restart. 0: of none."""
 
 
 UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]
@@ -313,6 +315,8 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """As in `TopicEntry`."""
     followed: Annotated[tuple[Term, ...], msgspec.Meta(max_length=FOLLOWED_MAX)] = ()
     """The terms that were transferred one to the next, up to mine."""
+    lives: tuple[Number, ...] = ()
+    """For each of `leases`, as in `Leave`."""
 
 
 class Transferred(Message, frozen=True, tag=69):

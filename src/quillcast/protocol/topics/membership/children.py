@@ -1,5 +1,6 @@
 """Children tables: whom this peer forwards a topic's bundles to (Scribe, section 3.1, membership management)."""
 
+from collections.abc import Mapping
 from itertools import chain, repeat
 
 from quillcast.core.dispatch import Dispatch
@@ -108,6 +109,9 @@ class ChildrenTables:
         if nodes:
             ended = tree.heard_through(child)
             if tree.root is not None:
+                for move in child.others.arrivals:
+                    if tree.root.is_of_another_life(move):
+                        tree.root.forgot(move.peer)
                 tree.root.heard_from(nodes)
             if ended or child.named_until:
                 self.schedule.touch(tree)
@@ -182,12 +186,13 @@ class ChildrenTables:
         *,
         lease: bool,
         whose: tuple[bytes, ...] = (),
+        numbers: Mapping[bytes, int] = EMPTY,
         up_to: bytes | None = None,
     ) -> None:
         """Take a child out of the table; where a lease goes on, its last report still holds stability back.
 
-        `whose` lease it is: its own if it says nothing else. `up_to`: it moves, and peers up to there are to hear of
-        that.
+        `whose` lease it is, and the numbers of their moves: its own if it says nothing else. `up_to`: it moves, and
+        peers up to there are to hear of that.
         """
         child = tree.take_out(node)
         tree.waiting.pop(node, None)
@@ -198,7 +203,8 @@ class ChildrenTables:
             leaf = not whose and self.links.is_leaf(node, tree.topic)
             move = child.move if up_to is not None and not whose else None
             move = move._replace(up_to=up_to) if move is not None and up_to is not None else None
-            tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf, move=move)
+            until = self.host.now() + self.config.lease_s
+            tree.orphan_lease(child, until, awaited, leaf=leaf, move=move, numbers=numbers)
         self.placement.install(tree)
         self.links.drop(child.contact, tree.topic)
         self.source_streams.parted(tree, child.contact)
@@ -245,7 +251,8 @@ class ChildrenTables:
         if child is not None and joined_since(child.number, message.number):
             return  # this word was overtaken by the Join that followed it
         up_to = message.up_to if message.moved else None
-        self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, up_to=up_to)
+        numbers = dict(zip(message.leases, message.lives, strict=False))
+        self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, numbers=numbers, up_to=up_to)
         if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))

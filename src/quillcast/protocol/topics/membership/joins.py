@@ -13,7 +13,7 @@ from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Accepted, Join, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import FindParent
 from quillcast.protocol.topics.state.holders import SourcesChild
-from quillcast.protocol.topics.state.link_reports import same_life
+from quillcast.protocol.topics.state.link_reports import Move, same_life
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
@@ -185,11 +185,13 @@ class Joins:
 
 
 def _is_of_another_life(tree: Tree, join: Join) -> bool:
-    """Was the child restarted since it came here last? It may have been in the tree elsewhere meanwhile."""
-    child = join.child.node_id
-    former = tree.children.get(child) or tree.orphaned_leases.get(child)
-    move = former.move if former is not None else None
-    return move is not None and join.number > 0 and not same_life(move.number, join.number)
+    """Was the child restarted since it came here last, or was named? It may have been elsewhere meanwhile."""
+    move, former = Move(join.child.node_id, join.number), tree.children.get(join.child.node_id)
+    if not join.number:
+        return False
+    was_child = former is not None and former.number > 0 and not same_life(former.number, move.number)
+    awaited = tree.root is not None and tree.root.is_of_another_life(move)
+    return was_child or awaited or any(lease.is_of_another_life(move) for lease in tree.orphaned_leases.values())
 
 
 def _start_for(tree: Tree, join: Join) -> int:

@@ -415,7 +415,7 @@ class TreeMembership:
             self.trees.leave_behind(tree.topic, leases)
             self.parents_had = next_life(self.parents_had)  # it may not speak for them when it comes again
         if tree.parent is not None:
-            self.host.send(tree.parent, Leave(tree.topic, bool(leases), _whose(leases), number=number))
+            self.host.send(tree.parent, _leave(tree.topic, leases, number))
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
@@ -432,7 +432,7 @@ class TreeMembership:
     def last_word(self, topic: bytes) -> Leave:
         """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""
         leases = self.trees.leases_left(topic, self.host.now())
-        return Leave(topic, bool(leases), _whose(leases))
+        return _leave(topic, leases)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and those below, and forget it."""
@@ -452,7 +452,8 @@ class TreeMembership:
                 del self.former[topic]
 
 
-def _whose(leases: dict[bytes, OrphanedLease]) -> tuple[bytes, ...]:
-    """The peers to name because their leases still run; none if there are too many, which means the same for all."""
-    nodes = dict.fromkeys(node for lease in leases.values() for node in lease.awaited)
-    return tuple(nodes) if len(nodes) <= LEASES_NAMED_MAX else ()
+def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], number: int = 0) -> Leave:
+    """Whose leases go on that still run; nobody is named if there are too many, which means the same for all."""
+    lives = {node: lease.numbers.get(node, 0) for lease in leases.values() for node in lease.awaited}
+    named = lives if len(lives) <= LEASES_NAMED_MAX else {}
+    return Leave(topic, bool(leases), tuple(named), number=number, lives=tuple(named.values()))

@@ -20,6 +20,7 @@ from quillcast.protocol.topics.messages import FOLLOWED_MAX, NEWCOMERS_MAX, Tran
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import Move
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.terms import Terms
@@ -53,6 +54,12 @@ class Offer(NamedTuple):
     def term(self) -> Term:
         """The term that is over."""
         return self.message.term
+
+    @property
+    def leases(self) -> dict[bytes, int]:
+        """Whom to wait for, and the numbers of their last moves that are known."""
+        named, lives = self.message.leases, self.message.lives
+        return dict(zip(named, (*lives, *[0] * len(named)), strict=False))
 
 
 class PendingTransfer:
@@ -244,20 +251,20 @@ class LeadershipTransfer:
         hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
-            leases[self.host.me] = None
+            leases[self.host.me] = self.membership.parents_had
         else:
-            leases |= dict.fromkeys(tree.children)
+            leases |= {node: child.number for node, child in tree.children.items()}
             for node, lease in tree.orphaned_leases.items():
                 if node in lease.awaited:
                     hold_until = max(hold_until, lease.until)
-                leases |= dict.fromkeys(other for other in lease.awaited if other != node)
+                leases |= {other: lease.numbers.get(other, 0) for other in lease.awaited if other != node}
         leases.pop(to.node_id, None)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
             tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.flow.past_ends(),
             tree.flow.forgotten_lately(), self.membership.source_streams.ended(tree),
-            self.known.outliving(tree.topic), root.followed,
+            self.known.outliving(tree.topic), root.followed, tuple(leases.values()),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -322,11 +329,13 @@ class LeadershipTransfer:
         """What the root before said to this peer, for another one: that waits for this peer, and all below it, too."""
         hold_s = max(0.0, offer.hold_until - self.host.now())
         tree = self.trees.by_topic.get(offer.message.descriptor.topic)
-        leases = dict.fromkeys(offer.message.leases)
+        leases = offer.leases
         if tree is not None and tree.receives:
-            leases[self.host.me] = None
+            leases[self.host.me] = self.membership.parents_had
         streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
-        return msgspec.structs.replace(offer.message, hold_s=hold_s, leases=tuple(leases), streams=streams)
+        return msgspec.structs.replace(
+            offer.message, hold_s=hold_s, leases=tuple(leases), streams=streams, lives=tuple(leases.values())
+        )
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
@@ -348,7 +357,12 @@ class LeadershipTransfer:
         """Go on from what the root before knew."""
         below = (node for child in tree.children.values() for node in child.others.nodes)
         here = {self.host.me, *tree.children, *tree.ended, *below}
-        root.awaited = {node: None for node in offer.message.leases if node not in here}
+        root.awaited = offer.leases
+        arrived = [move for child in tree.children.values() for move in (child.move, *child.others.arrivals) if move]
+        for move in (Move(self.host.me, self.membership.parents_had), *arrived):
+            if root.is_of_another_life(move):
+                root.forgot(move.peer)
+        root.awaited = {node: number for node, number in root.awaited.items() if node not in here}
         root.awaited_until = offer.hold_until
         root.followed = (*offer.message.followed, offer.term)[-FOLLOWED_MAX:]
         if not root.awaited:

@@ -242,24 +242,33 @@ class OrphanedLease:
         "contact",
         "leaf",
         "move",
+        "numbers",
         "streams",
         "until",
     )
 
     def __init__(
-        self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None
-    ) -> None:
-        """`move`: the child's to this peer, if it is only the child's lease, which said that it moves elsewhere."""
+        self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,
+        numbers: Mapping[bytes, int] = EMPTY,
+    ) -> None:  # fmt: skip
+        """`move`: the child's to this peer, if it is only the child's lease, which said that it moves elsewhere.
+
+        `numbers`: of the moves by which others of those awaited had come, where they are known.
+        """
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
         self.streams, self.contact = child.streams, child.contact
         self.awaited: dict[bytes, Move | None] = dict.fromkeys(awaited, move)
         self.leaf = leaf  # it is the child's own lease only
         self.move = child.move  # by which that had come here
+        self.numbers: Mapping[bytes, int] = (
+            {**numbers, child.contact.node_id: child.number} if child.number else numbers
+        )
         self.asked_at = child.host.now()  # when the child was asked where it is, or was lost
 
     def is_of_another_life(self, move: Move) -> bool:
-        """Was the child restarted since, before it moved so?"""
-        return self.move is not None and not same_life(self.move.number, move.number)
+        """Is one of those awaited who was restarted since, before it moved so?"""
+        number = self.numbers.get(move.peer, 0) if move.peer in self.awaited else 0
+        return number > 0 and not same_life(number, move.number)
 
     def ask(self, now: float, every_s: float) -> Move | None:
         """If it is time to ask the child where it is: by which move it had come here.
@@ -284,7 +293,7 @@ class OrphanedLease:
 
         So of a stream that either says nothing of, all is needed.
         """
-        self.awaited = {**former.awaited, **self.awaited}
+        self.awaited, self.numbers = {**former.awaited, **self.awaited}, {**former.numbers, **self.numbers}
         self.leaf = self.leaf and former.leaf
         self.acknowledged_term, self.acknowledged = min(
             (self.acknowledged_term, self.acknowledged), (former.acknowledged_term, former.acknowledged)

@@ -16,6 +16,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.state.admitter import Admitter
+from quillcast.protocol.topics.state.link_reports import Move, same_life
 from quillcast.protocol.topics.state.session import SessionState
 
 UNKNOWN_PEER = bytes(16)
@@ -47,13 +48,18 @@ class Root(Admitter):
         self.takes_for_new = False  # is the topic new, as most say who would know? Then nothing is held back
         self.followed: tuple[Term, ...] = ()  # terms that were transferred, each to the next, the last to this
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
-        self.awaited: dict[bytes, None] = EMPTY  # peers to wait for after a transfer; each speaks for all below it
+        self.awaited: dict[bytes, int] = EMPTY  # peers to wait for after a transfer, with all below; their numbers
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root, to publish when they have something
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = 1  # ... and how many they are, this one among them
         self.session_state = SessionState.CLOSED  # until `root/sessions.py` hears of this term
         self.sessions_asked: dict[bytes, Create] = EMPTY  # by creator: to be answered in the next session
+
+    def is_of_another_life(self, move: Move) -> bool:
+        """Is one of those awaited who was restarted since it was named, before it moved so?"""
+        number = self.awaited.get(move.peer, 0)
+        return number > 0 and not same_life(number, move.number)
 
     def heard_from(self, nodes: Iterable[bytes]) -> None:
         """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
@@ -132,7 +138,7 @@ class Root(Admitter):
         """A peer that is waited for knows nothing of those that were below it: they are waited for instead."""
         if node in self.awaited:
             del self.awaited[node]
-            self.awaited[UNKNOWN_PEER] = None
+            self.awaited[UNKNOWN_PEER] = 0
 
     def acknowledge_to(self, index: int, now: float) -> bool:
         """All live leases have acknowledged the term below `index`. True if the stable position moved."""

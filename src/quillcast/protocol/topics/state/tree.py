@@ -1,6 +1,6 @@
 """One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
@@ -315,15 +315,16 @@ class Tree:
         return child
 
     def orphan_lease(
-        self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None
-    ) -> None:
+        self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,
+        numbers: Mapping[bytes, int] = EMPTY,
+    ) -> None:  # fmt: skip
         """A child is gone, and its lease, or those of others that it names, go on until a time.
 
         `move` is the one by which it had come here, if it moves to another parent now.
         """
         self.orphaned_leases = self.orphaned_leases or {}
         node = child.contact.node_id
-        lease = OrphanedLease(child, until, awaited, leaf=leaf, move=move)
+        lease = OrphanedLease(child, until, awaited, leaf=leaf, move=move, numbers=numbers)
         former = self.orphaned_leases.get(node)
         if former is not None:
             lease.continue_from(former)
@@ -357,8 +358,7 @@ class Tree:
         One that was restarted before it came knows nothing of those that were below it.
         """
         for move in child.others.arrivals:
-            lease = self.orphaned_leases.get(move.peer)
-            if lease is not None and lease.is_of_another_life(move):
+            if any(lease.is_of_another_life(move) for lease in self.orphaned_leases.values()):
                 self.forgot(move.peer)
         return self.heard_from(name for name in child.speaks_for if name not in child.outdated)
 
