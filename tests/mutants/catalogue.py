@@ -671,9 +671,9 @@ MUTANTS = (
     Mutant(
         "sources-off-the-list",
         "Peers take nothing more from a source that was taken off the list of publishers.",
-        "protocol/forwarding/table.py",
-        "        if stream is not None and stream.barred and stream.is_beyond(sender.node_id, bundle):\n",
-        "        if False:\n",
+        "protocol/forwarding/flow.py",
+        "            stream is not None and stream.barred and stream.is_beyond(sender, bundle)\n",
+        "            False\n",
         "protocol/topics/test_sessions.py::test_peers_take_nothing_from_a_source_that_heeds_neither_the_list_nor_their_refusals",
     ),
     Mutant(
@@ -742,6 +742,15 @@ MUTANTS = (
         "        return self.attached and self.served\n",
         "protocol/topics/test_pauses.py::"
         "test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_before",
+    ),
+    Mutant(
+        "disowned-terms",
+        "Nothing is taken of a root that knew no owner, where a list says who may publish.",
+        "protocol/forwarding/table.py",
+        "        if flow is not None and flow.restricted and flow.denies(",
+        "        if flow is not None and not flow.restricted and flow.denies(",
+        "protocol/forwarding/test_table.py::"
+        "test_where_a_list_says_who_may_publish_nothing_of_a_root_that_knew_no_owner_is_taken_or_passed_on",
     ),
     Mutant(
         "admitted-again-called-gone",

@@ -525,6 +525,14 @@ def test_events_of_writers_that_are_not_on_the_list_are_found(
         sound.judges.admitted(0, admitted)
     with pytest.raises(Broken, match=r"access: peer 0 delivers events of .*, which is not on the list"):
         sound.judges.delivered(0, delivered)
+    admission = next(sound.ledgers["news"].admitted(writer.publisher.id, 0))
+    across = Delivered(topic, writer.publisher.id, 0, 1, 0, admission.term, admission.position)
+    sound.judges.delivered(0, across)
+    monkeypatch.setattr(sound.judges.reach, "group", lambda machine, at: [])  # its process was paused
+    sound.judges.delivered(0, across)
+    monkeypatch.setattr(sound.judges.reach, "group", lambda machine, at: [machine])
+    with pytest.raises(Broken, match=r"access: peer 0 delivers events of .*, which is not on the list"):
+        sound.judges.delivered(0, across)
 
 
 def test_an_event_may_die_with_its_writer_if_all_who_had_it_have_unsubscribed(sound: Simulation) -> None:

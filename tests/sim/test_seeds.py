@@ -24,6 +24,7 @@ SEEDS = {
 
 HARD_SEEDS = {
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
+    1882142: "events reached readers from a publisher that only a root could admit which took the topic for new",
     1853486: "a root whose buffers were full called events gone that it had admitted again in another term",
     1856767: "events of an ended term, and the word of which these were, took seconds at each of several peers",
     1702262: "topics that kept little got their credit back one after another, and kept more than little together",

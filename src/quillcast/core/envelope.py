@@ -23,7 +23,8 @@ class Term(NamedTuple):
     """The time of one root of a topic. It grows with every change of root (docs/delivery.md, *Roots that move*).
 
     `node` is the first half of the root's nodeId, then its incarnation. So a root that was restarted and remembers
-    nothing cannot mistake its own old term for a new one. Each term belongs to one session of the topic, and those of a
+    nothing cannot mistake its own old term for a new one. The last bit of a root's `node` says instead whether that
+    root knew an owner of the topic. Each term belongs to one session of the topic, and those of a
     later session are above those of earlier ones, even if their roots differ. They also tell whether that session is
     reliable, unless it is the first. Where each source numbers its own events (`admission = source`), a term is that of
     one source's stream. Such terms stand side by side, and none follows another.
@@ -56,6 +57,19 @@ class Term(NamedTuple):
     def is_of(self, node: bytes) -> bool:
         """Is this the nodeId of its root or source?"""
         return self.node[:HALF_BYTES] == node[:HALF_BYTES]
+
+    def shares_root(self, other: "Term") -> bool:
+        """Is it of the same process as another root's term?"""
+        return self.node[:-1] == other.node[:-1]
+
+    @property
+    def owned(self) -> bool:
+        """Did the root, whose term it is, know an owner of the topic?"""
+        return bool(self.node[-1] & 1)
+
+    def noting(self, *, owned: bool) -> "Term":
+        """A root's term that tells whether the root knows an owner."""
+        return self._replace(node=self.node[:-1] + bytes([self.node[-1] & 0xFE | owned]))
 
 
 AnyTerm = Annotated[Term, "a root's or a source's"]

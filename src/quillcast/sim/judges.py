@@ -7,7 +7,8 @@ loss     when a subscriber is told that it lost an event, no live peer that it c
          it; if the report is uncertain, none of them knows what the event was, unless buffers were full
 bounds   at every checked step, what a peer keeps is within the bounds of its settings
 access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s;
-         one that knows who may publish neither admits events of others, nor delivers those that others number
+         one that knows who may publish neither admits events of others, nor delivers those that others number, or
+         that a root numbered beyond a partition
 ======== ==============================================================================================================
 
 docs/decisions/judges.md says which text of docs/delivery.md each judge checks, and how it was read.
@@ -150,11 +151,18 @@ class Judges:
             written = writer.written[number]
             if Event(writer.name, number) in reader.heard or self._not_owed(reader, writer, number, written):
                 continue
+            if self._disowned(writer, number):
+                continue
             raise Broken(
                 f"avoidable loss: reader {reader.name} was told that it lost event {number} of {writer.name} in topic "
                 f"{reader.topic} ({told.why}), and peer {holder}, which it could reach, holds it",
                 f"topic:{reader.topic}",
             )
+
+    def _disowned(self, writer: Writer, number: int) -> bool:
+        """Is it of somebody on no list, so that only roots admitted it that knew no owner of the topic?"""
+        admitted = self.run.ledgers[writer.topic].admitted(writer.publisher.id, number)
+        return not (writer.may_publish or any(each.term.owned or each.term.of_source for each in admitted))
 
     def _not_owed(self, reader: Reader, writer: Writer, number: int, written: float) -> bool:
         """Whether it was written before the subscription, or the lease had ended, by time or by a cut."""
@@ -245,12 +253,18 @@ class Judges:
                 )
 
     def delivered(self, machine: int, record: Delivered) -> None:
-        """A peer gave its subscribers events that their source numbered: may that publish?"""
+        """A peer gave its subscribers events that their source numbered, or another side's root: may it publish?"""
         plan = self.plans[record.topic]
-        if plan.publishers and record.term.of_source:
+        if plan.publishers and (record.term.of_source or self._came_across(machine, record, plan.name)):
             peer = next(each for other, each in self.run.running() if other.number == machine)
             if peer.scribe.descriptors[record.topic].version:
                 self._listed(plan, record.publisher, f"peer {machine} delivers")
+
+    def _came_across(self, machine: int, record: Delivered, topic: str) -> bool:
+        """Did a peer receive what was admitted while it could not reach the root that did?"""
+        admitted = (each for each in self.run.ledgers[topic].admitted(record.publisher, record.first))
+        groups = ((each.machine, self.reach.group(machine, each.at)) for each in admitted if each.term == record.term)
+        return any(group and root not in group for root, group in groups)  # none: its process was paused
 
     def _listed(self, plan: TopicPlan, publisher: bytes, who: str) -> None:
         if plan.publishers and not (writer := self.writer(publisher)).may_publish:

@@ -70,6 +70,22 @@ def test_bundles_of_a_past_term_are_dropped_but_its_repairs_are_kept() -> None:
     assert [(b.envelope.first, b.envelope.kind) for b in kept] == [(0, Kind.REPAIR), (1, Kind.REPAIR)]
 
 
+def test_where_a_list_says_who_may_publish_nothing_of_a_root_that_knew_no_owner_is_taken_or_passed_on() -> None:
+    table, flow, _ = a_table()
+    unowned, owned = SECOND.noting(owned=False), THIRD.noting(owned=True)
+    flow.begin(unowned, 0, until=60.0)
+    assert table.arrive(BOB, down(unowned, 0, block(PAUL, 0))) == ""
+    flow.begin(owned, 0, until=60.0)
+    flow.restricted = True
+    assert table.arrive(BOB, down(unowned, 1, block(PAUL, 1), kind=Kind.REPAIR)) == "denied"
+    assert table.arrive(BOB, down(owned, 0, block(PAUL, 1))) == ""
+    answer = flow.verdict(unowned, [(0, 2)])
+    assert (answer.held, answer.released, answer.missing) == ([], [(0, 1)], [(1, 2)])
+    assert {term: kept for term, _, kept, *_ in flow.held(0.0)}[unowned] == ()
+    flow.restricted = False
+    assert len(flow.holding(unowned, [(0, 2)])) == 1
+
+
 def test_a_repair_that_brings_nothing_new_ends_here() -> None:
     table, flow, _ = a_table()
     flow.begin(SECOND, 0, until=60.0)

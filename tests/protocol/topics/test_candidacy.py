@@ -66,9 +66,12 @@ class Sent(list[tuple[int, int, Any]]):
         return [entry for entry in self if isinstance(entry[2], types)]
 
 
+LIST = (entry("publish", FRIEND.principal),)
+
+
 def listed(descriptor: Descriptor) -> Descriptor:
     """With an owner, who lets a friend publish."""
-    return OWNER.own(msgspec.structs.replace(descriptor, access=(entry("publish", FRIEND.principal),)))
+    return OWNER.own(msgspec.structs.replace(descriptor, access=LIST))
 
 
 def create(village: Village, peer: int, **options: Any) -> list[Descriptor | QuillcastError]:
@@ -118,7 +121,7 @@ def test_a_candidate_asks_the_replicas_has_its_term_recorded_and_then_accepts_ch
     assert {to for to, _ in steps[5:9]} == {*replicas}
     assert [what for _, what in steps] == [StateQuery] * 5 + [RecordState] * 4 + [Accepted]
     answers = [message for _, to, message in sent.of(StateAnswer, Recorded) if to == root]
-    term = Term(1, village.world.machines[root].node_id[:8] + village.peers[root].host.incarnation)
+    term = Term(1, village.world.machines[root].node_id[:8] + village.peers[root].host.incarnation).noting(owned=False)
     assert answers[:5] == [StateAnswer([TopicEntry(TOPIC, None, NO_TERM)])] * 5
     assert [message.topics[0][:2] for message in answers[5:]] == [(TOPIC, term)] * 4
     assert terms(village) == ["created"]
@@ -867,3 +870,22 @@ def test_a_root_stays_root_while_the_closer_peer_is_still_joining() -> None:
     village.publish(root, publisher, b"event")
     village.run(1)
     assert reader.payloads == [b"event"] * 3
+
+
+def test_a_list_of_publishers_for_a_topic_in_use_holds_from_the_next_term_on_and_holds_nothing_up() -> None:
+    village, reader = Village(8), Reader()
+    village.subscribe(0, NAME, reader)
+    village.run(2)
+    publisher = village.publisher(1, NAME)
+    village.publish(1, publisher, b"before")
+    village.run(2)
+    answers: list[Descriptor | QuillcastError] = []
+    village.act(2, lambda it: it.create(NAME, Settings(), answers.append, listed))
+    village.run(2)
+    assert [answer.access for answer in answers if isinstance(answer, Descriptor)] == [LIST]
+    tree, peer = village.tree(village.root(NAME), NAME), village.peers[village.root(NAME)]
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.term.owned
+    assert tree.root.held_until <= peer.host.now()
+    assert terms(village) == ["created", "transferred"]

@@ -4,6 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from quillcast.core.trace import Mark
+from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, takes_off
 from quillcast.protocol.topics.messages import Create, Created
 from quillcast.protocol.topics.root.replication import RoundsDue
@@ -26,6 +28,8 @@ from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 SLOWER = Descriptor("weather", Settings(slow="wait"), version=2)
 NEXT = Descriptor("weather", Settings(partition="wait"), version=2, session=1)
 LISTED = replace(NEXT, access=("publish:ann",))
+OWNER = Credentials.new()
+CLAIMED = OWNER.own(replace(DESCRIPTOR, version=1, access=(entry("publish", OWNER.principal),)))
 BEST_EFFORT = Descriptor("weather", Settings(delivery="best_effort"), version=2, session=1)
 
 
@@ -123,6 +127,36 @@ def test_a_root_of_an_earlier_session_is_outdone_by_the_settings_of_a_later_one(
     tree.descriptor = NEXT
     world.root_settings.learned(tree)
     assert world.ordered == [Outdone(tree)]
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_root_that_learns_of_an_owner_and_a_list_of_publishers_is_outdone_if_it_knew_of_none(
+    world: Parts, owned: bool
+) -> None:
+    tree, root = rooted(world)
+    root.term = root.term.noting(owned=owned)
+    tree.adapt(CLAIMED)
+    world.root_settings.learned(tree)
+    assert (Outdone(tree) in world.ordered) is not owned
+
+
+def test_a_topic_that_everybody_used_gets_a_list_of_publishers_with_the_next_term_at_once() -> None:
+    world = Parts(ALICE, BOB, CAROL)
+    tree, _ = rooted(world)
+    request = Create(CLAIMED, BOB)
+    world.root_settings.create(request)
+    assert world.ordered == [OpenSession(tree, request)]
+    world.sessions.asked(tree, request)
+    assert world.ordered[1:] == [SettingsLearned(CLAIMED, lists=True), BecomeRoot(tree, "transferred", ())]
+    assert world.ring.routed == [(request, tree.topic)]
+    assert world.root_terms.next_term(tree).owned
+
+
+def test_a_root_that_is_not_the_closest_any_more_leaves_the_first_list_to_the_one_that_is(world: Parts) -> None:
+    tree, _ = rooted(world)
+    world.sessions.asked(tree, request := Create(CLAIMED, BOB))
+    assert world.ordered == [Resign(tree)]
+    assert world.ring.routed == [(request, tree.topic)]
 
 
 # ---- sessions

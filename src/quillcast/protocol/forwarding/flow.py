@@ -25,6 +25,7 @@ ENDS_TOLD_MAX = 1024  # of terms that were discarded for good: as many streams a
 FORGOTTEN_MAX = 2 * ENDS_TOLD_MAX
 """So many of these a peer remembers: more than others tell it, so that it takes none for news that it knew once."""
 HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
+RESTRICTED, READMITTED = 1, 2
 _ALL = [(0, NUMBER_MAX)]
 
 
@@ -45,7 +46,7 @@ class Flow:
     A reliable flow keeps its log until nobody needs it (`release`); a best-effort flow keeps nothing.
     """
 
-    __slots__ = ("channels", "current", "forgotten", "keeps", "log", "others", "past", "readmitted_before", "topic")
+    __slots__ = ("channels", "counted", "current", "forgotten", "keeps", "log", "others", "past", "topic")
 
     def __init__(self, topic: bytes, budget: Budget, *, keeps: bool = True) -> None:
         self.topic = topic
@@ -54,9 +55,23 @@ class Flow:
         self.others: dict[Term, SourceStream] = EMPTY  # other live streams
         self.past: dict[Term, EndedStream] = EMPTY
         self.forgotten: dict[Term, int] = EMPTY  # ended terms that were discarded, the latest last: how far they went
-        self.readmitted_before = 0  # events of such terms that a later one admitted again
+        self.counted = 0  # `restricted` and above it `readmitted_before`, in one field
         self.log = budget.empty
         self.channels: tuple[Channel, ...] = ()
+
+    @property
+    def restricted(self) -> bool:
+        """Does a list say who may publish?"""
+        return bool(self.counted & RESTRICTED)
+
+    @restricted.setter
+    def restricted(self, is_restricted: bool) -> None:
+        self.counted = self.counted & ~RESTRICTED | RESTRICTED * is_restricted
+
+    @property
+    def readmitted_before(self) -> int:
+        """Events of discarded terms that a later one admitted again."""
+        return self.counted // READMITTED
 
     # ---- streams
 
@@ -110,6 +125,19 @@ class Flow:
         """The index of a live term below which its root declared it stable."""
         stream = self.live(term)
         return stream.stable if stream is not None else 0
+
+    def disowns(self, term: Term) -> bool:
+        """Is this a root's term that knew no owner, though a list says who may publish, as beyond a partition?
+
+        Nothing of it is taken or passed on. Publishers on the list send again what is not stable, to a later root.
+        """
+        return self.restricted and not (term.owned or term.of_source)
+
+    def denies(self, bundle: Bundle, stream: Stream | None, sender: bytes) -> bool:
+        """Is a neighbour's bundle, of a live stream or none, from somebody who may not publish?"""
+        return self.disowns(bundle.envelope.term) or (
+            stream is not None and stream.barred and stream.is_beyond(sender, bundle)
+        )
 
     def begin(
         self, term: Term, start: int, until: float, known_end: int = 0, *, here: bool = False
@@ -225,7 +253,7 @@ class Flow:
 
     def forget(self, term: Term) -> None:
         """Discard an ended term for good."""
-        self.readmitted_before += self._readmitted(term)
+        self.counted += READMITTED * self._readmitted(term)
         self.discard_past(term)
         self.note_over(term, self.past.pop(term).end)
 
@@ -259,11 +287,11 @@ class Flow:
         """How far the latest ended terms went and what is kept of them, for neighbours that miss some of it."""
         past_terms = sorted(self.past.items())[-TERMS_KEPT_MAX:]
         return tuple(
-            [
-                (term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable, past.there_for(now))
-                for term, past in past_terms
-            ]
+            [(term, past.end, self._offered(past), past.stable, past.there_for(now)) for term, past in past_terms]
         )
+
+    def _offered(self, past: EndedStream) -> tuple[Range, ...]:
+        return () if self.disowns(past.term) else tuple(past.kept()[:HELD_RANGES_MAX])
 
     # ---- the way of a bundle
 
@@ -458,8 +486,10 @@ class Flow:
         return any(channel.waits_for(term) for channel in self.channels)
 
     def holding(self, term: Term, ranges: list[Range]) -> list[Bundle]:
-        """The kept bundles of a term that overlap any of the ranges, as repairs."""
+        """The kept bundles of a term that overlap any of the ranges, as repairs, if others may have them."""
         past = self.past.get(term)
+        if self.disowns(term):
+            return []
         if past is None:
             found = self.log.overlapping(term, ranges)
         else:

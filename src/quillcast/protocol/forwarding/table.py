@@ -1,7 +1,8 @@
 """The forwarding table: topics and their flows. `ForwardingTable.arrive` is the whole way of a bundle through a peer.
 
 1. Find the flow of the bundle's topic. A term that is not known yet is announced to the control plane. If it is of a
-   session that is not known, the bundle waits for that. What this peer numbers itself it takes from nobody.
+   session that is not known, the bundle waits for that. What this peer numbers itself it takes from nobody. It takes
+   nothing that a root numbered which did not know who may publish (`Flow.disowns`).
 2. Pass the topic's entrance, where it has a handler of its own.
 3. Note the range in its stream. A repeat ends here. So does a bundle of an ended term, unless it is a repair.
 4. Hand the same bytes to each channel, as far as its sink has room. What waits stays in the log.
@@ -92,7 +93,7 @@ class ForwardingTable:
             stream = flow.current if envelope.term == flow.current.term else flow.others.get(envelope.term)
         if stream is not None and stream.numbered_here:
             return self._refuse(sender, bundle, "numbered_here")
-        if stream is not None and stream.barred and stream.is_beyond(sender.node_id, bundle):
+        if flow is not None and flow.restricted and flow.denies(bundle, stream, sender.node_id):
             return self._refuse(sender, bundle, "denied")
         if flow is not None and stream is None and not flow.knows(envelope.term):
             if listener.holds(flow, envelope.session):

@@ -88,7 +88,7 @@ class Rendezvous:
         root to which the topic was transferred goes on for those before it, who may have been root beside that one.
         """
         beside = at > root.began_at + self.config.receipt_timeout_s  # the last words of the one before may come late
-        own = term in (NO_TERM, root.term, *root.followed) or term.node == root.term.node
+        own = term in (NO_TERM, root.term, *root.followed) or term.shares_root(root.term)
         until = at + self.config.lease_s
         if not own and (beside or root.followed) and until > self.host.now():
             self.host.trace(Mark("rival_spoke"))

@@ -55,7 +55,8 @@ class RootTerms:
             session, reliable = tree.heard.session, tree.descriptor.settings.reliable
         lowest = session * SESSION_TERMS + (RELIABLE_TERMS if reliable else 0)
         counter = max(tree.heard.counter, lowest) + 1
-        return interned(Term(counter, self.host.me[:8] + self.host.incarnation))
+        term = Term(counter, self.host.me[:8] + self.host.incarnation)
+        return interned(term.noting(owned=bool(tree.descriptor.owner_key)))
 
     def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
         """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).

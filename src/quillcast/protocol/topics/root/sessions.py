@@ -46,10 +46,26 @@ class Sessions:
 
     def asked(self, tree: Tree, request: Create) -> None:
         """Somebody wants settings that open a session, or while one is being opened."""
-        if tree.root is not None:
+        if tree.root is None:
+            return
+        known = tree.descriptor
+        if request.descriptor.owner_key and not known.owner_key and known.upcoming is None:
+            self._claimed(tree, tree.root, request)
+        else:
             tree.root.sessions_asked = {**tree.root.sessions_asked, request.creator.node_id: request}
             if self._hear(tree, tree.root, SessionInput.ASKED) is SessionStep.RECORD:
                 self.known.learn(msgspec.structs.replace(tree.descriptor, upcoming=request.descriptor))
+
+    def _claimed(self, tree: Tree, root: Root, request: Create) -> None:
+        """A topic that everybody may use gets an owner and a list: nobody takes more of this term (`Flow.disowns`).
+
+        So the next one begins at once. Publishers send again what is not stable.
+        """
+        if self.ring.is_closest(tree.topic):
+            self.transfer.begin_session(tree, root, request.descriptor)
+        else:
+            self.dispatch.order(Resign(tree))  # the next root is asked
+        self.ring.route(request, tree.topic)
 
     def root_here(self, tree: Tree) -> None:
         """Most replicas have recorded this root's term."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import follows, opens_session
 from quillcast.protocol.topics.messages import Create, Created
 from quillcast.protocol.topics.root.replication import Replication, Round
@@ -33,10 +34,13 @@ class RootSettings:
             self.dispatch.order(AwaitRoot(descriptor.topic, message))
             return
         known = tree.descriptor
-        if known.upcoming is not None or opens_session(known, descriptor):
+        claims = known.version == 0 and known.settings == descriptor.settings
+        takes_over = claims and not known.owner_key and descriptor.genuine
+        lists = takes_over and is_restricted(descriptor.access, "publish")
+        if known.upcoming is not None or opens_session(known, descriptor) or lists:
             self.dispatch.order(OpenSession(tree, message))
             return
-        if follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
+        if claims or follows(known, descriptor):
             self.known.learn(descriptor)
         self._answer(tree, message)
 
@@ -62,9 +66,11 @@ class RootSettings:
     def learned(self, tree: Tree) -> None:
         """This peer goes by other settings: as a root it tells the tree once most replicas have recorded them."""
         root = tree.root
-        if root is not None and tree.descriptor.guarantee != root.descriptor.guarantee:
-            self.dispatch.order(Outdone(tree))  # another root began that session
-        elif root is not None and tree.descriptor != root.noted:
+        if root is None:
+            return
+        if tree.descriptor.guarantee != root.descriptor.guarantee or tree.flow.disowns(root.term):
+            self.dispatch.order(Outdone(tree))  # another root began that session, or knew who may publish
+        elif tree.descriptor != root.noted:
             self.replication.note(tree.descriptor, root.term, lambda round_: self._noted(tree, root, round_))
 
     def _noted(self, tree: Tree, root: Root, round_: Round) -> None:

@@ -17,6 +17,7 @@ from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.forwarding.stream import EndedStream, Held, Stream
+from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
@@ -67,6 +68,7 @@ class Tree:
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
         self.flow = Flow(topic, budget, keeps=descriptor.settings.reliable)
         self.descriptor = descriptor
+        self.flow.restricted = is_restricted(descriptor.access, "publish")
         self.session = descriptor.session
         self.parent: Contact | None = None
         self.root: Root | None = None
@@ -168,6 +170,7 @@ class Tree:
         What another session promises holds from its first term on.
         """
         self.descriptor = descriptor
+        self.flow.restricted = is_restricted(descriptor.access, "publish")
         self.changed |= bool(self.children)
         self._leave_room()
         if descriptor.guarantee == self.guarantee or not self.flow.begun:
