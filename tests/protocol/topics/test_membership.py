@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.core.envelope import OF_SOURCES, Kind, Term
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -285,10 +285,15 @@ def test_a_peer_stays_that_holds_unstable_events_of_an_ended_term_that_its_paren
     tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
     world.terms.enter(tree, SECOND, 0)
     tree.flow.settle(FIRST, stable)
-    tree.parent_held = ((FIRST, 1, held, 0),)
+    tree.parent_held = ((FIRST, 1, held, 0, None),)
     world.subscribing.unsubscribe(subscription)
     world.membership.leave_if_idle(tree)
     assert (tree.keeping_until is not None, tree.topic in world.trees) == (stays, stays)
+    tree.keeping_until, tree.barred = None, True
+    world.membership.leave_if_idle(tree)
+    assert tree.topic not in world.trees, "the topic's list does not let it stay"
+    handed = [(to, bundle.envelope.kind, bundle.envelope.first) for to, bundle in world.host.carried]
+    assert handed == ([(BOB, Kind.REPAIR, 0)] if stays else [])
 
 
 @pytest.mark.parametrize("unstable", [True, False])

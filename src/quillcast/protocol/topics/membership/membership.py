@@ -11,7 +11,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import RangeSet, difference
+from quillcast.core.ranges import Range, RangeSet, difference
 from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant
@@ -365,7 +365,17 @@ class TreeMembership:
             self.terms.keep(tree)  # others may be owed what only this peer has
             return
         if tree.parent is not None or not tree.joining:
+            if tree.barred and tree.parent is not None:
+                self._hand_over(tree, tree.parent)
             self.close(tree)
+
+    def _hand_over(self, tree: Tree, parent: Contact) -> None:
+        """This peer may not stay, and may have the last copy of events: send them to the parent, while it has room."""
+        for term, ranges in self._parent_lacks(tree).items():
+            for bundle in tree.flow.holding(term, ranges):
+                if self.host.room(parent) <= 0:
+                    return
+                self.host.carry(parent, bundle)
 
     def _send_only(self, tree: Tree) -> None:
         """Does a source get events that nobody here or below wants, nor any lease that it speaks for? Ask for none."""
@@ -397,16 +407,23 @@ class TreeMembership:
 
         Those are events of a later term than the parent knows, or of an ended one that were not stable.
         """
-        held = {term: ranges for term, _, ranges, *_ in tree.parent_held} if tree.parent is not None else {}
-        for term, past in tree.flow.past.items():
-            if difference(past.kept(), RangeSet([(0, past.stable), *held.get(term, ())])):
-                return True
+        if self._parent_lacks(tree):
+            return True
         if not len(tree.flow.log):
             return False
         if tree.parent is None:
             return True
         report = self.parents.told(tree.parent.node_id, tree.topic)
         return isinstance(report, ParentReport) and report.term < tree.term
+
+    def _parent_lacks(self, tree: Tree) -> dict[Term, list[Range]]:
+        """What is kept here of ended terms, was not stable, and is not kept by the parent, as far as it has said."""
+        held = {term: ranges for term, _, ranges, *_ in tree.parent_held} if tree.parent is not None else {}
+        lacks = {
+            term: difference(past.kept(), RangeSet([(0, past.stable), *held.get(term, ())]))
+            for term, past in sorted(tree.flow.past.items())
+        }
+        return {term: ranges for term, ranges in lacks.items() if ranges}
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
