@@ -693,6 +693,14 @@ MUTANTS = (
         "live/scopes/test_plugins.py::test_a_file_that_changed_after_it_was_pinned_is_not_run",
     ),
     Mutant(
+        "earlier-term-not-owed",
+        "A subscription is owed an earlier term that was not over when it began.",
+        "protocol/topics/state/tree.py",
+        "        over = past.came.at <= subscription.began_at\n",
+        "        over = True\n",
+        "protocol/topics/test_term_changes.py",
+    ),
+    Mutant(
         "any-term-is-believed",
         "Terms of others that there cannot be yet are ignored.",
         "protocol/topics/state/terms.py",
