@@ -234,7 +234,9 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
 def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> None:
     rule = '[[topics]]\npattern = "#"\nrecovery = "srm"\nbundles_per_s = 9\n'
     Path("campus.toml").write_text('name = "campus"\n[admission]\nmembers = ["site"]\n' + rule)
-    Path("site.toml").write_text(f'name = "site"\nsuperscopes = ["campus"]\n[admission]\nmembers = ["{"0" * 32}"]\n')
+    rule = '[[topics]]\npattern = "#"\nleaving_bundles_per_s = 8\n'
+    site = f'name = "site"\nsuperscopes = ["campus"]\n[admission]\nmembers = ["{"0" * 32}"]\n{rule}'
+    Path("site.toml").write_text(site)
     code, _, err = quillcast.run("scope", "serve", "site.toml", "--data", "manager")
     assert code == 2
     assert "site.toml:2: this peer does not run the manager of superscope campus: write campus@HOST:PORT" in err
@@ -247,6 +249,7 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     code, out, _ = quillcast.run("scope", "show", "site")
     assert code == 0
     assert "  member of campus, whose manager is at 127.0.0.1:" in out
+    assert "  #: At most 8 bundles a second leave per topic to other members of a superscope.\n" in out
     code, out, _ = quillcast.run("scope", "members", "campus")
     assert "  scope site " in out
     _, out, _ = quillcast.run("scope", "show", "campus")

@@ -22,7 +22,7 @@ from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
-from quillcast.protocol.scopes.state import Entering, ScopeConfig
+from quillcast.protocol.scopes.state import Entering, MayLeave, ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim.host import SimHost
 from tests.protocol.test_scoping import LEASE_S, Network
@@ -38,11 +38,11 @@ class Campus:
         self, top: ScopePolicy, sites: ScopePolicy, laboratory: ScopePolicy | None = None, peers: int = 0,
         **config: Any,
     ) -> None:  # fmt: skip
-        """`config` is that of all scopes; `north` and `campus` are those of one more."""
+        """`config` is that of all scopes; `north`, `south` and `campus` are those of one more."""
         self.village, self.saved = Network(1, None), dict[str, bytes]()
         self.manager = self.village.world.machines[1]
         policies = {"campus": top, "north": sites, "south": sites, "laboratory": laboratory}
-        apart = {name: config.pop(name, {}) for name in ("north", "campus")}
+        apart = {name: config.pop(name, {}) for name in ("north", "south", "campus")}
         self.configs = {name: _config(policy, config) for name, policy in policies.items() if policy is not None}
         for name, more in apart.items():
             self.configs[name] = self.configs[name]._replace(**more)
@@ -289,6 +289,37 @@ def test_who_sends_into_a_scope_keeps_to_its_rate(peers: int, *, in_all: bool) -
     assert all(readers[number].payloads == sent for number in nested.members["south"] if peers)
     nested.village.run(4)
     assert all(reader.payloads == sent for reader in readers.values())
+
+
+def test_a_sender_keeps_to_what_its_own_scope_lets_out_and_follows_its_file() -> None:
+    nested = Campus(
+        Star(), Ring(), north={"leaving": lambda topic: MayLeave(bundles_per_s=10)},
+        south={"entering": lambda topic: Entering(bundles_per_s=1000)},
+    )  # fmt: skip
+    readers = nested.subscribe(nested.everybody())
+    south, _ = nested.village.peers[1].scoping.managers[nested.party("south").id]
+
+    def in_time() -> list[int]:
+        """How many events of 30 come to each member of the south within a second."""
+        before = len(readers[nested.members["south"][0]].payloads)
+        sent = nested.publish(30)
+        assert all(readers[number].payloads[-30:] == sent for number in nested.members["north"])
+        counts = [len(readers[number].payloads) - before for number in nested.members["south"]]
+        nested.village.run(4)
+        return counts
+
+    def agreed() -> list[int]:
+        return [rate.bundles_per_s for answer in south.receiver.answers.values() for _, spec in answer.specs
+                for part in spec.parts for rate in part.rates]  # fmt: skip
+
+    assert agreed() == [10]
+    assert all(5 < count < 20 for count in in_time())
+    nested.configs["north"] = nested.configs["north"]._replace(leaving=lambda topic: MayLeave(bundles_per_s=2000))
+    nested.manage("north")
+    nested.village.run(2)
+    assert agreed() == [1000]
+    assert in_time() == [30] * 4
+    assert all(len(reader.payloads) == 60 for reader in readers.values())
 
 
 def test_no_more_subscribe_in_a_scope_than_its_file_says() -> None:

@@ -3,21 +3,31 @@
 from collections import Counter
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Address, Ask, Party
+from quillcast.protocol.scopes.channels import Address, Ask, Party, Rate
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import AGAIN_S, ScopeManager
-from quillcast.protocol.scopes.messages import Alive, ChannelRequest, Measured, Registration, RegistrationRefused, Role
+from quillcast.protocol.scopes.messages import (
+    Alive,
+    ChannelAnswer,
+    ChannelRequest,
+    Measured,
+    Registration,
+    RegistrationRefused,
+    Role,
+)
 from quillcast.protocol.scopes.orders import OTHERS_MAX
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.roundtrips import PROBES_MAX, RoundTripTable
+from quillcast.protocol.scopes.state import Entering, MayLeave
 from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
 
 T, U = topic("t"), topic("u")
@@ -255,13 +265,44 @@ def test_an_entry_point_stays_while_others_are_hardly_nearer() -> None:
         assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
 
 
-def test_both_sides_agree_on_a_rate() -> None:
+def test_both_sides_agree_on_the_lower_rate() -> None:
     network = Network()
-    receiver = network.add_scope("X", rate=1000)
-    for wish, granted in ((0, 1000), (500, 500), (2000, 1000)):
-        request = ChannelRequest(scope("X").id, peer("S"), wish + 1, (T,), wish)
-        answers = [each for each in receiver.received(request, 0.0) if isinstance(each, Send)]
-        assert [answer.message.rate for answer in answers] == [granted]
+    q = network.add_scope("Q", entering=lambda topic: Entering(bytes_per_s=1000))
+    network.add_peer("C", ["Q"])
+    network.role("C", T, "Q", subscribes=True)
+    network.settle()
+    for most, granted in ((0, 1000), (500, 500), (2000, 1000)):
+        rates = (Rate(scope("P").id, T, most),) if most else ()
+        request = ChannelRequest(scope("Q").id, peer("S"), most + 1, (T,), rates)
+        sent = [each.message for each in q.received(request, 0.0) if isinstance(each, Send)]
+        (told,) = [message for message in sent if isinstance(message, ChannelAnswer)]
+        assert [part.rates for _, spec in told.specs for part in spec.parts] == [(Rate(q.state.scope.id, T, granted),)]
+
+
+def kept(network: Network, name: str) -> set[tuple[str, int]]:
+    """The rates at which a peer sends, in bytes per second."""
+    names = {scope(each).id: each for each in "PQ"}
+    channels = network.peers[peer(name).id].channels
+    rates = [rate for channel in channels for each in channel.constraints for rate in each.rates]
+    return {(names[rate.scope], rate.bytes_per_s) for rate in rates}
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_sender_says_what_its_scope_lets_out_and_asks_again_when_that_changes(*, split: bool) -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("P", ["X"], replicas=2, split=split, leaving=lambda topic: MayLeave(400))
+    network.add_scope("Q", ["X"], entry_points=2, entering=lambda topic: Entering(bytes_per_s=1000))
+    for name, owner in (("A", "P"), ("B", "P"), ("C", "Q"), ("D", "Q")):
+        network.add_peer(name, [owner])
+        network.role(name, T, "X", publishes=owner == "P", subscribes=True)
+    network.settle()
+    assert [kept(network, name) for name in "AB"] == [{("P", 200), ("Q", 200)}] * 2
+    network.configs[scope("P").id] = network.configs[scope("P").id]._replace(leaving=lambda topic: MayLeave(3000))
+    network.crash_manager("P")
+    network.restore_manager("P")
+    network.settle()
+    assert [kept(network, name) for name in "AB"] == [{("P", 1500), ("Q", 500)}] * 2
 
 
 def test_a_sender_that_asks_no_more_is_forgotten() -> None:

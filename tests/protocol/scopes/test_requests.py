@@ -1,18 +1,19 @@
 """The sender's side of channels."""
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.channels import Address, Party, Rate
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
-from quillcast.protocol.scopes.requests import Requests
+from quillcast.protocol.scopes.requests import ChannelWish, Requests
 from tests.protocol.scopes.network import peer, scope, topic
 
 ME, Q, T, U = peer("B"), scope("Q"), topic("t"), topic("u")
 MOVED = Party(Q.id, Contact(Q.contact.node_id, "elsewhere:2"), managed=True, name="Q")
 
 
-def said(requests: Requests, wanted) -> list[Send]:
-    return [*requests.want(wanted), *requests.settle()]
+def said(requests: Requests, wanted, *rates: Rate) -> list[Send]:
+    asking = {party: ChannelWish(topics, dict.fromkeys(rates)) for party, topics in wanted.items()}
+    return [*requests.want(asking), *requests.settle()]
 
 
 def test_a_scope_is_asked_once_for_all_topics_and_again_when_they_change() -> None:
@@ -21,6 +22,15 @@ def test_a_scope_is_asked_once_for_all_topics_and_again_when_they_change() -> No
     assert said(requests, {Q: {T: None}}) == []
     assert said(requests, {Q: {T: None, U: None}}) == [Send(Q, ChannelRequest(Q.id, ME, 2, (T, U)))]
     assert said(requests, {}) == [Send(Q, ChannelRequest(Q.id, ME, 3))]
+
+
+def test_a_scope_is_asked_again_when_the_sender_is_to_send_at_another_rate() -> None:
+    requests = Requests(ME, {})
+    slow, slower = (Rate(scope("P").id, T, bytes_per_s) for bytes_per_s in (200, 100))
+    assert said(requests, {Q: {T: None}}, slow) == [Send(Q, ChannelRequest(Q.id, ME, 1, (T,), (slow,)))]
+    assert said(requests, {Q: {T: None}}, slow) == []
+    assert said(requests, {Q: {T: None}}, slower) == [Send(Q, ChannelRequest(Q.id, ME, 2, (T,), (slower,)))]
+    assert said(requests, {Q: {T: None}}) == [Send(Q, ChannelRequest(Q.id, ME, 3, (T,)))]
 
 
 def test_a_scope_that_is_named_under_two_addresses_is_asked_at_the_last_one() -> None:

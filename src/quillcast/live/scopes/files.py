@@ -142,7 +142,7 @@ def about_all(scope: config.ScopeFile) -> Iterator[str]:
         yield f"The scope has at most {_count(scope.limits.members_max, 'member')}."
     if scope.limits.clients_max is not None:
         yield f"At most {_count(scope.limits.clients_max, 'client')} use members as their peers; others are refused."
-    if rates := list(_rates(scope.limits)):
+    if rates := list(_rates(scope.limits.bytes_per_s, scope.limits.bundles_per_s)):
         yield f"At most {_listed(rates, 'and')} enter it in all; senders wait above that."
 
 
@@ -180,7 +180,7 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
 
 
 def let_in(rule: TopicRule) -> Iterator[str]:
-    """What the rule lets into the scope, in sentences."""
+    """What the rule lets into the scope and out of it, in sentences."""
     if rule.filter is not None:
         if condition := _condition(rule.filter):
             yield f"A bundle enters only if {condition}."
@@ -188,8 +188,10 @@ def let_in(rule: TopicRule) -> Iterator[str]:
             yield f"The filter tags bundles {_listed(tags, 'and')}."
         if stops(rule.filter.filter()):
             yield "Only best-effort topics are carried: subscribers of reliable ones are owed what the filter stops."
-    if rates := list(_rates(rule)):
+    if rates := list(_rates(rule.bytes_per_s, rule.bundles_per_s)):
         yield f"At most {_listed(rates, 'and')} enter per topic; senders wait above that."
+    if rates := list(_rates(rule.leaving_bytes_per_s, rule.leaving_bundles_per_s)):
+        yield f"At most {_listed(rates, 'and')} leave per topic to other members of a superscope."
     if rule.clients != "both":
         may = "neither publish nor subscribe" if rule.clients == "none" else f"only {rule.clients}"
         yield f"Clients of members may {may}."
@@ -242,11 +244,11 @@ def _condition(table: FilterTable) -> str:
             return ""
 
 
-def _rates(limits: config.Limits | TopicRule) -> Iterator[str]:
-    if limits.bytes_per_s is not None:
-        yield f"{limits.bytes_per_s:,} bytes a second"
-    if limits.bundles_per_s is not None:
-        yield f"{limits.bundles_per_s:,} bundles a second"
+def _rates(bytes_per_s: int | None, bundles_per_s: int | None) -> Iterator[str]:
+    if bytes_per_s is not None:
+        yield f"{bytes_per_s:,} bytes a second"
+    if bundles_per_s is not None:
+        yield f"{bundles_per_s:,} bundles a second"
 
 
 def _shown(value: Any) -> str:

@@ -15,7 +15,7 @@ from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.config import Described, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.messages import ClientRights
 from quillcast.protocol.scopes.policy import ScopePolicy
-from quillcast.protocol.scopes.state import Entering
+from quillcast.protocol.scopes.state import Entering, MayLeave
 
 
 class OpenRule(NamedTuple):
@@ -65,6 +65,13 @@ class Rules:
         filter_ = rule.filter.filter() if rule.filter is not None else None
         return Entering(filter_, rule.bytes_per_s or 0, rule.bundles_per_s or 0, rule.subscribers_max or 0,
                         rule.publishers_max or 0)  # fmt: skip
+
+    def leaving(self, topic: str) -> MayLeave:
+        """What the file lets out of a topic."""
+        found = _first(self._file, topic)
+        if found is None:
+            return MayLeave()
+        return MayLeave(found.rule.leaving_bytes_per_s or 0, found.rule.leaving_bundles_per_s or 0)
 
     def recovery(self, topic: str) -> str:
         """How members repair a topic, as the file says."""

@@ -56,7 +56,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Rate(msgspec.Struct, frozen=True, array_like=True):
-    """The most that may enter a scope over all channels of one sender that name this rate."""
+    """The most that may enter or leave a scope over all channels of one sender that name this rate."""
 
     scope: WireId
     topic: WireId | None = None
@@ -64,6 +64,11 @@ class Rate(msgspec.Struct, frozen=True, array_like=True):
     bytes_per_s: Number = 0
     """0: no limit."""
     bundles_per_s: Number = 0
+
+    @property
+    def limits(self) -> bool:
+        """Does it limit anything?"""
+        return bool(self.bytes_per_s or self.bundles_per_s)
 
     def share(self, n: int) -> "Rate":
         """The rate of each of n senders."""
@@ -85,6 +90,12 @@ class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The ways into a scope. Their filters decide together, per bundle, which of them it takes."""
 
     parts: tuple[Subchannel, ...] = ()
+
+    def shared(self, n: int) -> "Subchannels":
+        """The same for n senders that take a part each, as far as there are parts, at their shares of the rates."""
+        n = max(1, min(n, len(self.parts)))
+        replace = msgspec.structs.replace
+        return Subchannels(tuple(replace(each, rates=tuple(r.share(n) for r in each.rates)) for each in self.parts))
 
 
 Spec: TypeAlias = Address | Multicast | Ask | Subchannels
@@ -192,6 +203,12 @@ def replicated(order: ChannelOrder, members: Sequence[int]) -> Iterator[tuple[in
         share = Modulo(n, (k,)) if n > 1 else None
         part = aside(delegated(order, member)) if k else delegated(order, member)
         yield member, msgspec.structs.replace(part, filter=both(order.filter, share))
+
+
+def one_of(n: int, order: ChannelOrder, rates: tuple[Rate, ...]) -> ChannelOrder:
+    """The channel, as one of n members keeps it: at its share of the channel's rates and of these."""
+    shares = [each._replace(rates=tuple(rate.share(n) for rate in (*each.rates, *rates))) for each in order.constraints]
+    return msgspec.structs.replace(order, constraints=tuple(shares))
 
 
 def aside(order: ChannelOrder) -> ChannelOrder:

@@ -27,6 +27,7 @@ from quillcast.protocol.scopes.channels import (
     delegated,
     entered,
     for_topic,
+    one_of,
     replicated,
     to_party,
 )
@@ -36,6 +37,7 @@ from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.scopes.policies.links import Pair, grown
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
+from quillcast.protocol.scopes.rates import agreed
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.swaps import Swap
 from quillcast.protocol.scopes.uses import Doing
@@ -282,7 +284,7 @@ class Composition:
                 f"{rule} has a filter, and the topic is reliable, so that its subscribers are owed every event: create "
                 "it with delivery = best_effort, or remove the filter"
             )
-        if self._is_guarded and any(self._does(each, "tree_only") for each in members):
+        if (self._is_guarded or self.leaving()) and any(self._does(each, "tree_only") for each in members):
             return (
                 f"{rule} has a filter or rates, which a topic with admission = source or a list of subscribers cannot "
                 "keep: remove them"
@@ -296,12 +298,20 @@ class Composition:
 
     def _rates(self) -> list[Rate]:
         """What senders have to keep to, all together."""
+        return [rate for rate in self._most() if rate.limits]
+
+    def _most(self) -> tuple[Rate, Rate]:
+        """What may enter in the topic, and in all topics."""
         scope, one, all_ = self.state.scope.id, self.entering, self.config.in_all
-        rates = (
+        return (
             Rate(scope, self.topic, one.bytes_per_s, one.bundles_per_s),
             Rate(scope, None, all_.bytes_per_s, all_.bundles_per_s),
         )
-        return [rate for rate in rates if rate.bytes_per_s or rate.bundles_per_s]
+
+    def leaving(self) -> tuple[Rate, ...]:
+        """What the scope keeps to as a sender."""
+        rate = Rate(self.state.scope.id, self.topic, *self.config.leaving(self.kept.name))
+        return (rate,) if rate.limits else ()
 
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]
@@ -439,7 +449,7 @@ class Composition:
         """The superscope's channels, at the members to which they are delegated (figure 14)."""
         delegates = self.kept.delegates
         for order in self.around.outgoing if delegates else ():
-            concerned = for_topic(order, self.topic)
+            concerned = one_of(len(delegates), for_topic(order, self.topic), self.leaving())
             parts = self._subchannels(concerned)
             if parts is None:
                 yield from replicated(concerned, delegates)
@@ -454,7 +464,7 @@ class Composition:
         spec = self.around.answers(order.spec.scope, self.topic)
         if spec is None:
             return ()
-        return spec.parts if isinstance(spec, Subchannels) else None
+        return spec.shared(len(self.kept.delegates)).parts if isinstance(spec, Subchannels) else None
 
     def _for_clients(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """Clients never forward: they send to the entry point, and get what it has."""
@@ -469,17 +479,18 @@ class Composition:
         party = self.state.members[label].party
         return to_party(party, self.state.invitation(party.id))
 
-    def _shares_of_senders(self) -> tuple[Rate, ...]:
-        """What each sender has to keep to."""
-        in_topic, in_all = max(1, len(self.senders)), max(1, len(self.state.senders))
-        return tuple(rate.share(in_all if rate.topic is None else in_topic) for rate in self._rates())
+    def _agreed(self, sender: bytes) -> tuple[Rate, ...]:
+        """What a sender has to keep to."""
+        (in_topic, in_all), all_ = self._most(), self.state.senders.values()
+        rates = (agreed(in_topic, sender, self.senders), agreed(in_all, sender, all_))
+        return tuple(rate for rate in rates if rate.limits)
 
-    def specification(self) -> Spec:
-        """The answer to who asks for a channel into this scope."""
+    def specification(self, sender: bytes) -> Spec:
+        """The answer to this sender, which asks for a channel into this scope."""
         if self.config.multicast:
             return Multicast(self.config.multicast)
         entries = self.kept.entries[: self.config.entry_points]
-        n, rates, filter_ = len(entries), self._shares_of_senders(), self.entering.filter
+        n, rates, filter_ = len(entries), self._agreed(sender), self.entering.filter
         return Subchannels(
             tuple(
                 Subchannel(label, self._spec(label), both(filter_, Modulo(n, (k,)) if n > 1 else None), rates)

@@ -147,6 +147,9 @@ class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
     """What decides per bundle whether it enters the scope."""
     bytes_per_s: Limit | None = None
     bundles_per_s: Limit | None = None
+    leaving_bytes_per_s: Limit | None = None
+    """How much leaves the scope over channels to other members of a superscope."""
+    leaving_bundles_per_s: Limit | None = None
     clients: ClientRights = "both"
     """What applications may do that use members as their peers."""
     publishers_max: Limit | None = None
@@ -335,10 +338,7 @@ def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
             if patterns.covers(before.pattern, rule.pattern):
                 text = f"no topic gets here: the rule for {before.pattern} above decides for {rule.pattern}"
                 yield (*place, "pattern"), f"{text}; move this rule before that one, or remove it"
-        for key in ("filter", "bytes_per_s", "bundles_per_s") if rule.root else ():
-            if getattr(rule, key) is not None:
-                text = f"topics of {rule.pattern} begin in the scope, so that nothing enters it that {key} could hold"
-                yield (*place, key), f"{text}: remove it, or set root = false"
+        yield from (((*place, key), text) for key, text in _border_faults(scope, rule))
         if rule.sha256 and not rule.policy.partition(":")[0].endswith(".py"):
             yield (*place, "sha256"), f"policy {rule.policy} is not in a file; remove sha256, or name FILE.py:Class"
         if rule.filter is not None:
@@ -346,6 +346,19 @@ def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
                 rule.filter.filter()
             except ValueError as error:
                 yield (*place, "filter"), str(error)
+
+
+def _border_faults(scope: ScopeFile, rule: TopicRule) -> Iterator[tuple[str, str]]:
+    """What a rule says of bundles that enter or leave, where none do."""
+    entering = ("filter", "bytes_per_s", "bundles_per_s") if rule.root else ()
+    for key in (key for key in entering if getattr(rule, key) is not None):
+        text = f"topics of {rule.pattern} begin in the scope, so that nothing enters it that {key} could hold"
+        yield key, f"{text}: remove it, or set root = false"
+    leaving = ("leaving_bytes_per_s", "leaving_bundles_per_s") if rule.root or not scope.superscopes else ()
+    for key in (key for key in leaving if getattr(rule, key) is not None):
+        why = f"topics of {rule.pattern} stay in the scope" if rule.root else f"scope {scope.name} has no superscopes"
+        remedy = "set root = false" if rule.root else "name superscopes"
+        yield key, f"{why}, so that nothing leaves it that {key} could hold: remove it, or {remedy}"
 
 
 def _admission_faults(admission: Admission) -> Iterator[tuple[Place, str]]:

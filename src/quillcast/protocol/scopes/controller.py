@@ -6,12 +6,13 @@ takes; no manager stands on its way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Party, Spec, leaves, superimposed
+from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Constraint, Party, Spec, leaves, superimposed
 from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Send
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.membership import Membership, owners_of
@@ -29,7 +30,7 @@ from quillcast.protocol.scopes.messages import (
     Role,
 )
 from quillcast.protocol.scopes.records import Record, decode, encode, originated
-from quillcast.protocol.scopes.requests import Requests
+from quillcast.protocol.scopes.requests import ChannelWish, Requests
 
 LEAVES_MAX = 1024  # addresses that one ordered channel leads to; a guess that bounds what a faulty manager costs
 
@@ -127,7 +128,7 @@ class LocalController:
     # ---- channels
 
     def _settle(self) -> list[Effect]:
-        wanted = dict[Party, dict[bytes, None]]()
+        wanted = dict[Party, ChannelWish]()
         channels = superimposed(self._resolved(wanted))
         effects: list[Effect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
         before, after = _by_name(self.channels), _by_name(channels)
@@ -136,19 +137,21 @@ class LocalController:
         self.channels = channels
         return effects
 
-    def _resolved(self, wanted: dict[Party, dict[bytes, None]]) -> Iterator[ChannelOrder]:
-        """The ordered channels down to addresses; `wanted` takes down who has to be asked for that."""
+    def _resolved(self, wanted: dict[Party, ChannelWish]) -> Iterator[ChannelOrder]:
+        """The ordered channels down to addresses; `wanted` takes down who has to be asked for that, and at which rates.
 
-        def answers(scope: Party, topic: bytes) -> Spec | None:
-            wanted.setdefault(scope, {})[topic] = None
+        Those are the rates of the order, which are of the sending side: those of the receiving side come with answers.
+        """
+
+        def answers(constraint: Constraint, scope: Party, topic: bytes) -> Spec | None:
+            wanted.setdefault(scope, ChannelWish({}, {})).add(topic, constraint.rates)
             return self.requests.spec(scope, topic)
 
         for order in self.membership.channels():
             for constraint in order.constraints:
                 concerned = ChannelOrder(order.label, order.spec, (constraint,), order.filter)
-                yield from (
-                    leaf for leaf in islice(leaves(concerned, answers), LEAVES_MAX) if not isinstance(leaf.spec, Ask)
-                )
+                found = islice(leaves(concerned, partial(answers, constraint)), LEAVES_MAX)
+                yield from (leaf for leaf in found if not isinstance(leaf.spec, Ask))
 
     # ---- bundles
 

@@ -16,7 +16,7 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact, by_distance
-from quillcast.protocol.scopes.channels import Ask, Party
+from quillcast.protocol.scopes.channels import Ask, Party, Rate
 from quillcast.protocol.scopes.clients import Clients, is_client_of
 from quillcast.protocol.scopes.composition import Composition, Part, ScopeContext
 from quillcast.protocol.scopes.config import TopicRule
@@ -46,7 +46,7 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.orders import Common, OrderBook
 from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.receiver import Receiver
-from quillcast.protocol.scopes.requests import Requests
+from quillcast.protocol.scopes.requests import ChannelWish, Requests
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.succession import appointed, is_genuine
@@ -66,7 +66,7 @@ class ScopeManager:
         self.membership = Membership(state.scope, state.owners, config.lease_s)
         self.requests = Requests(state.scope, state.asked)
         self.members = Members(state, config.refusal, config.members_max)
-        self.receiver = Receiver(state, config.rate)
+        self.receiver = Receiver(state)
         self.clients = Clients(state, config)
         self.round_trips = RoundTripTable()
         self.known_roots: tuple[RootScope, ...] = ()
@@ -356,21 +356,21 @@ class ScopeManager:
     # ---- with senders
 
     def _asked(self, message: ChannelRequest, now: float) -> Iterable[Effect]:
-        others = len(self.state.senders)
+        former = self.receiver.rates()
         topics = self.receiver.asked(message, now)
         self._mark(topics)
-        self._mark(self._shared_anew(others))
+        self._mark(self._shared_anew(former))
         return () if topics else self.receiver.repeat(message.sender.id)
 
     def _forget_sender(self, id_: bytes) -> None:
-        others = len(self.state.senders)
+        former = self.receiver.rates()
         self.round_trips.forget_party(id_)
         self._mark(self.receiver.forget(id_))
-        self._mark(self._shared_anew(others))
+        self._mark(self._shared_anew(former))
 
-    def _shared_anew(self, former: int) -> Iterable[bytes]:
-        """The topics in which senders may send at another rate, after their number changed."""
-        limited = any(self.config.in_all[1:3]) and len(self.state.senders) != former
+    def _shared_anew(self, former: Mapping[bytes, tuple[Rate, ...]]) -> Iterable[bytes]:
+        """The topics in which senders may send at another rate, after others came or went, or said another rate."""
+        limited = any(self.config.in_all[1:3]) and self.receiver.rates() != former
         return self.state.topics if limited else ()
 
     def _measured(self, message: Measured) -> None:
@@ -481,7 +481,7 @@ class ScopeManager:
         yield from self.orders.settle(common)
         for topic in self.swaps.running:
             self.swaps.told(topic, self.orders.numbers_in(topic))
-        yield from self.receiver.settle(topics, lambda topic: self._composition(topic).specification())
+        yield from self.receiver.settle(topics, lambda topic, of: self._composition(topic).specification(of))
 
     def _look_at_roots(self) -> None:
         """Do topics have other root scopes, or other peers as rendezvous points? Members and owners hear of it."""
@@ -543,12 +543,15 @@ class ScopeManager:
         policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)
         return Composition(self.state, self.config, topic, around, policy, swap)
 
-    def _scopes_to_ask(self) -> dict[Party, dict[bytes, None]]:
-        """The scopes whose subchannels are delegated one by one, and for which topics."""
-        wanted = dict[Party, dict[bytes, None]]()
+    def _scopes_to_ask(self) -> dict[Party, ChannelWish]:
+        """The scopes whose subchannels are delegated one by one, and for what."""
+        wanted = dict[Party, ChannelWish]()
         for order in self.membership.channels() if self.config.split else ():
             if isinstance(order.spec, Ask):
-                wanted.setdefault(order.spec.scope, {}).update({each.topic: None for each in order.constraints})
+                asking = wanted.setdefault(order.spec.scope, ChannelWish({}, {}))
+                for topic, *_, rates in order.constraints:
+                    own = self._composition(topic).leaving() if topic in self.state.topics else ()
+                    asking.add(topic, (*rates, *own))
         return wanted
 
     # ---- consistency

@@ -238,25 +238,24 @@ class RegistrationRefused(Message, frozen=True, tag=95):
 class ChannelRequest(Message, frozen=True, tag=96):
     """Specify the channels that lead into the receiver for these topics, and again when they change; none: forget me.
 
-    `rate` is the most that the sender will send, in bytes per second; 0: it does not know.
+    `rates` are the most that the sender will send, by the rules of its own scopes; none: it has no limit.
     """
 
     receiver: WireId
     sender: Party
     serial: Number
     topics: tuple[WireId, ...] = ()
-    rate: Number = 0
+    rates: tuple[Rate, ...] = ()
 
 
 class ChannelAnswer(Message, frozen=True, tag=97):
-    """Use these channels from now on, and send at most `rate` bytes per second over them together (0: no limit)."""
+    """Use these channels from now on, and keep to the agreed rates that their specifications name."""
 
     receiver: WireId
     epoch: Number
     number: Number
     serial: Number
     specs: tuple[tuple[WireId, Spec], ...] = ()
-    rate: Number = 0
 
 
 class MeasureRoundTrips(Message, frozen=True, tag=98):

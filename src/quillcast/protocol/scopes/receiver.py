@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
-from quillcast.protocol.scopes.channels import Spec
+from quillcast.protocol.scopes.channels import Rate, Spec
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
 from quillcast.protocol.scopes.state import ScopeState, Sender
@@ -12,9 +12,8 @@ from quillcast.protocol.scopes.state import ScopeState, Sender
 class Receiver:
     """The senders to one scope. An answer is told again whenever it changes (renegotiation)."""
 
-    def __init__(self, state: ScopeState, rate: int) -> None:
-        """At most `rate` bytes per second may enter through one sender; 0: no limit."""
-        self.state, self.rate = state, rate
+    def __init__(self, state: ScopeState) -> None:
+        self.state = state
         self.answers: dict[bytes, ChannelAnswer] = {}  # by sender
         self.heard_at: dict[bytes, float] = {}
         self.numbers = count(1)
@@ -29,7 +28,7 @@ class Receiver:
         if not message.topics:
             return self.forget(id_)
         self.heard_at[id_] = now
-        new = Sender(message.sender, message.serial, message.topics, message.rate)
+        new = Sender(message.sender, message.serial, message.topics, message.rates)
         if new == old:
             return ()
         self.state.senders[id_] = new
@@ -42,6 +41,10 @@ class Receiver:
         self.heard_at.pop(id_, None)
         sender = self.state.senders.pop(id_, None)
         return sender.topics if sender is not None else ()
+
+    def rates(self) -> dict[bytes, tuple[Rate, ...]]:
+        """By sender: the most that it will send."""
+        return {id_: sender.rates for id_, sender in self.state.senders.items()}
 
     def of(self, topic: bytes) -> list[Sender]:
         """The senders in a topic."""
@@ -56,18 +59,21 @@ class Receiver:
         """Who has not asked since then."""
         return [id_ for id_, at in self.heard_at.items() if at < since]
 
-    def settle(self, composed: Iterable[bytes], specification: Callable[[bytes], Spec]) -> Iterator[Send]:
-        """Answer the senders of these topics for which something changed."""
+    def settle(self, composed: Iterable[bytes], specification: Callable[[bytes, bytes], Spec]) -> Iterator[Send]:
+        """Answer the senders of these topics for which something changed.
+
+        `specification` is that of a topic's channels for a sender.
+        """
         topics = dict.fromkeys(composed)
         for id_, sender in self.state.senders.items():
             old = self.answers.get(id_)
             if old is None or not topics.keys().isdisjoint(sender.topics):
                 answer = self._answer(sender, specification)
-                if old is None or (old.specs, old.rate) != (answer.specs, answer.rate):
+                if old is None or old.specs != answer.specs:
                     self.answers[id_] = answer
                     yield Send(sender.party, answer)
 
-    def _answer(self, sender: Sender, specification: Callable[[bytes], Spec]) -> ChannelAnswer:
-        specs = tuple((topic, specification(topic)) for topic in sender.topics if topic in self.state.topics)
-        rate = min(filter(None, (sender.rate, self.rate)), default=0)
-        return ChannelAnswer(self.state.scope.id, self.state.epoch, next(self.numbers), sender.serial, specs, rate)
+    def _answer(self, sender: Sender, specification: Callable[[bytes, bytes], Spec]) -> ChannelAnswer:
+        topics = [topic for topic in sender.topics if topic in self.state.topics]
+        specs = tuple((topic, specification(topic, sender.party.id)) for topic in topics)
+        return ChannelAnswer(self.state.scope.id, self.state.epoch, next(self.numbers), sender.serial, specs)

@@ -1,15 +1,29 @@
 """A party as a sender: which scopes it asked for channels, and what their managers answered.
 
-Receivers renegotiate at any time by answering again. What was answered last stays in use while a receiver is silent.
+Both sides renegotiate at any time: a receiver answers again, and a sender asks again when its topics or rates change.
+What was answered last stays in use while a receiver is silent.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from quillcast.protocol.scopes.channels import Party, Spec
+from quillcast.protocol.scopes.channels import Party, Rate, Spec
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
+
+
+class ChannelWish(NamedTuple):
+    """What a scope is to be asked for: channels for these topics, over which at most this is sent."""
+
+    topics: dict[bytes, None]
+    rates: dict[Rate, None]
+
+    def add(self, topic: bytes, rates: Iterable[Rate]) -> None:
+        """One more channel, that keeps to these rates."""
+        self.topics[topic] = None
+        self.rates.update(dict.fromkeys(rates))
 
 
 class Asked(msgspec.Struct):
@@ -19,6 +33,7 @@ class Asked(msgspec.Struct):
     topics: dict[bytes, None]
     serial: int = 0
     answer: ChannelAnswer | None = None
+    rates: tuple[Rate, ...] = ()
 
 
 class Requests:
@@ -34,16 +49,17 @@ class Requests:
         specs = asked.answer.specs if asked is not None and asked.answer is not None else ()
         return next((spec for of, spec in specs if of == topic), None)
 
-    def want(self, wanted: Mapping[Party, dict[bytes, None]]) -> Iterator[Send]:
-        """Ask these scopes for channels for these topics, and forget the others."""
-        scopes = dict[bytes, tuple[Party, dict[bytes, None]]]()  # orders may name a scope under an old address, too
-        for party, topics in wanted.items():
-            scopes[party.id] = party, scopes[party.id][1] | topics if party.id in scopes else topics
-        for id_, (party, topics) in scopes.items():
+    def want(self, wanted: Mapping[Party, ChannelWish]) -> Iterator[Send]:
+        """Ask these scopes for these channels, and forget the others."""
+        scopes = dict[bytes, tuple[Party, ChannelWish]]()  # orders may name a scope under an old address, too
+        for party, more in wanted.items():
+            _, known = scopes.get(party.id, (party, ChannelWish({}, {})))
+            scopes[party.id] = party, ChannelWish(known.topics | more.topics, known.rates | more.rates)
+        for id_, (party, (topics, rates)) in scopes.items():
             asked = self.asked.setdefault(id_, Asked(party, {}))
             asked.party = party
-            if asked.topics != topics:
-                asked.topics, asked.serial = topics, asked.serial + 1
+            if (asked.topics, asked.rates) != (topics, (*rates,)):
+                asked.topics, asked.rates, asked.serial = topics, (*rates,), asked.serial + 1
                 self.unasked[id_] = None
         for id_ in [id_ for id_ in self.asked if id_ not in scopes]:
             forgotten = self.asked.pop(id_)
@@ -66,7 +82,7 @@ class Requests:
         unasked, self.unasked = self.unasked, {}
         for id_ in unasked:
             asked = self.asked[id_]
-            yield Send(asked.party, ChannelRequest(id_, self.me, asked.serial, tuple(asked.topics)))
+            yield Send(asked.party, ChannelRequest(id_, self.me, asked.serial, tuple(asked.topics), asked.rates))
 
     def beat(self) -> None:
         """Ask again: it is the sign of life for receivers."""

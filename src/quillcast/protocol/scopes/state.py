@@ -8,7 +8,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import INVITATION_BYTES, Party
+from quillcast.protocol.scopes.channels import INVITATION_BYTES, Party, Rate
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
@@ -51,6 +51,14 @@ class Entering(NamedTuple):
     """Members that may publish; 0: no limit."""
 
 
+class MayLeave(NamedTuple):
+    """What may leave a scope in a topic, over channels to other members of a superscope."""
+
+    bytes_per_s: int = 0
+    """0: no limit."""
+    bundles_per_s: int = 0
+
+
 class ScopeConfig(NamedTuple):
     """How a scope is managed."""
 
@@ -66,14 +74,14 @@ class ScopeConfig(NamedTuple):
     """Ask the receiver for subchannels, and delegate them one by one."""
     multicast: str = ""
     """An external multicast mechanism that reaches all members, instead of entry points."""
-    rate: int = 0
-    """Bytes per second that may enter through one sender; 0: no limit."""
     recovery: Callable[[str], str] = lambda topic: "tree"
     """The recovery protocol of a topic, by its name."""
     entering: Callable[[str], Entering] = lambda topic: Entering()
     """What may enter in a topic, by its name."""
     in_all: Entering = Entering()
     """The rates of all topics together."""
+    leaving: Callable[[str], MayLeave] = lambda topic: MayLeave()
+    """What may leave in a topic, by its name."""
     refusal: Refusal = lambda party, token: ""
     """Why a party cannot be a member."""
     members_max: int = 0
@@ -149,7 +157,8 @@ class Sender(msgspec.Struct):
     party: Party
     serial: int
     topics: tuple[bytes, ...]
-    rate: int
+    rates: tuple[Rate, ...] = ()
+    """The most that it will send."""
 
 
 class ScopeState(msgspec.Struct):
