@@ -388,6 +388,23 @@ def test_so_are_those_of_a_sources_stream_where_a_root_readmits_them() -> None:
     assert notes.recovered == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_a_source_had_discarded_before_it_numbered_its_events_may_come_in_the_term_of_a_root(kept: bool) -> None:
+    edge, notes, host = an_edge()
+    edge.begin(STREAM, 0)
+    edge.take(down(STREAM, 0, block(PAUL, 0)))
+    edge.take(down(STREAM, 1, block(PAUL, 3)))
+    assert notes.got == [b"0"]
+    if kept:
+        edge.take(down(FIRST, 0, block(PAUL, 0), block(PAUL, 1), block(PAUL, 2)))
+        assert notes.got == [b"0", b"1", b"2", b"3"]
+    else:
+        assert edge.give_up_holes(host.now() + 1, NOTHING)
+        edge.tell_losses()
+        assert notes.got == [b"0", b"3"]
+        assert notes.lost_ == [(STREAM.counter, 1, 3, "void")]
+
+
 def test_also_behind_events_from_before_the_subscription_that_the_root_brings() -> None:
     edge, notes, _ = an_edge(since=STREAM)
     edge.readmits = Readmits.STREAMS_TOO

@@ -658,18 +658,21 @@ class Edge(Sink):
         """May events of a publisher, from the expected one on, that are missing before a block come in another term?
 
         Not if they may have been at doubted positions of this one. If they are in no other term, they were at positions
-        that were reported lost, or were not if some of those were older than this subscription.
+        that were reported lost, or were not if some of those were older than this subscription. A source that had
+        fewer positions for them had discarded some that only a root had numbered.
         """
         (term, index), missing = place, (expected, block.first)
         if cursor.term != term:
             return True
+        events = sum(last - first for first, last in cursor.lost.missing(*missing))
         if self._is_only(term):
+            if self.readmits and events > index - cursor.index:
+                return True
             if untold := self._untold(cursor, term, missing):
                 self._lose_events(block.publisher, untold, term, "unavailable")
             return False
         if self.doubts is None or cursor.awaited.within(*missing):
             return True
-        events = sum(last - first for first, last in cursor.lost.missing(*missing))
         return not self.doubts.stood_in(term, (cursor.index, index), events)
 
     def _untold(self, cursor: PublisherCursor, term: Term, missing: Range) -> list[Range]:
