@@ -244,6 +244,23 @@ def test_a_peer_that_loses_all_others_takes_no_topic_for_new_because_its_leaf_se
     assert tree.root.hold_until > village.peers[lonely].host.now() + 15
 
 
+def test_a_peer_that_loses_the_only_one_that_kept_the_state_takes_no_topic_for_new() -> None:
+    """The time since its own process began says nothing of a root beyond a cut."""
+    village = Village(4, config=Config(topics=TopicConfig(replicas=1)))
+    village.run(TopicConfig().lease_s)
+    root, *_, lonely = by_distance(village)
+    village.subscribe(root, NAME, Reader())
+    village.world.cut(lambda a, b: (a == lonely) != (b == lonely))
+    village.run(10)
+    village.subscribe(lonely, NAME, Reader())
+    village.run(1)
+    tree = village.tree(lonely, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.takes_for_new
+    assert tree.root.hold_until > village.peers[lonely].host.now() + 15
+
+
 EARLIER = Term(1, bytes(16))
 
 

@@ -62,22 +62,21 @@ class ReplicaSet:
     def doubtful_until(self, topic: bytes, asker: bytes) -> float:
         """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
 
-        The peer that asks would not know, nor those that are joining. If a root alone keeps its state, only the asker's
-        process before this one would know. The state was kept by as many as there were to keep it before others were
-        lost: a leaf set that has lost members may reach around the ring, and the full one did not.
+        The peer that asks would not know, nor those that are joining. If a root alone keeps its state, the asker's
+        process before this one would know, too. The state was kept by as many as there were to keep it before others
+        were lost: a leaf set that has lost members may reach around the ring, and the full one did not.
         """
         since = self.host.now() - self.config.lease_s
         beside = self.overlay.beside(topic)
         count = self._count_among(beside + self.overlay.lost_lately(topic, since))
-        if count == 1 and asker == self.host.me:
-            return self.began_at + self.config.lease_s
+        before = self.began_at + self.config.lease_s if count == 1 and asker == self.host.me else 0.0
         closest = self.overlay.closest_lately(topic, 1 + beside + count, since)
         there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
         lately = there[:count]
         lost = [at for _, at in lately if at is not None]
         if len(lately) < count or len(lately) - len(lost) > count // 2:
-            return 0.0
-        return max(lost) + self.config.lease_s
+            return before
+        return max(before, max(lost) + self.config.lease_s)
 
     def partitioned(self, topic: bytes) -> bool:
         """Is this peer cut off from most of the topic's replicas? Lost ones count for as long as a lease.
