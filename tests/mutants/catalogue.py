@@ -296,6 +296,22 @@ MUTANTS = (
         "test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it",
     ),
     Mutant(
+        "number-of-an-earlier-run",
+        "A child that was taken back without a Join gets no number from a run before its restart.",
+        "protocol/topics/state/link_reports.py",
+        "    return bool(incarnation) and 0 <= number - first_number(incarnation) < LIVES_MAX << COUNT_BITS\n",
+        "    return number > 0\n",
+        "protocol/topics/test_whereabouts.py",
+    ),
+    Mutant(
+        "numbered-by-an-old-word",
+        "A child that was taken back without a Join is named by the number that it says only once it speaks again.",
+        "protocol/topics/membership/children.py",
+        "            child.number, child.spoken = number, BEFORE\n",
+        "            child.number = number\n",
+        "protocol/topics/test_whereabouts.py",
+    ),
+    Mutant(
         "outside-before-inside",
         "A peer outside a scope is asked only for what its members have refused.",
         "protocol/reliability/recovery.py",

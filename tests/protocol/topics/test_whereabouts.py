@@ -1,13 +1,19 @@
 """Leases of children that were lost, and that speak elsewhere: a peer asks them, and what follows."""
 
+import pytest
+
+from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
 from quillcast.protocol.topics.state.holders import SINCE, OrphanedLease
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, next_life
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, first_number, next_life
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, block, down
 from tests.protocol.topics.parts import CONFIG, Parts
 from tests.protocol.topics.test_invitations import parent_of, three_branches
 from tests.protocol.topics.test_terms import NAME
+
+RUN = b"this run"
+EPOCH, NUMBER = RUN + bytes(4), next_life(first_number(RUN)) + 8
 
 
 def lose(world: Parts, tree: Tree, number: int = 7) -> OrphanedLease:
@@ -79,7 +85,7 @@ def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None
     number = world.membership.parents_had
     world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, (PAUL, BOB.node_id))]))
     said = [(tree.topic, PAUL)]
-    assert world.host.sent == [(BOB, SpeaksElsewhere(said)), (CAROL, NameAgain(said))]
+    assert world.host.sent == [(BOB, SpeaksElsewhere(said)), (CAROL, NameAgain(said, number))]
 
 
 def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
@@ -120,6 +126,35 @@ def test_a_child_is_named_again(world: Parts) -> None:
     assert (child.spoken, tree.arrivals(ALICE.node_id)) == (SINCE, ())
     world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)]))
     assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, 8, CAROL.node_id),)
+
+
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(NUMBER, (Move(BOB.node_id, NUMBER, CAROL.node_id),)), (first_number(b"earlier "), ()), (0, ())],
+    ids=["of this run", "of a run before a restart", "none"],
+)
+def test_a_child_that_was_taken_back_without_a_join_is_named_by_the_number_that_it_says_once_it_speaks_again(
+    world: Parts, number: int, named: tuple[Move, ...]
+) -> None:
+    tree = world.root()
+    report = encode(ChildReport(FIRST, 0, FIRST))
+    world.streams.receive(BOB, Changes(EPOCH, 0, 1, ((tree.topic, report),)))
+    world.reporting.changed(BOB, tree.topic, report)
+    world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)], number))
+    asked = [to for to, message in world.host.sent if isinstance(message, Resend)]
+    assert (tree.arrivals(ALICE.node_id), asked) == ((), [BOB] if named else []), "what it said before may be old"
+    world.reporting.changed(BOB, tree.topic, report)
+    assert tree.arrivals(ALICE.node_id) == named
+
+
+def test_a_child_that_may_have_been_restarted_meanwhile_gets_no_number(world: Parts) -> None:
+    tree = world.root()
+    report = encode(ChildReport(FIRST, 0, FIRST))
+    world.streams.receive(BOB, Changes(EPOCH, 0, 1, ((tree.topic, report),)))
+    world.streams.receive(BOB, Changes(EPOCH, 2, 3, ()))
+    world.reporting.changed(BOB, tree.topic, report)
+    world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)], NUMBER))
+    assert tree.children[BOB.node_id].number == 0
 
 
 def test_what_a_lost_child_holds_back_is_stable_soon_after_it_can_be_asked() -> None:

@@ -162,6 +162,11 @@ class Streams:
         if incoming is not None:
             self._set(incoming, key, None)
 
+    def run_of(self, node_id: bytes) -> bytes:
+        """The incarnation of a peer that sent its map as it is here; empty if none did, or more of it is asked for."""
+        incoming = self._incoming.get(node_id)
+        return incoming.epoch[:LIFE_BYTES] if incoming is not None and incoming.asked_since is None else b""
+
     def ask_anew(self, of: Contact, key: bytes) -> None:
         """What a peer said under a key may not hold any more: ask for it, and tell of it even if it is the same."""
         self.doubt(of.node_id, key)

@@ -193,6 +193,8 @@ class NameAgain(Message, frozen=True, tag=115):
 
     topics: Annotated[list[tuple[WireId, UpTo]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
     """topic, the lowest peer that needs to hear of it; empty: the root"""
+    number: Number = 0
+    """How many parents I have had by now: for you, if you took me back without a Join, and so do not know (`Move`)."""
 
 
 class Orphaned(Message, frozen=True, tag=46):

@@ -15,8 +15,14 @@ from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
-from quillcast.protocol.topics.state.holders import BARRED, Child, OrphanedLease, SourcesChild
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, joined_since, lowest_above_both
+from quillcast.protocol.topics.state.holders import BARRED, BEFORE, Child, OrphanedLease, SourcesChild
+from quillcast.protocol.topics.state.link_reports import (
+    ChildReport,
+    Move,
+    is_of_run,
+    joined_since,
+    lowest_above_both,
+)
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
@@ -257,8 +263,17 @@ class ChildrenTables:
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))
 
-    def name_again(self, tree: Tree, child: Child, up_to: bytes) -> None:
-        """A child came from another parent: those above are told once more, up to a peer or to the root."""
+    def name_again(self, tree: Tree, child: Child, up_to: bytes, number: int) -> None:
+        """A child came from another parent: those above are told once more, up to a peer or to the root.
+
+        One that was taken back without a Join says its `number` only now. It is named by it once it has spoken since,
+        and only if the run of it that speaks is the one that says so.
+        """
+        node = child.contact.node_id
+        if not child.number and is_of_run(number, self.links.run_of(node)):
+            child.number, child.spoken = number, BEFORE
+            self.links.ask_anew(child.contact, tree.topic)
+            self.await_word(tree, child)
         child.up_to, child.named_until = up_to, self.host.now() + 2 * self.config.leave_s
         self.schedule.touch(tree)
 

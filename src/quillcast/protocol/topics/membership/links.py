@@ -36,6 +36,10 @@ class TreeLinks:
         report = self.streams.told(node).get(topic)
         return decode(report) if report is not None else None
 
+    def run_of(self, node: bytes) -> bytes:
+        """The incarnation in which the neighbour said all that is here; empty if more of it is asked for."""
+        return self.streams.run_of(node)
+
     def ask_anew(self, contact: Contact, topic: bytes) -> None:
         """Have the neighbour say again what it said about a topic, as it is now."""
         self.streams.ask_anew(contact, topic)

@@ -73,7 +73,7 @@ class Whereabouts:
         if elsewhere:
             self.host.send(sender, SpeaksElsewhere(elsewhere))
         for parent, topics in named.items():
-            self.host.send(parent, NameAgain(topics))
+            self.host.send(parent, NameAgain(topics, self.membership.parents_had))
 
     def speaks_elsewhere(self, sender: Contact, message: SpeaksElsewhere) -> None:
         """A child that was lost has another parent."""
@@ -99,4 +99,4 @@ class Whereabouts:
             tree = self.trees.get(topic)
             child = tree.children.get(sender.node_id) if tree is not None else None
             if tree is not None and child is not None:
-                self.children.name_again(tree, child, up_to)
+                self.children.name_again(tree, child, up_to, message.number)

@@ -70,6 +70,11 @@ def first_number(incarnation: bytes) -> int:
     return int.from_bytes(incarnation[:4], "big") << COUNT_BITS
 
 
+def is_of_run(number: int, incarnation: bytes) -> bool:
+    """Did this run of a peer, if it is known, give the number in any of its lives?"""
+    return bool(incarnation) and 0 <= number - first_number(incarnation) < LIVES_MAX << COUNT_BITS
+
+
 def next_life(number: int) -> int:
     """From which number on a peer counts that does not speak any more for all those that were below it."""
     return (number >> COUNT_BITS) + 1 << COUNT_BITS
