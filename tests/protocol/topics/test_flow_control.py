@@ -95,6 +95,22 @@ def test_full_buffers_return_the_credit_of_what_publishers_send_that_are_held_ba
     assert world.host.released == [(BOB.node_id, 11)]
 
 
+def test_but_not_beyond_a_window_where_much_came_at_once_as_after_a_pause(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    world.child(tree, CAROL)
+    fill(world, tree)
+    world.budget.limit_bytes = world.budget.used_bytes - CONFIG.window_bytes - 15
+    flow_control.held_back[tree.topic] = None
+    for size_bytes in (10, 11, 12):
+        flow_control.release_admitted(BOB.node_id, size_bytes, tree.topic)
+    assert world.host.released == [(BOB.node_id, 12)]
+    world.budget.limit_bytes += 10
+    flow_control.relieved()
+    assert world.host.released == [(BOB.node_id, 12), (BOB.node_id, 10)]
+
+
 def test_topics_that_keep_little_together_go_on_while_another_keeps_the_buffers_full(
     world: Parts, flow_control: FlowControl
 ) -> None:

@@ -147,10 +147,10 @@ class FlowControl:
     def release_admitted(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
         """A bundle of a publisher was admitted. If that is held back, full buffers may wait for it, as for a repair.
 
-        There was room for it, then (`turns_away`).
+        There was room for it, then (`turns_away`), unless it came with what used the topic's share up.
         """
         own = sender == self.host.me
-        if topic in self.held_back:
+        if topic in self.held_back and self.takes_repairs:
             self._give_back(sender, size_bytes, topic, own=own)
             self.hold_back()
         else:
@@ -232,9 +232,12 @@ class FlowControl:
         self.withheld = self.withheld or EMPTY
 
     def _relieve(self, topic: bytes) -> None:
-        """Give back what is withheld of a topic, as far as there is room again, or all if it keeps little here."""
-        withheld = self.withheld[topic]
-        while withheld and (self._unpaid_bytes + withheld[0][1] <= 0 or self._goes_on(topic)):
+        """Give back what is withheld of a topic, as far as there is room again, or all if it keeps little here.
+
+        If its publishers are held back, there is room as for repairs.
+        """
+        withheld, room_bytes = self.withheld[topic], self.config.window_bytes if topic in self.held_back else 0
+        while withheld and (self._unpaid_bytes + withheld[0][1] <= room_bytes or self._goes_on(topic)):
             sender, size_bytes, own = withheld.popleft()
             self.withheld_bytes -= size_bytes
             self._give_back(sender, size_bytes, topic, own=own)
