@@ -249,6 +249,15 @@ def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Par
     assert world.ordered == [GapNoticed(tree.topic)]
 
 
+def test_a_peer_that_joins_learns_settings_from_whoever_took_it_in_before_it_hears_of_that(world: Parts) -> None:
+    """When it hears of that, there may be others already, with a list on which it stands again."""
+    tree, settings = world.tree(), Descriptor("weather", Settings(slow="wait"), version=1)
+    tree.joining = True
+    world.reporting.changed(BOB, tree.topic, encode(ParentReport(FIRST, 5, 0, (BOB.node_id,), (), descriptor=settings)))
+    assert tree.descriptor == settings
+    assert tree.parent is None
+
+
 def test_a_supposed_child_of_a_peer_without_a_tree_is_rejected(world: Parts) -> None:
     world.reporting.changed(BOB, DESCRIPTOR.topic, encode(ChildReport(FIRST, 0, FIRST)))
     assert world.host.sent == [(BOB, Orphaned([DESCRIPTOR.topic], ()))]

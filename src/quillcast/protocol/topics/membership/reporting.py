@@ -121,6 +121,8 @@ class Reporting:
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
         if tree is not None and tree.joining and not tree.attached:
+            if report.descriptor is not None and report.descriptor.topic == topic:
+                self.membership.trees.known.learn(report.descriptor)  # by the time it joins, another may stand
             return  # its answer to the join is on its way, or the join will be sent again
         if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
             self.membership.refuse(sender, topic, report.term)
