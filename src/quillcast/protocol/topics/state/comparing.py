@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.replica_set import ReplicaSet
 
 BUCKETS = 16  # a guess: of a thousand topics some sixty are sent for one that differs
 ENTRIES_MAX = 2048  # sent for one digest; the next one shows what else differs
-_MARK_BYTES = 8
+_MARK_BYTES = 7  # a number of so many bytes takes 32 in Python, one of 8 takes 48; there is one for each topic
 _FIRST_S, _MAX_S = 1.0, 30.0  # from one try to the next; a guess
 
 
@@ -231,4 +231,5 @@ def _bucket(topic: bytes) -> int:
 def _differing(mine: bytes, theirs: bytes) -> set[int]:
     size = BUCKETS * _MARK_BYTES
     ours, others = mine.ljust(size, b"\0"), theirs.ljust(size, b"\0")
-    return {at // _MARK_BYTES for at in range(0, size, _MARK_BYTES) if ours[at : at + 8] != others[at : at + 8]}
+    marks = [slice(at, at + _MARK_BYTES) for at in range(0, size, _MARK_BYTES)]
+    return {number for number, mark in enumerate(marks) if ours[mark] != others[mark]}
