@@ -24,10 +24,10 @@ class Term(NamedTuple):
 
     `node` is the first half of the root's nodeId, then its incarnation. So a root that was restarted and remembers
     nothing cannot mistake its own old term for a new one. The last bit of a root's `node` says instead whether that
-    root knew an owner of the topic. Each term belongs to one session of the topic, and those of a
-    later session are above those of earlier ones, even if their roots differ. They also tell whether that session is
-    reliable, unless it is the first. Where each source numbers its own events (`admission = source`), a term is that of
-    one source's stream. Such terms stand side by side, and none follows another.
+    root knew an owner of the topic. Each term belongs to one session of the topic, and those of a later session are
+    above those of earlier ones, even if their roots differ. They also tell whether that session is reliable, unless it
+    is the first. Where each source numbers its own events (`admission = source`), a term is that of one source's
+    stream. Such terms stand side by side, and none follows another.
     """
 
     counter: Number

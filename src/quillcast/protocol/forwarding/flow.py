@@ -55,7 +55,7 @@ class Flow:
         self.others: dict[Term, SourceStream] = EMPTY  # other live streams
         self.past: dict[Term, EndedStream] = EMPTY
         self.forgotten: dict[Term, int] = EMPTY  # ended terms that were discarded, the latest last: how far they went
-        self.counted = 0  # `restricted` and above it `readmitted_before`, in one field
+        self.counted = 0  # `restricted` and above it `readmitted_before`, in one: another takes 8 bytes per topic
         self.log = budget.empty
         self.channels: tuple[Channel, ...] = ()
 

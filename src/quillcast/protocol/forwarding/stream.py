@@ -119,9 +119,7 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
     ) -> "EndedStream":
         """A stream that ends now, or ended somewhere else. How far it was stable is for the channels to be told."""
         seen, end = live.seen or RangeSet(), max(end, live.seen.end)
-        return cls(
-            live.term, seen=seen, ledger=live.ledger, came=came, end=end, bundles=bundles, until=until
-        )  # fmt: skip
+        return cls(live.term, seen=seen, ledger=live.ledger, end=end, bundles=bundles, until=until, came=came)
 
     def learn_came(self, end: int, at: float) -> bool:
         """All events below an index were there at a time. True if that was not known of so many."""
