@@ -9,8 +9,9 @@ import pytest
 
 from quillcast.cli.app import run
 from quillcast.cli.judging import State, of_scope
+from quillcast.cli.scopeview import show
 from quillcast.core.errors import LocalError
-from quillcast.core.status import ScopeMember, ScopeStatus, Superscope
+from quillcast.core.status import ScopeMember, ScopeSender, ScopeStatus, SenderRate, Superscope
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
 from tests.cli.commands import Commands
@@ -274,6 +275,20 @@ def test_a_scope_that_its_superscope_does_not_admit_is_not_healthy(*, silent: bo
     )  # fmt: skip
     finding = of_scope("test", status)
     assert (finding.state, finding.text) == (State.WARNING, f"scope site: superscope campus: {told}")
+
+
+def test_senders_are_shown_with_the_rates_that_they_agreed_to() -> None:
+    rates = (SenderRate("news", 2_000, 50), SenderRate("", 1_000_000, None))
+    scope = ScopeSender("11" * 16, "127.0.0.1:1", scope="south", topics=("news", "sport"), rates=rates)
+    peer = ScopeSender("22" * 16, "127.0.0.1:2", scope="", topics=("news",), rates=())
+    status = ScopeStatus(
+        "33" * 16, "127.0.0.1:3", "north", "55" * 16, "north.toml", epoch=1, lease_s=5.0, rules=(), members=(),
+        topics=(), senders=(scope, peer),
+    )  # fmt: skip
+    *_, columns, first, second = show(status)
+    assert columns.split() == ["sender", "address", "topics", "agreed", "rates"]
+    assert first.endswith("news, sport  news: 2,000 bytes/s and 50 bundles/s; in all: 1,000,000 bytes/s")
+    assert second.split() == ["22222222", "127.0.0.1:2", "news", "no", "limit"]
 
 
 def test_a_managers_state_is_exported_once_and_only_while_it_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:

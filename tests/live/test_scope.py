@@ -15,6 +15,7 @@ import quillcast
 from quillcast.cli import scopeview
 from quillcast.core.errors import DiskFailed, LocalError, NotAdmitted, NotJoined, Unreachable
 from quillcast.core.ids import ring_distance
+from quillcast.core.status import ScopeSender, SenderRate
 from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node
@@ -43,10 +44,10 @@ def scope_file(folder: Path, members: list[Identity], policy: str = "chain") -> 
     return file
 
 
-def named_file(folder: Path, name: str, above: str, members: Iterable[str]) -> Path:
+def named_file(folder: Path, name: str, above: str, members: Iterable[str], rules: str = "") -> Path:
     file = folder / f"{name}.toml"
     listed = ", ".join(f'"{member}"' for member in members)
-    file.write_text(f'name = "{name}"\n{above}\n[admission]\nmembers = [{listed}]\n')
+    file.write_text(f'name = "{name}"\n{above}\n[admission]\nmembers = [{listed}]\n{rules}')
     return file
 
 
@@ -266,19 +267,25 @@ def test_a_superscope_whose_manager_is_not_there_is_named_with_its_line(tmp_path
     asyncio.run(main())
 
 
-def test_scopes_are_members_of_a_scope_whose_manager_runs_elsewhere(tmp_path: Path) -> None:
+STARS = '[[topics]]\npattern = "#"\npolicy = "star"\n'
+BOUNDED = f"[limits]\nbytes_per_s = 1_000_000\n{STARS}bundles_per_s = 500\n"
+
+
+@pytest.mark.parametrize(("around", "inside"), [("", ""), (STARS, BOUNDED)])
+def test_scopes_are_members_of_a_scope_whose_manager_runs_elsewhere(tmp_path: Path, around: str, inside: str) -> None:
     async def main() -> None:
         run, sites = tmp_path / "run", {name: [Identity.new() for _ in range(3)] for name in ("north", "south")}
-        campus_file = named_file(tmp_path, "campus", "", sites)
+        campus_file = named_file(tmp_path, "campus", "", sites, around)
         async with AsyncExitStack() as stack:
             campus = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data"))
             await campus.manage_scope(campus_file)
             above = f'superscopes = ["campus@{campus.address}"]'
-            members = []
+            members, managers = [], []
             for name, identities in sites.items():
                 manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / name))
                 listed = [identity.node_id.hex() for identity in identities]
-                await manager.manage_scope(named_file(tmp_path, name, above, listed))
+                await manager.manage_scope(named_file(tmp_path, name, above, listed, inside))
+                managers.append(manager)
                 for each in identities:
                     node = Node(runtime_dir=run, identity=each, scope=f"{name}@{manager.address}")
                     members.append(await stack.enter_async_context(node))
@@ -297,8 +304,20 @@ def test_scopes_are_members_of_a_scope_whose_manager_runs_elsewhere(tmp_path: Pa
             assert [(above.name, above.epoch, above.silent, above.obstacle) for above in status.superscopes] == [
                 ("campus", 1, False, "")
             ]
+            if inside:  # the tree's root is in one site, and the entry point of that one sends into the other
+                async with asyncio.timeout(20.0):
+                    await campus._pump.until(lambda: len(senders(managers)) == 1)
+                (sender,) = senders(managers)
+                assert sender.node_id in {identity.node_id.hex() for pair in sites.values() for identity in pair}
+                assert sender.topics == ("news/today",)
+                assert sender.rates == (SenderRate("news/today", None, 500), SenderRate("", 1_000_000, None))
 
     asyncio.run(main())
+
+
+def senders(managers: list[Node]) -> list[ScopeSender]:
+    """Who sends into the scopes of these managers."""
+    return [sender for manager in managers for status in manager.scopes() for sender in status.senders]
 
 
 def parent_in(node: Node, others: list[Node], topic: str = "news/today") -> bool:

@@ -12,8 +12,10 @@ from quillcast.core.status import (
     ScopeClient,
     ScopeMember,
     ScopeRule,
+    ScopeSender,
     ScopeStatus,
     ScopeTopic,
+    SenderRate,
     Superscope,
 )
 
@@ -69,6 +71,19 @@ def show(status: ScopeStatus) -> Iterator[str]:
     for scope in status.superscopes:
         yield f"  member of {scope.name}, whose manager is at {scope.address}{_state_of(scope)}"
     yield from rules(status.rules)
+    if status.senders:
+        yield from table("senders", ["sender", "address", "topics", "agreed rates"], map(_sender, status.senders))
+
+
+def _sender(sender: ScopeSender) -> list[str]:
+    called = f"scope {sender.scope}" if sender.scope else sender.node_id[:8]
+    return [called, sender.address, ", ".join(sender.topics), "; ".join(map(_rate, sender.rates)) or "no limit"]
+
+
+def _rate(rate: SenderRate) -> str:
+    limits = [(rate.bytes_per_s, "bytes/s"), (rate.bundles_per_s, "bundles/s")]
+    most = " and ".join(f"{most:,} {unit}" for most, unit in limits if most is not None)
+    return f"{rate.topic or 'in all'}: {most}"
 
 
 def _state_of(scope: Superscope) -> str:

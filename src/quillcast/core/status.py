@@ -567,6 +567,28 @@ class ScopeTopic(Status, frozen=True):
     """The scope that the topic is rooted at; empty: the overlay."""
 
 
+class SenderRate(Status, frozen=True):
+    """What a scope and a sender agreed on: the most that may enter from it."""
+
+    topic: str
+    """The topic; empty: all topics together."""
+    bytes_per_s: int | None
+    """Bytes per second. None: no limit."""
+    bundles_per_s: int | None
+    """Bundles per second. None: no limit."""
+
+
+class ScopeSender(PeerContact, frozen=True):
+    """A peer or scope that asked for channels into a scope. Of a scope, `node_id` is the scope's id."""
+
+    scope: str
+    """The scope's name; empty if it is a peer."""
+    topics: tuple[str, ...]
+    """The topics in which it sends."""
+    rates: tuple[SenderRate, ...]
+    """What it has to keep to."""
+
+
 class ScopeStatus(PeerContact, frozen=True):
     """A scope, as its manager knows it. `node_id` and `address` are those of the peer that runs the manager."""
 
@@ -596,6 +618,8 @@ class ScopeStatus(PeerContact, frozen=True):
     """Who is admitted, and the bounds of the whole scope, in sentences."""
     superscopes: tuple[Superscope, ...] = ()
     """The scopes that it is a member of, the preferred one first."""
+    senders: tuple[ScopeSender, ...] = ()
+    """Who sends into it over channels of its own, in the order in which they asked."""
 
 
 class PolicyChange(Status, frozen=True):

@@ -7,19 +7,22 @@ from quillcast.core.status import (
     ScopeClient,
     ScopeMember,
     ScopeRule,
+    ScopeSender,
     ScopeStatus,
     ScopeTopic,
+    SenderRate,
     Superscope,
 )
 from quillcast.live.scopes.files import about_all, let_in
 from quillcast.live.scopes.rules import Rules
 from quillcast.live.scopes.serving import Served
+from quillcast.protocol.scopes.channels import Rate, Subchannels
 from quillcast.protocol.scopes.clients import Client
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.policy import ALL
-from quillcast.protocol.scopes.state import Member
+from quillcast.protocol.scopes.state import Member, Sender
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.scoping import Scoping
 
@@ -60,6 +63,7 @@ def scope_status(manager: ScopeManager, served: Served, now: float) -> ScopeStat
         members_max=manager.config.members_max or None,
         about=tuple(about_all(served.scope)),
         superscopes=tuple(_superscope(manager, owner) for owner in manager.membership.owners.values()),
+        senders=tuple(_sender(manager, each) for each in state.senders.values()),
         rules=shown_rules(rules),
         topics=tuple(sorted((_topic(manager, rules, topic) for topic in state.topics), key=lambda each: each.name)),
     )
@@ -74,6 +78,24 @@ def _superscope(manager: ScopeManager, owner: Owner) -> Superscope:
         silent=owner.party.id in manager.membership.silent,
         obstacle=owner.refused or owner.unmanaged,
     )
+
+
+def _sender(manager: ScopeManager, sender: Sender) -> ScopeSender:
+    party, answer = sender.party, manager.receiver.answers.get(sender.party.id)
+    specs = [spec for _, spec in answer.specs if isinstance(spec, Subchannels)] if answer is not None else []
+    rates = dict.fromkeys(rate for spec in specs for part in spec.parts for rate in part.rates)
+    return ScopeSender(
+        node_id=party.id.hex(),
+        address=party.contact.address,
+        scope=party.name if party.managed else "",
+        topics=tuple(sorted(_name(manager, topic) for topic in sender.topics)),
+        rates=tuple(_rate(manager, rate) for rate in rates),
+    )
+
+
+def _rate(manager: ScopeManager, rate: Rate) -> SenderRate:
+    topic = "" if rate.topic is None else _name(manager, rate.topic)
+    return SenderRate(topic, rate.bytes_per_s or None, rate.bundles_per_s or None)
 
 
 def shown_rules(rules: Rules) -> tuple[ScopeRule, ...]:
