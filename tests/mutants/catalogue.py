@@ -712,8 +712,8 @@ MUTANTS = (
         "earlier-term-not-owed",
         "A subscription is owed an earlier term that was not over when it began.",
         "protocol/topics/state/tree.py",
-        "        over = past.came.at <= subscription.began_at\n",
-        "        over = True\n",
+        "        if past.came.at <= subscription.began_at:\n",
+        "        if True:\n",
         "protocol/topics/test_term_changes.py",
     ),
     Mutant(

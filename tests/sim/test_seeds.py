@@ -24,6 +24,7 @@ SEEDS = {
 
 HARD_SEEDS = {
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
+    1929051: "what a publisher had discarded beyond a cut was taken for sent again before a subscription began",
     1882142: "events reached readers from a publisher that only a root could admit which took the topic for new",
     1853486: "a root whose buffers were full called events gone that it had admitted again in another term",
     1856767: "events of an ended term, and the word of which these were, took seconds at each of several peers",

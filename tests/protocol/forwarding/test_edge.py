@@ -138,6 +138,24 @@ def test_nor_does_it_get_a_report_if_those_events_are_gone() -> None:
     )
 
 
+def test_it_gets_one_of_a_term_that_went_on_after_it_began_whatever_its_own_term_had_before() -> None:
+    """Beyond a cut, the publisher discarded events at a bound, and sent only the next one to the later root."""
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.begin(FIRST, 0, went_on=True)
+    edge.take(down(SECOND, 5, block(PAUL, 4)))
+    edge.skip(FIRST, [(0, 4)], "unavailable", [Run(0, PAUL, 0, 4)])
+    assert notes.got == [b"4"]
+    assert notes.lost_ == [(1, 0, 4, "unavailable")]
+
+
+def test_it_gets_one_of_those_for_which_its_own_term_had_no_room_before_it_began() -> None:
+    edge, notes, _ = an_edge(since=SECOND, start=2)
+    edge.owe(FIRST, 0, 0)
+    edge.take(down(SECOND, 2, block(PAUL, 9)))
+    edge.skip(FIRST, [(0, 9)], "unavailable", [Run(0, PAUL, 0, 9)])
+    assert notes.lost_ == [(1, 0, 7, "unavailable")], "two events may have been there: the last ones"
+
+
 def test_but_it_gets_one_if_no_later_term_can_have_admitted_them_before_it_began() -> None:
     """Their publisher discarded them: otherwise the later terms, of which it is owed all, would have had them."""
     edge, notes, _ = an_edge(since=SECOND)

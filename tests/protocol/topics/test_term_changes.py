@@ -3,6 +3,7 @@
 import pytest
 
 from quillcast.core.envelope import Position
+from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.state.effects import (
     Outdone,
@@ -99,6 +100,20 @@ def test_what_came_of_an_earlier_term_before_it_is_known_to_be_owed_is_delivered
     assert isinstance(notes, Notes)
     assert (notes.got, notes.lost_) == ([b"0", b"1"], [(FIRST.counter, 2, 3, "unavailable")])
     assert tree.flow.owed(FIRST).ranges() == [(3, 5)]
+
+
+def test_what_went_on_is_reported_though_its_publisher_sent_the_next_event_to_the_subscriptions_own_root(
+    world: Parts, terms: Terms
+) -> None:
+    tree, subscription = a_subscription_since_the_second_term(world)
+    tree.flow.move(down(SECOND, 3, block(PAUL, 2)), tree.flow.current)
+    terms.recall(tree, FIRST, 2, 0)
+    tree.flow.learn_runs(FIRST, [Run(0, PAUL, 0, 2)])
+    tree.flow.lose(FIRST, [(0, 2)])
+    subscription.tell_losses()
+    notes = subscription.subscriber
+    assert isinstance(notes, Notes)
+    assert (notes.got, notes.lost_) == ([b"2"], [(FIRST.counter, 0, 2, "unavailable")])
 
 
 def test_what_was_discarded_before_of_an_earlier_term_is_not_owed_when_it_turns_out_to_have_gone_on(

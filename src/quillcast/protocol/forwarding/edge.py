@@ -100,8 +100,11 @@ class Edge(Sink):
         here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
         return here.missing(term_cursor.next, last)
 
-    def begin(self, term: Term, start: int, *, owed: bool = True) -> None:
-        """Take a term from this index on. Any new term may fill holes."""
+    def begin(self, term: Term, start: int, *, owed: bool = True, went_on: bool = False) -> None:
+        """Take a term from this index on. Any new term may fill holes.
+
+        `went_on`: by its number it is an earlier one, and yet it was not over when this subscription began.
+        """
         if self.since is None:
             self.since = term
         if self.term_cursor(term) is None:
@@ -111,7 +114,8 @@ class Edge(Sink):
             if self.latest is not None:
                 self.older = self.older or {}
                 self.older[self.latest.term] = self.latest
-            kind = EarlierTermCursor if term < self.since else TermCursor if owed else BestEffortCursor
+            earlier = term < self.since and not went_on
+            kind = EarlierTermCursor if earlier else TermCursor if owed else BestEffortCursor
             self.latest = (BestEffortCursor if term.best_effort else kind)(term, start, start=start)
             for publisher in self.holes:
                 self.holes[publisher] = self.host.now()
@@ -506,9 +510,9 @@ class Edge(Sink):
 
         In a source's stream, that is known (`pass_by`), and nothing is owed before the publisher's first event here. In
         an earlier term, the publisher sent whatever its root had not declared stable to the later roots, in order. So
-        these events were also in a later term, before the publisher's first event here. But if every later term is owed
-        whole, the publisher no longer had them. And if its first event here is of such a term, it may have been beyond
-        a partition before.
+        these events were also in a later term, before the publisher's first event here: at most as many as it is not
+        owed of those terms. If its first event here is of a term that is owed whole, it may have been beyond a
+        partition before.
         """
         cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
@@ -518,7 +522,8 @@ class Edge(Sink):
             return first, first
         if not isinstance(term_cursor, EarlierTermCursor):
             return first, first
-        first = min(last, max(first, first + term_cursor.stable - at))
+        room = sum(later.start for later in self.term_cursors() if term < later.term <= self.owed_in_part)
+        first = min(last, max(first, first + term_cursor.stable - at, cursor.began[1] - room))
         return first, max(first, min(last, cursor.began[1]))
 
     def _report(self, loss: Loss) -> None:

@@ -285,10 +285,10 @@ class Tree:
             return
         if past.came.end < past.end:
             return
-        over = past.came.at <= subscription.began_at
-        subscription.owe(term, past.end if over else past.settled, past.stable)
-        if over:
+        if past.came.at <= subscription.began_at:
+            subscription.owe(term, past.end, past.stable)
             return
+        subscription.begin(term, past.settled, went_on=True)
         subscription.expect_again()
         for bundle in past.bundles:
             subscription.channel.restore(bundle)
