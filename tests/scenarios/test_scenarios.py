@@ -1,6 +1,8 @@
 """The experiments of scenarios/: each holds under its seeds, and some did what their names say."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,20 @@ FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(FOLDER.glob("*.toml"))
 
 
-def run(name: str, seed: int = 1) -> Simulation:
-    simulation = Simulation(load(FOLDER / f"{name}.toml"), seed)
-    simulation.run()
-    return simulation
+def of(name: str, seed: int = 1, *marks: pytest.MarkDecorator) -> Any:
+    """A scenario and a seed, as a parameter. All tests of one follow each other, and look at one simulation."""
+    return pytest.param((name, seed), id=f"{name}-{seed}", marks=marks)
+
+
+@pytest.fixture(scope="module")
+def simulation(request: pytest.FixtureRequest) -> Simulation:
+    name, seed = request.param
+    made = Simulation(load(FOLDER / f"{name}.toml"), seed)
+    made.run()
+    return made
+
+
+shown_by = partial(pytest.mark.parametrize, "simulation", indirect=True)
 
 
 def when(simulation: Simulation, what: str) -> float:
@@ -54,23 +66,20 @@ def admitted_by(simulation: Simulation, event: tuple[str, int]) -> dict[int, flo
     }
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_it_holds_under_its_first_seed(file: Path) -> None:
-    scenario = load(file)
-    assert scenario.about
-    Simulation(scenario, scenario.seeds[0]).run()
+SEEDS = [
+    of(file.stem, seed, *([pytest.mark.long] if place else []))
+    for file in FILES
+    for place, seed in enumerate(load(file).seeds)
+]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_it_holds_under_its_other_seeds(file: Path) -> None:
-    scenario = load(file)
-    for seed in scenario.seeds[1:]:
-        Simulation(scenario, seed).run()
+@shown_by(SEEDS)
+def test_it_holds_under_its_seeds(simulation: Simulation) -> None:
+    assert simulation.scenario.about
 
 
-def test_what_the_dead_root_had_acknowledged_comes_from_the_writer() -> None:
-    simulation = run("root-killed-after-acknowledging")
+@shown_by([of("root-killed-after-acknowledging")])
+def test_what_the_dead_root_had_acknowledged_comes_from_the_writer(simulation: Simulation) -> None:
     killed_at = when(simulation, "peer 11 is without power")
     acknowledged = [e for e in written_between(simulation, 20.0, killed_at) if 11 in admitted_by(simulation, e)]
     assert acknowledged
@@ -79,8 +88,8 @@ def test_what_the_dead_root_had_acknowledged_comes_from_the_writer() -> None:
         assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
 
 
-def test_what_a_dead_forwarder_had_comes_from_others() -> None:
-    simulation = run("forwarder-killed-before-passing-on")
+@shown_by([of("forwarder-killed-before-passing-on")])
+def test_what_a_dead_forwarder_had_comes_from_others(simulation: Simulation) -> None:
     killed_at = when(simulation, "peer 8 is without power")
     below = {machine for _, machine, record in simulation.world.journal.records
              if isinstance(record, Attached) and record.parent == simulation.world.machines[8].node_id}  # fmt: skip
@@ -95,8 +104,10 @@ def test_what_a_dead_forwarder_had_comes_from_others() -> None:
         assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
 
 
-def test_a_writer_that_starts_again_on_whatever_disk_is_another_publisher_and_loses_nothing_it_kept() -> None:
-    simulation = run("publisher-restarted-with-stale-state")
+@shown_by([of("publisher-restarted-with-stale-state")])
+def test_a_writer_that_starts_again_on_whatever_disk_is_another_publisher_and_loses_nothing_it_kept(
+    simulation: Simulation,
+) -> None:
     assert [disk for disk in ("kept", "stale", "lost") if when(simulation, f"starts again, its disk {disk}")] == [
         "kept", "stale", "lost",
     ]  # fmt: skip
@@ -109,17 +120,17 @@ def test_a_writer_that_starts_again_on_whatever_disk_is_another_publisher_and_lo
             assert {number for name, number in heard(reader) if name == writer.name} >= set(range(stable))
 
 
-@pytest.mark.parametrize(("name", "leaf"), [("last-copy-in-one-leaf", 9), ("forwarder-killed-above-the-only-copy", 3)])
-def test_the_last_copy_is_found_wherever_it_is(name: str, leaf: int) -> None:
-    simulation = run(name)
+@shown_by([of("last-copy-in-one-leaf"), of("forwarder-killed-above-the-only-copy")])
+def test_the_last_copy_is_found_wherever_it_is(simulation: Simulation) -> None:
+    leaf = {"last-copy-in-one-leaf": 9, "forwarder-killed-above-the-only-copy": 3}[simulation.scenario.name]
     killed_at = when(simulation, "peer 11 is without power")
     event = written_between(simulation, 20.0, killed_at)[0]
     assert who_had(simulation, event, killed_at + 1.0) == [leaf]
     assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
 
 
-def test_a_partitioned_topic_has_two_roots_and_then_one() -> None:
-    simulation = run("partition-with-two-roots")
+@shown_by([of("partition-with-two-roots")])
+def test_a_partitioned_topic_has_two_roots_and_then_one(simulation: Simulation) -> None:
     partitioned_at, healed_at = when(simulation, "nothing passes"), when(simulation, "the cut has healed")
     roots: set[int] = set()
     most = 0
@@ -140,8 +151,8 @@ def test_a_partitioned_topic_has_two_roots_and_then_one() -> None:
         assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
 
 
-def test_another_root_takes_over_from_the_paused_one_and_nothing_is_lost() -> None:
-    simulation = run("root-paused")
+@shown_by([of("root-paused")])
+def test_another_root_takes_over_from_the_paused_one_and_nothing_is_lost(simulation: Simulation) -> None:
     paused_at, resumed_at = when(simulation, "is paused"), when(simulation, "is resumed")
     records = simulation.world.journal.records
     took_over = [m for at, m, record in records if isinstance(record, BecameRoot) and paused_at < at < resumed_at]
@@ -157,16 +168,16 @@ def test_another_root_takes_over_from_the_paused_one_and_nothing_is_lost() -> No
         assert len(who_had(simulation, event, resumed_at)) == len(simulation.readers), "nobody waited for it"
 
 
-def test_only_the_slow_reader_waits_when_the_root_dies() -> None:
-    simulation = run("root-killed-beside-a-slow-reader")
+@shown_by([of("root-killed-beside-a-slow-reader")])
+def test_only_the_slow_reader_waits_when_the_root_dies(simulation: Simulation) -> None:
     (writer,) = simulation.writers
     for reader in simulation.readers:
         late = [number for (_, number), at in heard(reader).items() if at - writer.written[number] > 15.0]
         assert bool(late) == (reader.host.machine.number == 3)
 
 
-def test_a_cut_reader_learns_exactly_what_it_lost() -> None:
-    simulation = run("slow-reader-cut")
+@shown_by([of("slow-reader-cut")])
+def test_a_cut_reader_learns_exactly_what_it_lost(simulation: Simulation) -> None:
     (writer,) = simulation.writers
     for reader in simulation.readers:
         missing = len(writer.written) - len(heard(reader))
@@ -174,15 +185,15 @@ def test_a_cut_reader_learns_exactly_what_it_lost() -> None:
         assert (missing > 0) == (reader.host.machine.number == 3)
 
 
-def test_writers_wait_for_a_slow_reader_where_the_topic_says_so() -> None:
-    simulation = run("slow-reader-waited-for")
+@shown_by([of("slow-reader-waited-for")])
+def test_writers_wait_for_a_slow_reader_where_the_topic_says_so(simulation: Simulation) -> None:
     (writer,) = simulation.writers
     assert writer.held_back > 0
     assert all(len(heard(reader)) == len(writer.written) for reader in simulation.readers)
 
 
-def test_a_reader_below_a_newcomer_gets_what_the_newcomer_never_needed() -> None:
-    simulation = run("newcomer-above-a-slow-reader")
+@shown_by([of("newcomer-above-a-slow-reader")])
+def test_a_reader_below_a_newcomer_gets_what_the_newcomer_never_needed(simulation: Simulation) -> None:
     for reader in simulation.readers:
         (writer,) = [writer for writer in simulation.writers if writer.topic == reader.topic]
         assert reader.started_at is not None
@@ -191,8 +202,8 @@ def test_a_reader_below_a_newcomer_gets_what_the_newcomer_never_needed() -> None
         assert not told(reader)
 
 
-def test_events_that_a_publisher_discarded_never_count_as_stable() -> None:
-    simulation = run("publisher-discards-before-the-root-dies")
+@shown_by([of("publisher-discards-before-the-root-dies")])
+def test_events_that_a_publisher_discarded_never_count_as_stable(simulation: Simulation) -> None:
     (writer,) = simulation.writers
     slow = next(reader for reader in simulation.readers if reader.host.machine.number == 3)
     assert writer.never_stable.count > 0
@@ -200,9 +211,11 @@ def test_events_that_a_publisher_discarded_never_count_as_stable() -> None:
         assert not any(writer.knows_stable(number) for number in range(entry.first, entry.last))
 
 
-def test_what_only_its_publisher_knows_of_when_the_root_dies_is_reported_and_no_more_than_that() -> None:
+@shown_by([of("publisher-discards-beyond-a-cut", 2)])
+def test_what_only_its_publisher_knows_of_when_the_root_dies_is_reported_and_no_more_than_that(
+    simulation: Simulation,
+) -> None:
     """It discards the last of them after it asked for the next root."""
-    simulation = run("publisher-discards-beyond-a-cut", 2)
     (writer,), (reader,) = simulation.writers, simulation.readers
     assert writer.publisher.dropped.within(0, 12) == [(0, 12)]
     assert [(entry.first, entry.last, entry.why) for entry in told(reader)] == [
@@ -211,8 +224,8 @@ def test_what_only_its_publisher_knows_of_when_the_root_dies_is_reported_and_no_
     assert sorted(number for _, number in heard(reader)) == list(range(13, len(writer.written)))
 
 
-def test_events_that_a_best_effort_topic_drops_are_counted_and_reported() -> None:
-    simulation = run("best-effort-past-a-slow-link")
+@shown_by([of("best-effort-past-a-slow-link")])
+def test_events_that_a_best_effort_topic_drops_are_counted_and_reported(simulation: Simulation) -> None:
     (writer,) = simulation.writers
     dropped = {}
     for reader in simulation.readers:
@@ -225,9 +238,10 @@ def test_events_that_a_best_effort_topic_drops_are_counted_and_reported() -> Non
     assert sum(record.count for record in records if isinstance(record, Dropped)) >= dropped[3]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(seed: int) -> None:
-    simulation = run("rivals-meet-after-a-partition", seed)
+@shown_by([of("rivals-meet-after-a-partition", seed) for seed in (1, 2, 3)])
+def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(
+    simulation: Simulation,
+) -> None:
     healed_at = when(simulation, "the cut has healed")
     became_root = [at for at, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
     assert max(became_root) < healed_at + 5.0
@@ -264,8 +278,10 @@ def test_no_root_goes_by_default_settings_however_often_it_starts_anew(seed: int
     simulation.run()
 
 
-def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_reader_was_given() -> None:
-    simulation = run("publisher-discards-before-stable")
+@shown_by([of("publisher-discards-before-stable")])
+def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_reader_was_given(
+    simulation: Simulation,
+) -> None:
     [writer] = simulation.writers
     publisher, heard_by = writer.publisher, [heard(reader) for reader in simulation.readers]
     numbers = range(publisher.next)
@@ -274,17 +290,17 @@ def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_read
     assert all((writer.name, number) in given for given in heard_by for number in stable)
 
 
-def test_events_of_a_publisher_that_crosses_a_partition_are_lost_to_no_reader_it_left() -> None:
-    simulation = run("publisher-crosses-over-in-a-partition")
+@shown_by([of("publisher-crosses-over-in-a-partition")])
+def test_events_of_a_publisher_that_crosses_a_partition_are_lost_to_no_reader_it_left(simulation: Simulation) -> None:
     left_behind = [reader for reader in simulation.readers if reader.host.machine.number in (1, 2)]
     for reader in left_behind:
         assert told(reader) == []
         assert set(written_between(simulation, 10.0, 100.0)) <= heard(reader).keys()
 
 
-def test_what_a_topic_had_beyond_a_partition_is_reported_to_those_who_subscribed_before() -> None:
+@shown_by([of("topic-first-used-beyond-a-partition")])
+def test_what_a_topic_had_beyond_a_partition_is_reported_to_those_who_subscribed_before(simulation: Simulation) -> None:
     """By the number of its term it came earlier, but it was published later."""
-    simulation = run("topic-first-used-beyond-a-partition")
     lost = {
         reader.host.machine.number: [(told_.first, told_.last) for told_ in told(reader)]
         for reader in simulation.readers
