@@ -3,8 +3,10 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,21 +19,35 @@ settings.load_profile("quillcast")
 
 SMALL_TABLES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Spark interprets its plans: for a few thousand rows, compiling them takes a third of a test's time."""
-TOGETHER = {"tests/demo/": "audits", "tests/pipeline/": "audits", "tests/evaluation/": "evaluation"}
-"""Folders whose tests one worker runs, by group: it starts Java once, and compiles each kernel once.
+ON_SPARK = ("oracle", "plugins", "run", "stages")
+TOGETHER = {"tests/demo/": "audits", "tests/pipeline/": "audits"} | {
+    f"tests/evaluation/test_{name}.py": "evaluations" for name in ON_SPARK
+}
+"""Folders and files whose tests one worker runs, by group: it starts Java once.
 
 At most one demo or audit runs at a time, beside one evaluation: three at once on two cores take minutes each.
 """
+APART = ("tests/scenarios/", "tests/sim/", "tests/properties/")
+"""Folders of simulations: each goes to whichever worker is free, with all tests of the same parameters."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests are slow too, so that `-m "not slow"` leaves them out. What takes long comes first."""
+    """Long tests are slow too, so that `-m "not slow"` leaves them out. Sorts them by `_turn`."""
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker("slow")
-    slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("live")}
-    items.sort(key=lambda item: (not item.nodeid.startswith((*TOGETHER,)), item.path not in slow))
+    waiting = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("live")}
+    items.sort(key=partial(_turn, waiting))
+
+
+def _turn(waiting: set[Path], item: pytest.Item) -> int:
+    """What takes long and waits at times comes first. Simulations, which only compute, fill the end evenly."""
+    if item.nodeid.startswith((*TOGETHER,)):
+        return 0
+    if item.nodeid.startswith(APART):
+        return 3 if item.get_closest_marker("long") else 4
+    return 1 if item.path in waiting else 2
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -43,11 +59,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            groups = (group for folder, group in TOGETHER.items() if nodeid.startswith(folder))
+            if nodeid.startswith(APART):
+                return nodeid.partition("[")[2] or nodeid
+            groups = (group for place, group in TOGETHER.items() if nodeid.startswith(place))
             return next(groups, super()._split_scope(nodeid))
 
     config.option.loadscopereorder = False
     return Files(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """In a fresh checkout, rewrite the assertions of all tests once, which takes longer than to collect them.
+
+    Otherwise every worker would do so, at the same time.
+    """
+    here = Path(__file__).parent
+    is_fresh = next(here.rglob(f"__pycache__/test_*-pytest-{pytest.__version__}.pyc"), None) is None
+    if config.args_source is not config.ArgsSource.TESTPATHS or not is_fresh:
+        return
+    files = sorted(here.rglob("test_*.py"))
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
+    halves = [
+        subprocess.Popen([*command, *part], cwd=config.rootpath, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for part in (files[::2], files[1::2])
+    ]
+    for half in halves:
+        half.wait()  # what cannot be collected, the workers will tell
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
