@@ -26,7 +26,7 @@ def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]
 
 def test_what_is_defer_comes_at_the_end_of_the_turn_and_links_write_after_it() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
-        pump.begin_turn()
+        pump.turning = True
         pump.hand(lambda: pump.defer(note, "sealed"))
         pump.hand(note, "another input")
         pump.end_turn()
@@ -167,7 +167,7 @@ def test_a_turn_goes_through_its_phases_in_order() -> None:
         pump.write, pump.at_rest = write, lambda: noted.append("rested")
         pump.later(0.0, noted.append, "timed")
         await fallen_due()
-        pump.begin_turn()
+        pump.turning = True
         pump.call(pump.defer, seal)
         pump.call(noted.append, "stepped")
         pump.end_turn()
@@ -227,7 +227,7 @@ def test_a_pump_whose_policy_is_off_never_yields() -> None:
 
 def test_an_input_that_comes_during_a_step_waits_for_the_end_of_the_turn() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
-        pump.begin_turn()
+        pump.turning = True
         pump.call(pump.hand, note, "caused by the first")
         pump.call(note, "second")
         pump.end_turn()
@@ -237,7 +237,7 @@ def test_an_input_that_comes_during_a_step_waits_for_the_end_of_the_turn() -> No
 
 def test_a_closed_pump_takes_no_inputs() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
-        pump.begin_turn()
+        pump.turning = True
         pump.defer(note, "deferred")
         pump.close()
         pump.hand(note, "input")

@@ -68,7 +68,7 @@ class Peer:
             host, topics, self.overlay, self.neighbours, self.streams, self.table,
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
-        self.recovery = self.scribe.recovery
+        self.recovery, self._schedule = self.scribe.recovery, self.scribe.schedule
         self.recovery.agents.others = recoveries or {}
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.placement, self.table,
@@ -240,17 +240,21 @@ class Peer:
 
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
-        self.scribe.housekeeping.notice()
-        self.neighbours.heard(sender)
-        self.overlay.heard(sender)
+        self._heard(sender)
         if self.scribe.terms.believes(message):
             self.dispatch.message(sender, message)
 
+    def _heard(self, sender: Contact) -> None:
+        """Another peer spoke, so that it is alive; and this process may have been paused until now."""
+        if self.host.now() - self._schedule.last_round_at > self._schedule.pause_s:
+            self.scribe.housekeeping.notice()
+        self.neighbours.heard(sender)
+        if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
+            self.overlay.heard(sender)
+
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
-        self.scribe.housekeeping.notice()
-        self.neighbours.heard(sender)
-        self.overlay.heard(sender)
+        self._heard(sender)
         if bundle.envelope.term.counter > FREE_COUNT and not self.scribe.terms.believes(bundle.envelope.term):
             self.host.release(sender.node_id, bundle.size)
         elif bundle.envelope.kind is UP:
@@ -275,7 +279,8 @@ class Peer:
 
     def timer(self, timer: Timer) -> None:
         """A timer is due."""
-        self.scribe.housekeeping.notice()
+        if self.host.now() - self._schedule.last_round_at > self._schedule.pause_s:
+            self.scribe.housekeeping.notice()
         self.dispatch.timer(timer)
 
     def link_up(self, contact: Contact) -> None:

@@ -18,8 +18,8 @@ def a_flow() -> Flow:
 
 def test_consecutive_runs_are_merged() -> None:
     ledger = Ledger()
-    for run in (Run(0, PAUL, 5, 2), Run(2, PAUL, 7, 3), Run(5, PAULA, 0, 1)):
-        ledger.add(run)
+    ledger.add([Run(0, PAUL, 5, 2), Run(2, PAUL, 7, 3)])
+    ledger.add([Run(5, PAULA, 0, 1)])
     assert list(ledger) == [Run(0, PAUL, 5, 5), Run(5, PAULA, 0, 1)]
     assert within(ledger, [(4, 6)]) == [Run(4, PAUL, 9, 1), Run(5, PAULA, 0, 1)]
 
@@ -27,7 +27,7 @@ def test_consecutive_runs_are_merged() -> None:
 def test_beyond_the_bound_the_oldest_runs_are_forgotten() -> None:
     ledger = Ledger()
     for number in range(3 * RUNS_MAX):
-        ledger.add(Run(number, PAUL if number % 2 else PAULA, number, 1))
+        ledger.add([Run(number, PAUL if number % 2 else PAULA, number, 1)])
     assert len(ledger) <= RUNS_MAX
     assert list(ledger)[-1].at == 3 * RUNS_MAX - 1
 

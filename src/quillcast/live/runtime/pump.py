@@ -64,17 +64,13 @@ class Pump:
         self._waiting: dict[asyncio.Future[None], Callable[[], object]] = {}
         self._delivering = False
         self.turning = False
-        """A turn is in phase 1 or 2: the links will write."""
+        """A turn is in phase 1 or 2: the links will write. Who begins one must end it, even after an error."""
         self.stepping = False
         """A step of the peer is under way."""
         self.closed = False
         """The peer takes no more inputs."""
 
     # --- a turn
-
-    def begin_turn(self) -> None:
-        """Begin a turn. The caller must end it, even after an error."""
-        self.turning = True
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """One step: call into the peer; outside of a turn, a turn by itself. Never call this from within a step."""
@@ -109,7 +105,10 @@ class Pump:
         if self._deliveries:
             self._deliver()
         if not events_left:
-            self._rest()
+            self.at_rest()
+            if self._due:  # timers are a turn of their own
+                self._yield_cpu()
+                self._turn_of(self._due)
 
     def _settle(self) -> None:
         """Handle the inputs that are deferred by now. What they defer waits until the links have written."""
@@ -127,13 +126,6 @@ class Pump:
                 self._deliveries.popleft()()
         finally:
             self._delivering = False
-
-    def _rest(self) -> None:
-        """Do what would only delay an event: the journal, and timers, which are a turn of their own."""
-        self.at_rest()
-        if self._due:
-            self._yield_cpu()
-            self._turn_of(self._due)
 
     def _turn_of(self, waiting: deque[Call]) -> None:
         """One turn of everything that waits in this queue. An error of one call delays the others, no more."""

@@ -87,7 +87,8 @@ class FrameType(IntEnum):
     """It is served from now on: `live.clients.messages.Welcome`."""
 
 
-BUNDLE = FrameType.BUNDLE  # for the hot path: an attribute of an enum class takes as long as two calls
+# for the hot path: an attribute of an enum class takes as long as two calls
+BUNDLE, SHARED_BUNDLE = FrameType.BUNDLE, FrameType.SHARED_BUNDLE
 _TYPES = {int(type_): type_ for type_ in FrameType}
 
 
@@ -226,7 +227,10 @@ class FrameReader:
         at = 0
         try:
             while self._end - at >= HEADER_BYTES:
-                type_, size = self._header(at)
+                size, number, zeros = _HEADER.unpack_from(self._view, at)
+                type_ = _TYPES.get(number)
+                if type_ is None or zeros != _ZEROS or size > min(self.frame_bytes_max, CONTROL_BYTES_MAX):
+                    type_ = self._unusual(number, size, zeros)
                 start, stop = at + HEADER_BYTES, at + HEADER_BYTES + size
                 if stop <= self._end:
                     at = stop
@@ -242,16 +246,15 @@ class FrameReader:
             else:
                 self._keep(at, busy=filled)
 
-    def _header(self, at: int) -> tuple[FrameType, int]:
-        """The type and size of the frame that starts here. Raises `Malformed`."""
-        size, number, zeros = _HEADER.unpack_from(self._view, at)
+    def _unusual(self, number: int, size: int, zeros: bytes) -> FrameType:
+        """The type of a frame with such a header, if it may be so large. Raises `Malformed`."""
         type_ = _TYPES.get(number)
         if type_ is None or zeros != _ZEROS:
             raise Malformed(f"a frame of type {number} is none of ours")
         bytes_max = self.frame_bytes_max if type_ is BUNDLE else min(self.frame_bytes_max, CONTROL_BYTES_MAX)
         if size > bytes_max:
             raise Malformed(f"a frame of {size} bytes came, at most {bytes_max} are allowed")
-        return type_, size
+        return type_
 
     def _begin_large(self, type_: FrameType, size: int, came: memoryview) -> None:
         """Begin a frame that does not fit into the buffer: move what arrived to memory of its own."""

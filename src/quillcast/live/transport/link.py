@@ -104,7 +104,8 @@ class Link:
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""
         before_bytes, self.credit = self.credit, min(self.credit + size_bytes, self.window)
-        self._credit_rose(before_bytes)
+        if before_bytes <= self.window * 3 // 8:  # else there was room for everybody (`makes_room`)
+            self._credit_rose(before_bytes)
 
     def arrives(self, size_bytes: int) -> None:
         """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""

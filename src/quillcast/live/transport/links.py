@@ -26,7 +26,7 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport import addresses, local_ipc
 from quillcast.live.transport.connection import Connection, ConnectionContext, Superseded
 from quillcast.live.transport.framed import CrowdedOut, Framed
-from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, Spare, Unfinished
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, SHARED_BUNDLE, FrameType, Spare, Unfinished
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import HelloRefused, Identity
 from quillcast.live.transport.link import ControlCodec, Link, LinkContext
@@ -363,6 +363,9 @@ class Links:
 
     def frame_came(self, link: PeerLink, type_: FrameType, content: bytes) -> None:
         """A frame other than a bundle arrived."""
+        if type_ is SHARED_BUNDLE:  # as nearly all of a busy link
+            self._transport_frame_came(link, type_, content)
+            return
         match type_:
             case FrameType.CONTROL:
                 link.idle_there = False

@@ -21,6 +21,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import ClassVar
 
 from quillcast.core.bundle import Block, Bundle
@@ -35,6 +36,7 @@ _POSSIBLE = hasattr(os, "memfd_create")
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if _POSSIBLE else 0
 _PLACE = struct.Struct("<QQQ")  # descriptor, inode, use
 _USE = struct.Struct("<Q")
+_SIZE = attrgetter("size")  # of a block
 _MEMORY_BYTES = 832 << 10  # a batch with its columns; what is larger gets memory of its own, which is not used again
 _MEMORIES_MAX = 84  # 68 MiB at most, of a node: what a publisher keeps until it is stable, and a window more
 _UNHELD = 2  # what `getrefcount` returns for an object that only the deque holds
@@ -91,7 +93,7 @@ class MemoryFile(mmap.mmap):
     @property
     def place(self) -> bytes:
         """The place of its content, for processes that can open it."""
-        return _PLACE.pack(self.descriptor, self.inode, self.use)
+        return _PLACE.pack(self.descriptor, self.inode, *_USE.unpack_from(self))
 
     def fill(self, parts: Sequence[bytes | memoryview]) -> memoryview:
         """Write these bytes; returns a view of them."""
@@ -157,7 +159,7 @@ class SharedMemory:
 
     def places(self, blocks: Sequence[Block]) -> bytes | None:
         """The places of these blocks, which are moved to memory files if necessary; None if they must be sent."""
-        if min([block.size for block in blocks]) < SHARED_BYTES_MIN:
+        if min(map(_SIZE, blocks)) < SHARED_BYTES_MIN:
             return None
         places = list[bytes]()
         for block in blocks:
@@ -223,8 +225,10 @@ def open_bundle(content: bytes, pid: int) -> Bundle:
             raise Malformed(f"a bundle exports {len(sizes)} blocks, and {len(data) - at} bytes name their places")
         if not min(sizes) or sum(sizes) > FRAME_BYTES_MAX:
             raise Malformed(f"a bundle exports blocks of {min(sizes)} bytes or more, {sum(sizes)} together")
-        places = [data[start : start + _PLACE.size] for start in range(at, len(data), _PLACE.size)]
-        return tuple([Block.parse(open_block(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
+        starts = range(at, len(data), _PLACE.size)
+        return tuple(
+            [Block.parse(open_block(pid, data[i : i + _PLACE.size], n)) for i, n in zip(starts, sizes, strict=True)]
+        )
 
     return Bundle.decode(content, open_all)
 

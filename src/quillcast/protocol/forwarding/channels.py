@@ -145,8 +145,7 @@ class Channel:
                 owed.append(bundle)
             else:
                 self.sink.exclude(bundle)
-        runs = [run for bundle in owed for run in runs_of(bundle)]
-        self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in owed], "cut", runs)
+        self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in owed], "cut", runs_of(*owed))
 
     def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], others: RunsByTerm) -> None:
         """These bundles of an ended term were discarded, and must not wait here.

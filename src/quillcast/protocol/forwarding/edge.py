@@ -334,7 +334,7 @@ class Edge(Sink):
         Holes that are filled by what waits for room (`untaken`) are kept.
         """
         old = [publisher for publisher, since in self.holes.items() if since < before]
-        waiting = sequences_of(run for bundle in untaken for run in runs_of(bundle)) if old else {}
+        waiting = sequences_of(runs_of(*untaken)) if old else {}
         for publisher in old:
             self.host.trace(Mark("void_hole"))
             since = self.holes[publisher]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import NO_TERM, REPAIR, Term
+from quillcast.core.envelope import NO_TERM, REPAIR, Term, new_tuple
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
@@ -91,7 +91,8 @@ class Flow:
         return self._frontier(self.current)
 
     def _frontier(self, stream: Stream) -> int:
-        return stream.frontier if self.keeps else max(stream.start, stream.seen.end)
+        seen, start = stream.seen, stream.start
+        return seen.contiguous_from(start) if self.keeps else max(start, seen.end)  # `Stream.frontier`, inline
 
     @property
     def earliest(self) -> int:
@@ -196,7 +197,7 @@ class Flow:
     def note_came(self, now: float) -> None:
         """What is known of the current term is there by now."""
         if self.log.end and self.current.seen.end > self.log.came.end:
-            self.log.came = Came(self.current.seen.end, now)
+            self.log.came = new_tuple(Came, (self.current.seen.end, now))
 
     def may_recall(self, term: Term, end: int) -> bool:
         """Is this an ended term that was not discarded already, as far as it went?"""
@@ -235,7 +236,7 @@ class Flow:
 
     def holds_past(self, blocks: Iterable[Block]) -> bool:
         """Are these events kept of ended terms?"""
-        kept = sequences_of(run for past in self.past.values() for bundle in past.bundles for run in runs_of(bundle))
+        kept = sequences_of(run for past in self.past.values() for run in runs_of(*past.bundles))
         return all(
             block.publisher in kept and kept[block.publisher].covers(block.first, block.last) for block in blocks
         )
@@ -285,6 +286,8 @@ class Flow:
 
     def held(self, now: float) -> Held:
         """How far the latest ended terms went and what is kept of them, for neighbours that miss some of it."""
+        if not self.past:
+            return ()
         past_terms = sorted(self.past.items())[-TERMS_KEPT_MAX:]
         return tuple(
             [(term, past.end, self._offered(past), past.stable, past.there_for(now)) for term, past in past_terms]
@@ -388,7 +391,7 @@ class Flow:
         gone = log.trim(stream.term, below, goal_bytes) if stream is not None else []
         if stream is None or not gone:
             return 0
-        stream.note_gone(bundle for _, bundle in gone)
+        stream.note_runs(runs_of(*[bundle for _, bundle in gone]))
         for channel in self.channels:
             first = channel.cursor
             channel.cursor = max(first, log.base)  # past what other terms discarded before, too
@@ -414,7 +417,7 @@ class Flow:
         if gone:
             past.bundles = kept
             self.log.budget.used_bytes -= freed_bytes
-            past.note_gone(gone)
+            past.note_runs(runs_of(*gone))
             others = self.runs_of_others(term)
             for channel in self.channels:
                 channel.discard_past(term, gone, past.ledger, others)
@@ -475,7 +478,8 @@ class Flow:
 
     def front(self, term: Term) -> int | None:
         """The first missing index of a term: of an ended one, of what is owed here or a neighbour asked for."""
-        stream = self.live(term)
+        current = self.current
+        stream = current if term == current.term else self.others.get(term)
         if stream is not None:
             return self._frontier(stream)
         owed = self.owed(term) if term in self.past else None
@@ -524,7 +528,7 @@ class Flow:
         if stream is None:
             return []
         kept = past.bundles if past is not None else self.log.of(term)
-        return within([*stream.ledger, *(run for bundle in kept for run in runs_of(bundle))], ranges)
+        return within([*stream.ledger, *runs_of(*kept)], ranges)
 
     def runs_of_others(self, term: Term) -> dict[Term, list[Run]]:
         """The runs of events that other terms hold or held: an event may stand in several."""
@@ -571,7 +575,7 @@ class Flow:
         Events that a new term admitted again and that are kept there are not gone.
         """
         kept: dict[bytes, int] = {}  # lowest sequence by publisher
-        for run in (run for bundle in self.log.of(self.term) if bundle.last > first for run in runs_of(bundle)):
+        for run in runs_of(*[bundle for bundle in self.log.of(self.term) if bundle.last > first]):
             kept[run.publisher] = min(run.first, kept.get(run.publisher, run.first))
         ends = {**dict(self.past_ends()), self.term: first, **{term: self.kept_from(term) for term in self.others}}
         return tuple([self._gone(term, ends[term], kept) for term in sorted(ends) if ends[term]])

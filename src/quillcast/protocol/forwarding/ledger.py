@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import AnyTerm, Term
+from quillcast.core.envelope import AnyTerm, Term, new_tuple
 from quillcast.core.messages import Number, WireId
 from quillcast.core.ranges import Range, RangeSet
 
@@ -44,17 +44,18 @@ class Ledger:
     def __init__(self) -> None:
         self._runs: list[Run] = []
 
-    def add(self, run: Run) -> None:
-        """Add a run, merging it with the last one if possible. Beyond the bound, the oldest runs are forgotten."""
-        runs = self._runs
-        if runs:
-            at, publisher, first, events = runs[-1]
-            if publisher == run.publisher and at + events == run.at and first + events == run.first:
-                runs[-1] = Run(at, publisher, first, events + run.events)
-                return
-        runs.append(run)
-        if len(runs) > RUNS_MAX:
-            del runs[: RUNS_MAX // 8]
+    def add(self, runs: Iterable[Run]) -> None:
+        """Add runs, each merged with the last one if possible. Beyond the bound, the oldest runs are forgotten."""
+        kept = self._runs
+        for run in runs:
+            if kept:
+                at, publisher, first, events = kept[-1]
+                if publisher == run.publisher and at + events == run.at and first + events == run.first:
+                    kept[-1] = new_tuple(Run, (at, publisher, first, events + run.events))
+                    continue
+            kept.append(run)
+            if len(kept) > RUNS_MAX:
+                del kept[: RUNS_MAX // 8]
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self._runs)
@@ -67,12 +68,14 @@ NO_LEDGER: Final = Ledger()
 """The shared empty ledger of flows that have discarded nothing. It is never added to."""
 
 
-def runs_of(bundle: Bundle) -> list[Run]:
-    """The runs of events in a bundle."""
-    at, runs = bundle.envelope.first, list[Run]()
-    for block in bundle.blocks:
-        runs.append(Run(at, block.publisher, block.first, block.count))
-        at += block.count
+def runs_of(*bundles: Bundle) -> list[Run]:
+    """The runs of events in bundles."""
+    runs = list[Run]()
+    for bundle in bundles:
+        at = bundle.envelope.first
+        for block in bundle.blocks:
+            runs.append(new_tuple(Run, (at, block.publisher, block.first, block.count)))
+            at += block.count
     return runs
 
 

@@ -8,7 +8,7 @@ import msgspec
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
-from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run
 from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came, Milestones
 
 AGE_BITS = 3  # of an age that is told: it is exact to a quarter, at worst
@@ -64,16 +64,11 @@ class Stream(msgspec.Struct, gc=False, eq=False):
             self.seen = RangeSet()
         self.seen.update(ranges)
 
-    def note_gone(self, gone: Iterable[Bundle]) -> None:
-        """Bundles were discarded: keep their runs."""
-        self.note_runs([run for bundle in gone for run in runs_of(bundle)])
-
     def note_runs(self, runs: Iterable[Run]) -> None:
         """Keep runs of events whose bundles are not kept here."""
         if self.ledger is NO_LEDGER:
             self.ledger = Ledger()
-        for run in runs:
-            self.ledger.add(run)
+        self.ledger.add(runs)
 
 
 class RootStream(Stream, gc=False, eq=False):

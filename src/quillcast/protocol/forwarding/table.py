@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import REPAIR, Term
+from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repaired, Repeated
 from quillcast.protocol.forwarding.channels import Channel, Filter
-from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.flow import RESTRICTED, Flow
 from quillcast.protocol.forwarding.log import Budget
 
 
@@ -93,7 +93,7 @@ class ForwardingTable:
             stream = flow.current if envelope.term == flow.current.term else flow.others.get(envelope.term)
         if stream is not None and stream.numbered_here:
             return self._refuse(sender, bundle, "numbered_here")
-        if flow is not None and flow.restricted and flow.denies(bundle, stream, sender.node_id):
+        if flow is not None and flow.counted & RESTRICTED and flow.denies(bundle, stream, sender.node_id):
             return self._refuse(sender, bundle, "denied")
         if flow is not None and stream is None and not flow.knows(envelope.term):
             if listener.holds(flow, envelope.session):
@@ -101,7 +101,7 @@ class ForwardingTable:
                 return "held"
             listener.new_term(flow, envelope.term)
             flow = self.flows.get(envelope.topic)  # hearing of it may have ended this peer's part in the topic
-        if flow is None or not (flow.begun or flow.past):  # from where on it is owed is not known yet
+        if flow is None or (flow.current.term == NO_TERM and not flow.past):  # from where it is owed is not known yet
             return self._refuse(sender, bundle, "no_flow")
         if envelope.record or flow.topic in self.borders:
             enters = self.recorded if envelope.record else self.borders[flow.topic]
@@ -162,7 +162,9 @@ class ForwardingTable:
             self._drop(bundle, "no_room")
         if len(stream.seen.starts) > 1:
             self.listener.gap(flow)
-        self._moved(flow, bundle)
+        if envelope.kind is REPAIR:
+            self._trace_repaired(bundle)
+        self.listener.moved(flow, bundle)
         return True
 
     def resume(self, to: Contact, ways: Iterable[tuple[Flow, Channel]]) -> None:
@@ -181,13 +183,12 @@ class ForwardingTable:
             return self._drop(bundle, "stale_term")
         if not flow.restore(bundle):
             return self._repeat(bundle)
-        self._moved(flow, bundle)
+        self._trace_repaired(bundle)
+        self.listener.moved(flow, bundle)
         return True
 
-    def _moved(self, flow: Flow, bundle: Bundle) -> None:
-        if bundle.envelope.kind is REPAIR:
-            self.host.trace(Repaired(flow.topic, "neighbour", bundle.count))
-        self.listener.moved(flow, bundle)
+    def _trace_repaired(self, bundle: Bundle) -> None:
+        self.host.trace(Repaired(bundle.topic, "neighbour", bundle.count))
 
     def _repeat(self, bundle: Bundle) -> bool:
         self.repeats += bundle.count

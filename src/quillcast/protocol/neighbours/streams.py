@@ -269,6 +269,8 @@ class Streams:
 
     def _changes(self, outgoing: Outgoing, keys: Sequence[bytes], after: int) -> list[Changes]:
         """Messages with the present values of these keys, which changed in this order after change `after`."""
+        if len(keys) == 1:  # as when it is a busy topic's
+            return [Changes(outgoing.epoch, after, after + 1, ((keys[0], outgoing.entries.get(keys[0])),))]
         messages = list[Changes]()
         for page in self._pages([(key, outgoing.entries.get(key)) for key in keys]):
             messages.append(Changes(outgoing.epoch, after, after + len(page), tuple(dict(page).items())))
@@ -315,10 +317,8 @@ class Streams:
     # The receiving end
 
     def _copy(self, sender: Contact) -> Incoming:
-        incoming = self._incoming.get(sender.node_id)
-        if incoming is None:
-            self._make_room()
-            incoming = self._incoming[sender.node_id] = Incoming()
+        self._make_room()
+        incoming = self._incoming[sender.node_id] = Incoming()
         return incoming
 
     def _make_room(self) -> None:
@@ -336,7 +336,7 @@ class Streams:
     def _follow(self, sender: Contact, message: Changes) -> None:
         """Apply the next changes, or ask if earlier ones are missing."""
         epoch, number = _checked_epoch(message.epoch), message.number
-        incoming = self._copy(sender)
+        incoming = self._incoming.get(sender.node_id) or self._copy(sender)
         if incoming.epoch != epoch and not incoming.entries and message.after == 0 and not incoming.passed(epoch, 0):
             incoming.follow(epoch, 0)  # a stream starts empty, and so does the copy
         if incoming.epoch == epoch and message.after <= incoming.number:
@@ -374,14 +374,16 @@ class Streams:
             before = incoming.entries.get(key)
             if self.listener is None:
                 self._set(incoming, key, value)
-            elif self._set(incoming, self.listener.kept(key), value):
+            elif self._set(incoming, key if before is not None else self.listener.kept(key), value):
                 try:
                     self.listener.changed(sender, key, value)
                 except Implausible:
                     if self._incoming.get(sender.node_id) is incoming:
                         self._set(incoming, key, before)  # so the digests differ, and it is asked for again
-            if self._incoming.get(sender.node_id) is incoming:
-                self._check_size(sender, incoming)
+            config = self.config
+            too_large = incoming.size_bytes > config.map_bytes_max or self._copied_bytes > config.copies_bytes_max
+            if too_large and self._incoming.get(sender.node_id) is incoming:
+                self._give_up_large(sender, incoming)
         return True
 
     def _set(self, incoming: Incoming, key: bytes, value: bytes | None) -> bool:
@@ -391,8 +393,8 @@ class Streams:
         self._copied_bytes += incoming.size_bytes - size_bytes
         return changed
 
-    def _check_size(self, sender: Contact, incoming: Incoming) -> None:
-        """A copy may have grown. One that is too large, by itself or as the largest of too many, is given up.
+    def _give_up_large(self, sender: Contact, incoming: Incoming) -> None:
+        """A copy has grown. One that is too large, by itself or as the largest of too many, is given up.
 
         Raises `RemoteError` if that is this one. Any other neighbour is asked for its entries again later.
         """

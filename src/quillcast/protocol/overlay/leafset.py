@@ -16,7 +16,7 @@ class LeafSet:
     l other peers on the ring, the sides overlap; in a ring of two, the other peer is on both sides.
     """
 
-    __slots__ = ("_contacts", "_half", "_me", "_number", "_steps", "members", "size")
+    __slots__ = ("_contacts", "_half", "_me", "_number", "_steps", "members", "size", "version")
 
     def __init__(self, me: bytes, size: int) -> None:
         """`size` is l, an even number of members."""
@@ -27,6 +27,8 @@ class LeafSet:
         self._contacts: list[Contact] = []  # in the same order
         self.members: dict[bytes, Contact] = {}
         """The members by nodeId."""
+        self.version = 0
+        """How often they, or their addresses, have changed."""
 
     def add(self, contact: Contact) -> Contact | None:
         """Add a peer, or update its address.
@@ -39,9 +41,11 @@ class LeafSet:
         at = bisect_left(self._steps, steps)
         if contact.node_id in self.members:
             self._contacts[at] = self.members[contact.node_id] = contact
+            self.version += 1
             return None
         if not self._fits(at):
             return contact
+        self.version += 1
         self._steps.insert(at, steps)
         self._contacts.insert(at, contact)
         self.members[contact.node_id] = contact
@@ -56,6 +60,7 @@ class LeafSet:
         """Remove a member. Returns None if it was not a member."""
         contact = self.members.pop(node_id, None)
         if contact is not None:
+            self.version += 1
             at = bisect_left(self._steps, self._clockwise(node_id))
             del self._steps[at], self._contacts[at]
         return contact

@@ -94,8 +94,6 @@ class LostPeers:
 
     def since(self, at: float, *, met: bool = False) -> list[tuple[Contact, float]]:
         """The peers lost since a time, each with the time of its loss. If `met`, without those that were never met."""
-        if not self.peers:
-            return []  # as nearly always: this runs for every receipt
         return [(lost.contact, lost.at) for lost in self.peers.values() if lost.at > at and (lost.met or not met)]
 
     def due(self, _: ProbeLost) -> Effects:

@@ -32,11 +32,13 @@ class Hops(Protocol):
 class NextHop:
     """Chooses from the three tables, and avoids peers that the failure detector suspects."""
 
-    __slots__ = ("digit_bits", "leaf_set", "me", "neighbourhood", "routing_table", "suspected")
+    __slots__ = ("_asked", "_closest", "digit_bits", "leaf_set", "me", "neighbourhood", "routing_table", "suspected")
 
     def __init__(self, me: Contact, digit_bits: int, tables: Tables, suspected: Callable[[bytes], bool]) -> None:
         self.me, self.digit_bits, self.suspected = me, digit_bits, suspected
         self.leaf_set, self.routing_table, self.neighbourhood = tables
+        self._asked: tuple[bytes, int, int] | None = None
+        self._closest: list[Contact] = []
 
     def covers(self, key: bytes) -> bool:
         """Is the peer closest to the key this one, or in its leaf set?"""
@@ -44,7 +46,10 @@ class NextHop:
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
         """The `count` peers closest to the key among the leaf set and this peer, closest first."""
-        return by_distance([self.me, *self.leaf_set], key)[:count]
+        asked = key, count, self.leaf_set.version
+        if self._asked != asked:  # each report of a busy topic asks for the same
+            self._asked, self._closest = asked, by_distance([self.me, *self.leaf_set], key)[:count]
+        return self._closest[:]
 
     def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
         """The next hop, except for the peers in `but`; None if the message has arrived (Scribe, section 2).

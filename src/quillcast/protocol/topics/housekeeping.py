@@ -15,8 +15,6 @@ from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
-PAUSE_ROUNDS = 5  # after so many missed rounds this process was paused; a guess, far below a lease
-
 
 class Housekept(Protocol):
     """A part that looks after what is its own."""
@@ -37,7 +35,6 @@ class Housekeeping:
         self.host, self.config, self.trees, self.schedule = host, config, trees, schedule
         self.source_streams, self.before, self.after, self.dispatch = source_streams, before, after, dispatch
         self.publishers_at = host.now()
-        self.pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
         dispatch.on_alarm(HousekeepingDue, self.housekeep)
 
     def housekeep(self) -> None:
@@ -51,11 +48,11 @@ class Housekeeping:
     def notice(self) -> None:
         """An input comes. If this process was paused until now, all leases are prolonged before any is judged."""
         now = self.host.now()
-        if self.schedule.round_set and now - self.schedule.last_round_at > self.pause_s:
+        if self.schedule.round_set and now - self.schedule.last_round_at > self.schedule.pause_s:
             self._look_over(now)
 
     def _look_over(self, now: float) -> None:
-        paused = now - self.schedule.last_round_at > self.pause_s
+        paused = now - self.schedule.last_round_at > self.schedule.pause_s
         self.schedule.last_round_at = now
         for part in self.before:
             part.housekeep(now, paused=paused)

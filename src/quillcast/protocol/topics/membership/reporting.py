@@ -79,7 +79,7 @@ class Reporting:
             self.schedule.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
         self.progress.child_says(tree, sender.node_id, used_up=report.used_up)
         tree.speaks_here(sender.node_id)
-        if report.term == tree.term:
+        if report.term == tree.flow.current.term:
             tree.catch_up(child, self.host.now())
             cut_below(self.host, tree, child)
         if first or report.newcomers or report.arrivals:
@@ -120,7 +120,7 @@ class Reporting:
         return sender.node_id not in tree.path and not self.children.refers(tree, sender)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
-        if tree is not None and tree.joining and not tree.attached:
+        if tree is not None and tree.parent is None and tree.joining and not tree.attached:
             if report.descriptor is not None and report.descriptor.topic == topic:
                 self.membership.trees.known.learn(report.descriptor)  # by the time it joins, another may stand
             return  # its answer to the join is on its way, or the join will be sent again
@@ -140,27 +140,27 @@ class Reporting:
             self.schedule.touch(tree)
         tree.fallbacks, tree.parent_held = report.fallbacks, report.held
         self.schedule.note_held_back(tree, held_back=report.held_back)
-        self._arrived(tree, report)
+        if report.arrivals:
+            self._arrived(tree, report)
         self.terms.heard_of(tree, term)
-        if term > tree.term:
+        if term > tree.flow.current.term:
             guarantee = tree.guarantee
             self.terms.enter(tree, term, 0)
             if tree.guarantee != guarantee:
                 self.progress.hurry(tree)  # the word of a session goes ahead of its events
-        if term == tree.term:
+        if term == tree.flow.current.term:
             tree.parent_frontier = report.frontier
-            if report.frontier > tree.frontier:
+            if report.frontier > tree.flow.frontier:
                 self.dispatch.order(GapNoticed(topic))
             self.progress.stable_to(tree, report.stable)
 
     def _arrived(self, tree: Tree, report: link_reports.ParentReport) -> None:
         """Peers that moved away have arrived elsewhere: their leases here end, and those below are told."""
-        if report.arrivals:
-            ended = tree.note_arrived(report.arrivals)
-            if ended:
-                self.host.trace(Mark("lease_moved"))
-            if ended or any(child.others.departures for child in tree.children.values()):
-                self.schedule.touch(tree)
+        ended = tree.note_arrived(report.arrivals)
+        if ended:
+            self.host.trace(Mark("lease_moved"))
+        if ended or any(child.others.departures for child in tree.children.values()):
+            self.schedule.touch(tree)
 
 
 def cut_below(host: Host, tree: Tree, child: Child) -> None:

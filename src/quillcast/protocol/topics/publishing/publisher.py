@@ -94,7 +94,7 @@ class Publisher:
         self.topic, self.session = descriptor.topic, descriptor.session
         self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
         self._carry, self._wake = carry, wake
-        self._room_to = room_to
+        self._room_to = room_to or (lambda root, topic, held_back: host.room(root))
         self.warrant = warrant
         self.writers_count = 1  # publishers of the application whose events these are
         self.root: Contact | None = None
@@ -234,7 +234,7 @@ class Publisher:
         """
         if self.root is None:
             return
-        while self.sent < self.next and (room_bytes := self._room(self.root)) > 0:
+        while self.sent < self.next and (room_bytes := self._room_to(self.root, self.topic, self.held_back)) > 0:
             if self.held_back and (self.trickling or self.sent >= self.admitted):
                 return
             self.trickling = self.held_back
@@ -249,11 +249,6 @@ class Publisher:
                 self._admit(self.sent)
             if self.root is not root:
                 return
-
-    def _room(self, root: Contact) -> int:
-        if self._room_to is None:
-            return self.host.room(root)
-        return self._room_to(root, self.topic, self.held_back)
 
     def _unsent(self, room_bytes: int) -> tuple[Block, ...]:
         blocks: list[Block] = []

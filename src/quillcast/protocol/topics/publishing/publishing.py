@@ -277,8 +277,11 @@ class Publishing:
 
     def _is_root(self, topic: bytes, other: Contact) -> bool:
         """Do publishers here send to this peer, or did they until it fell silent?"""
-        publishers = self.publishers.get(topic, {}).values()
-        return any(each.term.is_of(other.node_id) or _node(each.root) == other.node_id for each in publishers)
+        node = other.node_id
+        for each in self.publishers.get(topic, {}).values():  # this and `_learn_version` run for every receipt
+            if (each.root is not None and each.root.node_id == node) or each.term.is_of(node):
+                return True
+        return False
 
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor, *, held_back: bool) -> None:
         topic = descriptor.topic
@@ -415,14 +418,17 @@ class Publishing:
                     message.term, admitted, stable, again,
                     partitioned=message.partitioned, held_back=message.held_back, index=message.index,
                 )  # fmt: skip
-                self._drop_if_done(publisher)
+                if publisher.closed:
+                    self._drop_if_done(publisher)
         self._learn_version(message.topic, message.version)
 
     def _learn_version(self, topic: bytes, version: int) -> None:
         """The root has this version of a topic's settings: ask for it, if publishers here use an earlier one."""
-        publishers = self.publishers.get(topic, {}).values()
-        if topic not in self.finder.asked_at and any(each.descriptor.version < version for each in publishers):
-            self._find(topic)
+        for publisher in self.publishers.get(topic, {}).values():
+            if publisher.descriptor.version < version:
+                if topic not in self.finder.asked_at:
+                    self._find(topic)
+                return
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
@@ -535,7 +541,3 @@ class Publishing:
                 publisher.resend()
             if self.finder.may_ask(topic, now):
                 self._find(topic)
-
-
-def _node(contact: Contact | None) -> bytes:
-    return contact.node_id if contact is not None else b""

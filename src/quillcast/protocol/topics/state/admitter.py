@@ -4,6 +4,8 @@ For one kind of topic that is its root (`root.py`), for the other every source (
 """
 
 from collections import deque
+from collections.abc import Callable
+from operator import attrgetter
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import DOWN, SERIALS, Envelope, Term
@@ -15,6 +17,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
 _NO_BLOCKS: list[Block] = []  # shared by all that have nothing to seal
+_COUNT: Callable[[Block], int] = attrgetter("count")
 
 
 class PublisherState:
@@ -139,14 +142,14 @@ class Admitter:
     @property
     def sealed(self) -> int:
         """What lies below this index is on its way down."""
-        return self.index - sum(block.count for block in self.waiting)
+        return self.index - sum(map(_COUNT, self.waiting))
 
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
         self.sealing = False
         bundles: list[Bundle] = []
         blocks: list[Block] = []
-        size, first = 0, self.sealed
+        size, first = 0, self.index - sum(map(_COUNT, self.waiting))
         for block in self.waiting:
             if blocks and size + block.size > self.config.bundle_bytes:
                 bundles.append(self._bundle(first, blocks))

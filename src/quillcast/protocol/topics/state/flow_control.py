@@ -86,9 +86,12 @@ class FlowControl:
         self.taken[topic] = self.taken.get(topic, 0) + size_bytes
 
     def _give_back(self, sender: bytes, size_bytes: int, topic: bytes, *, own: bool) -> None:
-        if not own:
+        if own:
+            self._give_back_here(size_bytes, topic)
+        else:
             self.host.release(sender, size_bytes)
-            return
+
+    def _give_back_here(self, size_bytes: int, topic: bytes) -> None:
         was_full = self.room_for(topic) <= 0
         self.taken[topic] -= size_bytes
         if was_full and self.room_for(topic) > 0:
@@ -131,7 +134,10 @@ class FlowControl:
         At once as well if other topics fill the buffers. `own`: a publisher here sent it to this peer, its root.
         """
         if not self.withheld and self.budget.used_bytes <= self.budget.limit_bytes:  # `over`, for every bundle
-            self._give_back(sender, size_bytes, topic, own=own)
+            if own:
+                self._give_back_here(size_bytes, topic)
+            else:
+                self.host.release(sender, size_bytes)
             return
         if self.small.is_due:
             self._look(self.host.now())
@@ -176,7 +182,7 @@ class FlowControl:
 
         Their credit goes back: other topics use the same links.
         """
-        if not tree.waits or tree.topic in self.held_back or not self._is_to_wait(tree):
+        if tree.descriptor.settings.slow != "wait" or tree.topic in self.held_back or not self._is_to_wait(tree):
             return
         self.held_back[tree.topic] = None
         self.host.trace(Mark("topic_blocked"))

@@ -14,7 +14,7 @@ class HeldBack:
 
     def note(self, topic: bytes, *, held_back: bool) -> bool:
         """The root holds publishers back, or does so no more. True if that is news."""
-        if held_back == (topic in self):
+        if held_back == (self._until.get(topic) == inf):
             return False
         self._until[topic] = inf if held_back else self.host.now()
         return True

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
-from quillcast.core.interning import EMPTY, interned
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import Held
@@ -62,6 +62,13 @@ NO_OTHERS = Others()
 
 BARRED = Warrant(b"", b"")
 """The right of a child that had one, until another access list came."""
+
+
+def _acknowledged(holder: "Child | OrphanedLease", term: Term) -> int:
+    if holder.acknowledged_term == term:
+        return holder.acknowledged
+    report = holder.streams.get(term)
+    return report.acknowledged if report is not None else 0
 
 
 class Child(PeerSink):
@@ -119,9 +126,9 @@ class Child(PeerSink):
             self.moved_at = self.host.now()
         if report.term != self.acknowledged_term:
             self.cut_requested_to = 0
-        self.acknowledged_term, self.acknowledged, self.held = interned(report.term), report.acknowledged, report.held
-        others = Others(report.newcomers, report.arrivals, report.departures)
-        self.others = others if any(others) else NO_OTHERS
+        self.acknowledged_term, self.acknowledged, self.held = report.term, report.acknowledged, report.held
+        others = report.newcomers, report.arrivals, report.departures
+        self.others = Others(*others) if any(others) else NO_OTHERS
         if self.outdated:
             self.outdated = tuple(node for node in self.outdated if node in self.others.nodes)
         frontier = max(report.acknowledged, report.frontier)
@@ -162,8 +169,7 @@ class Child(PeerSink):
     def is_cut(self) -> bool:
         return self.cut is not None
 
-    def needed_from(self, term: Term) -> int:
-        return _acknowledged(self, term)
+    needed_from = _acknowledged
 
     def kept_from(self, term: Term, *, at_root: bool) -> int:
         """Except at the root, it needs no copy of what it has itself, even if a peer below it does not have that."""
@@ -308,8 +314,7 @@ class OrphanedLease:
     def is_cut(self) -> bool:
         return False
 
-    def needed_from(self, term: Term) -> int:
-        return _acknowledged(self, term)
+    needed_from = _acknowledged
 
     def kept_from(self, term: Term, *, at_root: bool) -> int | None:
         """A peer that takes the place of a lost one finds it at the root."""
@@ -317,10 +322,3 @@ class OrphanedLease:
 
     def is_stalled(self, now: float) -> bool:
         return True
-
-
-def _acknowledged(holder: Child | OrphanedLease, term: Term) -> int:
-    if holder.acknowledged_term == term:
-        return holder.acknowledged
-    report = holder.streams.get(term)
-    return report.acknowledged if report is not None else 0

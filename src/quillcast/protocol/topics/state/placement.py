@@ -64,12 +64,15 @@ class Placement:
         return [topic for topic, ordered in self.ordered.items() if node in ordered.ways]
 
     def _place(self, tree: Tree, below: tuple[Contact, ...]) -> Place:
-        return Place(tree.topic, self._above(tree), below)
+        return Place(tree.flow.topic, self._above(tree), below)
 
     def _above(self, tree: Tree) -> Contact | None:
         if tree.root is None:
             return tree.parent
-        return next((each for each in self.ring.closest(tree.topic, 2) if each.node_id != self.me), None)
+        for each in self.ring.closest(tree.flow.topic, 2):
+            if each.node_id != self.me:
+                return each
+        return None
 
 
 def _may_forward(tree: Tree, contact: Contact) -> bool:

@@ -33,19 +33,19 @@ def counts_max(wall_ns: int) -> int:
 
 
 def is_plausible(said: Any, wall_ns: Clock) -> bool:
-    """Can there be all the terms and versions that a message or a report names, or this term or descriptor?
-
-    A term that stands by itself may be of a source's stream.
-    """
+    """Can there be all the terms and versions that a message or a report names, or this term or descriptor?"""
     kind: Any = type(said)
-    check = _any_term if kind is Term else check_of(kind)
+    check = check_of(kind)
     return check is None or check(said, wall_ns)
 
 
 @cache
 def check_of(type_: Any) -> Check | None:
-    """The check of values of a type; None if they name neither terms nor versions."""
-    return _check_of(type_, ())
+    """The check of values of a type; None if they name neither terms nor versions.
+
+    A term that stands by itself may be of a source's stream.
+    """
+    return _any_term if type_ is Term else _check_of(type_, ())
 
 
 def _root_term(term: Term, wall_ns: Clock) -> bool:
@@ -60,6 +60,8 @@ def _root_term(term: Term, wall_ns: Clock) -> bool:
 
 def _any_term(term: Term, wall_ns: Clock) -> bool:
     """A root's term, or that of a source's stream."""
+    if term.counter <= FREE_COUNT:
+        return True
     if term.counter >= OF_SOURCES:
         return _is_within(0, term.counter - OF_SOURCES, wall_ns)
     return _root_term(term, wall_ns)
@@ -129,8 +131,11 @@ def _in_each(check: Check | None) -> Check | None:
 
 def _in_fields(parts: list[tuple[Any, Check | None]], get: Callable[[Any, Any], Any] = getattr) -> Check | None:
     some = [(name, check) for name, check in parts if check is not None]
+    if len(some) == 1:
+        name, only = some[0]
+        return lambda value, wall_ns: only(get(value, name), wall_ns)
 
     def check_all(value: Any, wall_ns: Clock) -> bool:
-        return False not in [check(get(value, name), wall_ns) for name, check in some]  # this runs for every message
+        return False not in [check(get(value, name), wall_ns) for name, check in some]  # this runs for every report
 
     return check_all if some else None

@@ -56,7 +56,8 @@ class Progress:
         """Events came: neighbours are told how far the topic came."""
         if tree.flow.topic in self.placement.entered:
             self.of_scope.note(tree, bundle)
-        self.moved(tree, bundle.size)
+        if self.schedule.moved(tree, bundle.size):
+            self.hurry(tree)
 
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
@@ -66,8 +67,10 @@ class Progress:
     def hurry(self, tree: Tree) -> None:
         """Report to the neighbours now, ahead of any event that follows."""
         self.tell(tree)
-        for contact in tree.neighbours():
-            self.streams.hurry(contact.node_id)
+        if tree.parent is not None:
+            self.streams.hurry(tree.parent.node_id)
+        for node in tree.children:
+            self.streams.hurry(node)
 
     def tell(self, tree: Tree) -> None:
         """Report to the parent and the children."""
@@ -79,7 +82,8 @@ class Progress:
             self.advance_stable(tree, now)
         else:
             self._trim(tree)
-        self.advance_streams(tree)
+        if tree.sources.states:
+            self.advance_streams(tree)
         self._tell_above(tree)
         if tree.children and tree.attached:
             topic, report = tree.flow.topic, self._parent_report(tree)
@@ -197,7 +201,7 @@ class Progress:
 
     def _trim(self, tree: Tree, some: Iterable[Term] | None = None) -> int:
         """Discard what nobody needs any more of all or some live terms; how many bytes that was."""
-        gone_bytes = tree.trim(self.host.now(), some) if len(tree.flow.log) else 0
+        gone_bytes = tree.trim(self.host.now(), some) if tree.flow.log.size_bytes else 0
         if gone_bytes:
             self.flow_control.relieved()
         return gone_bytes

@@ -7,6 +7,8 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.tree import Tree
 
+PAUSE_ROUNDS = 5  # after so many missed rounds this process was paused; a guess, far below a lease
+
 
 class ReportDue(Timer, frozen=True):
     """Tell the neighbours in trees what changed since the last report."""
@@ -31,6 +33,7 @@ class Schedule:
         self.due: dict[bytes, None] = {}
         self.round_set = False
         self.last_round_at = host.now()
+        self.pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
         self.work: list[Sized] = []
 
     # ---- reports

@@ -30,7 +30,7 @@ class Shares:
 
     def is_used_up(self, tree: Tree) -> bool:
         """May nothing more be published in this topic for now, for want of room here or below?"""
-        if not tree.waits:
+        if tree.descriptor.settings.slow != "wait":  # `Tree.waits`, inline: this runs for every report
             return False
         return self._keeps_share(tree) or self._is_below(tree)
 

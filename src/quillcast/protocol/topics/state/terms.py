@@ -12,8 +12,8 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import StateQuery
-from quillcast.protocol.topics.state import plausible
 from quillcast.protocol.topics.state.effects import Outdone
+from quillcast.protocol.topics.state.plausible import check_of
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -36,7 +36,9 @@ class Terms:
 
     def believes(self, said: Any) -> bool:
         """Can there be all the terms and versions that another peer's message, or term, names?"""
-        if plausible.is_plausible(said, self.host.wall_ns):
+        kind: Any = type(said)
+        check = check_of(kind)
+        if check is None or check(said, self.host.wall_ns):
             return True
         self.host.trace(Mark("implausible"))
         return False
@@ -61,7 +63,7 @@ class Terms:
         It is asked for the settings, and its report counts once they have come.
         """
         for term in said:
-            if term != tree.term and not self.has_settings(tree, term):
+            if term != tree.flow.current.term and not self.has_settings(tree, term):
                 self.host.send(sender, StateQuery([tree.topic]))
                 raise Implausible(f"{sender.address} names a term of a session whose settings are not known")
 
@@ -117,7 +119,8 @@ class Terms:
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
-        self.note(tree, term)
+        if term > tree.heard:
+            self.note(tree, term)
         if tree.root is not None and tree.heard > tree.root.term:
             self.dispatch.order(Outdone(tree))
 

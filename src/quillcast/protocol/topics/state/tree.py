@@ -434,7 +434,7 @@ class Tree:
     @property
     def admitter(self) -> Admitter | None:
         """Who numbers here what publishers offer; None: another peer does, or nobody yet."""
-        return self.sources.own if self.descriptor.settings.by_source else self.root
+        return self.sources.own if self.descriptor.settings.admission == "source" else self.root  # `by_source`, inline
 
     @property
     def attached(self) -> bool:
@@ -531,6 +531,8 @@ class Tree:
 
     def holders(self, now: float) -> list[LeaseHolder]:
         """The leases that are owed the topic's events here: local subscribers, and those below."""
+        if not self.children and not self.orphaned_leases:
+            return [*self.subscriptions]
         return [*self.subscriptions, *self.leases(now)]
 
     def needs(self, now: float, term: Term | None = None) -> list[tuple[int, LeaseHolder]]:
@@ -609,7 +611,7 @@ class Tree:
         if oldest is None or oldest.last > stream.stable:
             return 0
         term = stream.term
-        needs = [position for position, _ in self.needs(now, term)]
+        needs = [holder.needed_from(term) for holder in self.holders(now)]
         return self.flow.release(min([stream.stable, self.flow.front(term) or 0, *needs]), term=term)
 
     def shed(self, now: float, goal_bytes: int, term: Term) -> int:
@@ -666,18 +668,19 @@ class Tree:
 
     def child_report(self, me: bytes, now: float, *, used_up: bool = False) -> ChildReport:
         """What to tell the parent."""
-        heard = max(self.heard, self.term)
+        term, frontier = self.flow.current.term, self.flow.frontier
         leaf = not (self.children or self.waiting or self.orphaned_leases)
+        alone = leaf and not self.ended  # then nobody has moved here or below
         return ChildReport(
-            self.term,
+            term,
             self.acknowledged_position(now),
-            heard,
+            max(self.heard, term),
             self.flow.held(now),
-            self.newcomers(now),
-            self.frontier,
+            () if alone else self.newcomers(now),
+            frontier,
             leaf,
-            self.arrivals(me),
-            self.departures(me, now),
+            () if alone else self.arrivals(me),
+            () if alone else self.departures(me, now),
             used_up,
         )
 
@@ -685,15 +688,16 @@ class Tree:
         self, me: bytes, fallbacks: tuple[Contact, ...], now: float, above: Iterable[Move] = (), *, held_back: bool
     ) -> ParentReport:
         """What to tell the children. `above` are the arrivals that the parent reports."""
+        flow = self.flow
         return ParentReport(
-            self.term,
-            self.frontier,
-            self.flow.current.stable,
+            flow.current.term,
+            flow.frontier,
+            flow.current.stable,
             self.path_here(me),
             fallbacks,
-            self.flow.held(now),
+            flow.held(now),
             held_back,
-            (self.descriptor if self.root is None else self.root.noted) if self.changed else None,
+            (self.descriptor if self.root is None else self.root.noted) if self.moving & CHANGED else None,
             self.arrived_elsewhere(above),
         )
 
