@@ -223,34 +223,12 @@ def test_runs_with_several_seeds_give_means_and_intervals(here: Here, tmp_path: 
         write_page(compared, [tmp_path / "run"], tmp_path / "run")
 
 
-ON_OTHER_MASTERS = """
-import json, os, sys
-from pathlib import Path
-from rich.console import Console
-from quillcast.evaluation import run
-from quillcast.evaluation.experiment import load
-from quillcast.evaluation.progress import Lines
-
-os.environ["SPARK_HOME"] = run.spark_home()  # read once, when the Java machine starts
-for name, master in json.loads(sys.argv[1]).items():
-    result = run.evaluate(load("small.toml"), Path(name), Lines(Console(stderr=True)), master=master)
-    run.session(load("small.toml"), master, None).stop()
-    print(json.dumps(result["policies"]))
-"""
-
-
 @pytest.mark.long
-def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
-    """One Java machine, in which a session follows the other."""
+def test_tables_are_the_same_on_one_core(whole: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
     folder, first, _ = whole
-    masters = {"cluster": "local-cluster[2,1,2048]", "one": "local[1]"}
-    (tmp_path / "small.toml").write_text(EXPERIMENT)
-    command = [sys.executable, "-c", ON_OTHER_MASTERS, json.dumps(masters)]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert [json.loads(line) for line in ended.stdout.splitlines()] == [first["policies"]] * 2
-    for name in masters:
-        assert tables(tmp_path / name) == tables(folder)
+    result, _ = run(tmp_path, "--output", "run", "--master", "local[1]")
+    assert result["policies"] == first["policies"]
+    assert tables(tmp_path / "run") == tables(folder)
 
 
 @contextmanager
