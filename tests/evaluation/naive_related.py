@@ -329,9 +329,10 @@ def abuts(a: Zone, b: Zone, way: Way) -> bool:
     """Is b next to a on this side?"""
     along, sign = way
     first, second = (a, b) if sign > 0 else (b, a)
+    if sum(first[along]) % SPAN != second[along][0]:
+        return False
     overlaps = [max(x[0], y[0]) < min(sum(x), sum(y)) for x, y in zip(a, b, strict=True)]
-    meet = sum(first[along]) % SPAN == second[along][0]
-    return meet and not overlaps[along] and sum(overlaps) == len(a) - 1
+    return not overlaps[along] and sum(overlaps) == len(a) - 1
 
 
 def ways(dimensions: int) -> list[Way]:
