@@ -15,6 +15,9 @@ from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
+RESERVED_EIGHTHS = {False: 2, True: 3}
+"""Of a link's credit: what is `reserved` by publishers, and by topics that wait for slow subscribers."""
+
 
 def reserved(window_bytes: int, *, waits: bool) -> int:
     """The part of a link's credit that some leave to others.
@@ -24,7 +27,7 @@ def reserved(window_bytes: int, *, waits: bool) -> int:
     more of a publisher's events are in transit: with half of the window, three processes on two cores waited for each
     other.
     """
-    return window_bytes * 3 // 8 if waits else window_bytes // 4
+    return window_bytes * RESERVED_EIGHTHS[waits] // 8
 
 
 def unreserved(host: "Host", peer: Contact, *, waits: bool) -> int:

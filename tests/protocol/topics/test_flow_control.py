@@ -88,10 +88,10 @@ def test_full_buffers_return_the_credit_of_what_publishers_send_that_are_held_ba
     tree = world.root()
     world.child(tree, CAROL)
     fill(world, tree)
-    flow_control.release_admitted(BOB.node_id, 10, tree.topic)
+    flow_control.release_admitted([(BOB.node_id, 10)], tree.topic)
     assert world.host.released == []
     flow_control.held_back[tree.topic] = None
-    flow_control.release_admitted(BOB.node_id, 11, tree.topic)
+    flow_control.release_admitted([(BOB.node_id, 11)], tree.topic)
     assert world.host.released == [(BOB.node_id, 11)]
 
 
@@ -103,8 +103,7 @@ def test_but_not_beyond_a_window_where_much_came_at_once_as_after_a_pause(
     fill(world, tree)
     world.budget.limit_bytes = world.budget.used_bytes - CONFIG.window_bytes - 15
     flow_control.held_back[tree.topic] = None
-    for size_bytes in (10, 11, 12):
-        flow_control.release_admitted(BOB.node_id, size_bytes, tree.topic)
+    flow_control.release_admitted([(BOB.node_id, size_bytes) for size_bytes in (10, 11, 12)], tree.topic)
     assert world.host.released == [(BOB.node_id, 12)]
     world.budget.limit_bytes += 10
     flow_control.relieved()

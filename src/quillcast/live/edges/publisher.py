@@ -116,7 +116,8 @@ class Publisher:
         timeout_s: float,
     ) -> None:
         """Publish an event that opens or fills a batch, or has more to it than a payload."""
-        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        if timeout_s is not TIMEOUT_S:
+            timeout_s = arguments.seconds("timeout_s", timeout_s)
         deadline, place = self._batcher.pump.monotonic() + timeout_s, None
         if self._batcher.stopped or self._closed or self.failure is not None:
             place = await self._until_open(timeout_s, wait)

@@ -85,7 +85,9 @@ class Link:
         """Queue a control message."""
         self.idle_here = False
         self._messages.append(message)
-        self.mark_dirty()
+        if not self._dirty:
+            self._dirty = True
+            self.context.mark_dirty(self)
 
     def carry(self, bundle: Bundle) -> None:
         """Queue a bundle, and charge it to the credit."""

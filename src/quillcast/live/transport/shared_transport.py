@@ -55,6 +55,7 @@ class SharedMemoryTransport(Transport):
 
     def __init__(self, below: Transport, sharing: Sharing, *, imports: bool) -> None:
         super().__init__(below.stream, below.end)
+        self.write = self._write
         self.imports = imports  # this process can open the other one's memory
         self.exports = False  # the other process can open this one's
         self.opened = 0  # imported bundles that are not confirmed yet
@@ -65,7 +66,7 @@ class SharedMemoryTransport(Transport):
         if imports:
             below.write([frame(FrameType.SHARED_MEMORY)])
 
-    def write(self, parts: list[Part]) -> None:
+    def _write(self, parts: list[Part]) -> None:
         if self.opened:
             parts = [frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little")), *parts]
             self.opened = 0

@@ -97,6 +97,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = self._plain(cast("asyncio.Transport", transport))
         Transport.__init__(self, plain.stream, plain.end)
+        self.write = self._write
         self.connection.made(self)
         self._advance()
 
@@ -127,7 +128,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
 
     # --- the connection's side
 
-    def write(self, parts: list[Part]) -> None:
+    def _write(self, parts: list[Part]) -> None:
         """Encrypt and send, in pieces."""
         if not self._handshaken:
             self._backlog += parts

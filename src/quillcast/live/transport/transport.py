@@ -47,14 +47,13 @@ class Transport:
 
     certificate: bytes | None = None
     """The other side's certificate, once its key is proven."""
+    write: Callable[[list[Part]], None]
+    """Sends these bytes, which are whole frames, in order."""
 
     def __init__(self, stream: asyncio.Transport, end: OtherEnd = UNKNOWN) -> None:
         self.stream, self.end = stream, end
         """The stream says how much waits to be sent, and whether it is closing. Only the transport writes to it."""
-
-    def write(self, parts: list[Part]) -> None:
-        """Send these bytes, which are whole frames, in order."""
-        self.stream.writelines(parts)
+        self.write = stream.writelines
 
     def pack(self, bundle: Bundle, parts: list[Part]) -> int:
         """Append the frame that carries a bundle to `parts`; returns how many bytes that is."""

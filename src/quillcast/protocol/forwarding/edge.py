@@ -195,7 +195,9 @@ class Edge(Sink):
 
     def frontier(self, term: Term) -> int:
         """One past the last index of a term up to which everything was delivered: nothing is missing or held."""
-        term_cursor = self.term_cursor(term)
+        term_cursor = self.latest
+        if term_cursor is None or term_cursor.term != term:
+            term_cursor = self.term_cursor(term)
         if term_cursor is None:
             return 0
         if not self.holes:
@@ -562,7 +564,7 @@ class Edge(Sink):
             self._hold(cursor, block, term, index)
             return
         cursor.term, cursor.index, began = term, index + block.count, cursor.began
-        if began is not None and self._precedes(term, began[0]) and self._in_order(term):
+        if began is not None and term != began[0] and self._precedes(term, began[0]) and self._in_order(term):
             late = (block.first + done, block.last)
             begin, end = self._older(block.publisher, term, index + done, late)
             for piece in ((late[0], begin), (end, late[1])):

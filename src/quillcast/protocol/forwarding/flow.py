@@ -88,7 +88,8 @@ class Flow:
     @property
     def frontier(self) -> int:
         """How far the current term came without a gap. If nothing is kept, nothing counts as missing."""
-        return self._frontier(self.current)
+        seen, start = self.current.seen, self.current.start  # as in `_frontier`: each report asks for it several times
+        return seen.contiguous_from(start) if self.keeps else max(start, seen.end)
 
     def _frontier(self, stream: Stream) -> int:
         seen, start = stream.seen, stream.start

@@ -21,5 +21,5 @@ class Routes:
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
         """The peers that answer for a key, as far as they are known here, closest first."""
-        seats = self.seats.of(key)
+        seats = self.seats.of(key) if key in self.seats.topics else None
         return self.hops.closest(key, count) if seats is None else seats[:count]

@@ -139,9 +139,9 @@ class Intake:
 
     def room_again(self, tree: Tree) -> None:
         """Publishers were held back for want of room, and may send again: tell them, and those that only asked."""
-        if tree.admitter is not None:
-            tree.admitter.go_on()
-            self.progress.send_receipts(tree)
+        if (admitter := tree.admitter) is not None:
+            admitter.go_on()
+            self.progress.send_receipts(tree, admitter)
         if tree.root is not None:
             told = {admission.contact: None for admission in tree.root.admissions.values()}
             self.tell_publishers(tree, [contact for contact in tree.root.asked if contact not in told])
@@ -169,7 +169,8 @@ class Intake:
     def reopen(self, tree: Tree, root: Root) -> None:
         """Nobody is closer any more: admit events again."""
         root.reopen()
-        self.progress.send_receipts(tree)
+        if (admitter := tree.admitter) is not None:
+            self.progress.send_receipts(tree, admitter)
 
     def tell_publishers(self, tree: Tree, publishers: Iterable[Contact]) -> None:
         """Tell those who published here who is root now, as far as that is known."""

@@ -65,8 +65,9 @@ class Sealing:
     def acknowledge(self, timer: Acknowledge) -> None:
         """What was sealed is on its way. Its credit goes back even if nobody numbers the topic's events here now."""
         tree = self.trees.by_topic.get(timer.topic)
-        if tree is not None and tree.admitter is not None:
-            self._answer(tree)
+        admitter = tree.admitter if tree is not None else None
+        if tree is not None and admitter is not None:
+            self._answer(tree, admitter)
         else:
             self._give_back(timer.topic)
 
@@ -74,17 +75,17 @@ class Sealing:
         """The root's term or the source's stream ends here: what it admitted leaves first."""
         for bundle in admitter.seal():
             self.trees.table.move(tree.flow, bundle)
-        self._answer(tree)
+        self._answer(tree, tree.admitter)
 
     def hand_over(self, topic: bytes, to: Contact) -> None:
         """Another peer seals from now on: it marks the next bundle for those who follow one."""
         self.tracing.pass_on(topic, to)
 
-    def _answer(self, tree: Tree) -> None:
+    def _answer(self, tree: Tree, admitter: Admitter | None) -> None:
         self.flow_control.hold_back_publishers(tree)
-        self.progress.send_receipts(tree)
+        if admitter is not None:
+            self.progress.send_receipts(tree, admitter)
         self._give_back(tree.flow.topic)
 
     def _give_back(self, topic: bytes) -> None:
-        for node, size_bytes in self.unsealed.pop(topic, ()):
-            self.flow_control.release_admitted(node, size_bytes, topic)
+        self.flow_control.release_admitted(self.unsealed.pop(topic, ()), topic)

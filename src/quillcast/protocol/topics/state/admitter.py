@@ -90,8 +90,8 @@ class Admitter:
             admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
-            if not self.descriptor.settings.reliable:
-                admission.expected = max(admission.expected, block.first)
+            if block.first > admission.expected and not self.descriptor.settings.reliable:
+                admission.expected = block.first
             self.marks.setdefault(block.publisher, False)
             if block.last <= admission.expected:
                 self.host.trace(Repeated(self.topic, "root", block.count))

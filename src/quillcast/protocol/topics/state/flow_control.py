@@ -150,17 +150,19 @@ class FlowControl:
             self.withheld_bytes += size_bytes
         self.hold_back()
 
-    def release_admitted(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
-        """A bundle of a publisher was admitted. If that is held back, full buffers may wait for it, as for a repair.
+    def release_admitted(self, bundles: Iterable[tuple[bytes, int]], topic: bytes) -> None:
+        """Bundles of publishers were admitted. If those are held back, full buffers may wait for them, as for repairs.
 
-        There was room for it, then (`turns_away`), unless it came with what used the topic's share up.
+        There was room for them, then (`turns_away`), unless they came with what used the topic's share up. Of each
+        bundle, the peer that sent it and its size are given.
         """
-        own = sender == self.host.me
-        if topic in self.held_back and self.takes_repairs:
-            self._give_back(sender, size_bytes, topic, own=own)
-            self.hold_back()
-        else:
-            self.release(sender, size_bytes, topic, own=own)
+        for sender, size_bytes in bundles:
+            own = sender == self.host.me
+            if topic in self.held_back and self.takes_repairs:
+                self._give_back(sender, size_bytes, topic, own=own)
+                self.hold_back()
+            else:
+                self.release(sender, size_bytes, topic, own=own)
 
     def _goes_on(self, topic: bytes) -> bool:
         """Does a topic go on while others fill the buffers? Those that keep little do, if they do so together, too.

@@ -64,15 +64,13 @@ class Placement:
         return [topic for topic, ordered in self.ordered.items() if node in ordered.ways]
 
     def _place(self, tree: Tree, below: tuple[Contact, ...]) -> Place:
-        return Place(tree.flow.topic, self._above(tree), below)
-
-    def _above(self, tree: Tree) -> Contact | None:
-        if tree.root is None:
-            return tree.parent
-        for each in self.ring.closest(tree.flow.topic, 2):
-            if each.node_id != self.me:
-                return each
-        return None
+        topic, above = tree.flow.topic, tree.parent
+        if tree.root is not None:
+            for each in self.ring.closest(topic, 2):
+                if each.node_id != self.me:
+                    above = each
+                    break
+        return Place(topic, above, below)
 
 
 def _may_forward(tree: Tree, contact: Contact) -> bool:

@@ -16,6 +16,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.messages import Confirmed, Receipts
 from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.effects import AllStable, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.placement import Placement
@@ -139,16 +140,17 @@ class Progress:
 
     def _parent_report(self, tree: Tree) -> bytes:
         held_back = tree.flow.topic in self.schedule.held_back
-        stand_ins, above = self.placement.stand_ins(tree), self._arrived_above(tree)
+        stand_ins = self.placement.stand_ins(tree)
+        above = () if tree.parent is None else self._arrived_above(tree, tree.parent)
         return link_reports.encode(
             tree.parent_report(self.host.me, stand_ins, self.host.now(), above, held_back=held_back)
         )
 
-    def _arrived_above(self, tree: Tree) -> tuple[link_reports.Move, ...]:
+    def _arrived_above(self, tree: Tree, parent: Contact) -> tuple[link_reports.Move, ...]:
         """The arrivals that the parent reports. It is looked up only if a child waits for any."""
-        if tree.parent is None or not any(child.others.departures for child in tree.children.values()):
+        if not any(child.others.departures for child in tree.children.values()):
             return ()
-        value = self.streams.told(tree.parent.node_id).get(tree.topic)
+        value = self.streams.told(parent.node_id).get(tree.topic)
         report = link_reports.decode(value) if value is not None else None
         return report.arrivals if isinstance(report, link_reports.ParentReport) else ()
 
@@ -175,7 +177,8 @@ class Progress:
         gone_bytes = self._trim(tree)
         if not moved:
             return
-        self.send_receipts(tree)
+        if (admitter := tree.admitter) is not None:
+            self.send_receipts(tree, admitter)
         self.moved(tree, gone_bytes)
         if root.closing and root.stable == root.index:
             self.dispatch.order(AllStable(tree))
@@ -191,8 +194,7 @@ class Progress:
         own = tree.sources.own
         if own is not None:
             own.settled_to(tree.flow.others[own.term].stable)
-            if own.marks:
-                self.send_receipts(tree)
+            self.send_receipts(tree, own)
         over = self.source_streams.finished(tree, terms)
         for term, end in over:
             self.source_streams.conclude(tree, term, end)
@@ -208,18 +210,17 @@ class Progress:
 
     # ---- receipts
 
-    def send_receipts(self, tree: Tree) -> None:
+    def send_receipts(self, tree: Tree, admitter: Admitter) -> None:
         """Tell publishers what was admitted and what is stable, one message per peer."""
-        admitter = tree.admitter
-        if admitter is None or not admitter.marks:
+        if not admitter.marks:
             return
         topic, term = tree.flow.topic, admitter.term
         partitioned = self.replica_set.partitioned(topic) if tree.root is not None else tree.sources.partitioned
         waits = partitioned and tree.descriptor.settings.partition == "wait"
         owed = admitter.requests() if waits else admitter.receipts()  # else what is owed to publishers stays owed
+        settled, index = (admitter.stable, admitter.index) if admitter is tree.root else (0, 0)  # none of a source's
         for contact, marks in owed.items():
             version = tree.descriptor.version
-            settled, index = (0, 0) if term.of_source else (admitter.stable, admitter.index)
             message = Receipts(topic, term, marks, partitioned, version, settled, admitter.held_back, index)
             if contact.node_id == self.host.me:
                 self.dispatch.message(contact, message)

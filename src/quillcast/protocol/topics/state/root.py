@@ -142,7 +142,7 @@ class Root(Admitter):
 
     def acknowledge_to(self, index: int, now: float) -> bool:
         """All live leases have acknowledged the term below `index`. True if the stable position moved."""
-        if now < self.held_until or index <= self.stable:
+        if index <= self.stable or now < self.held_until:
             return False
         self._settle(index)
         return True

@@ -6,7 +6,6 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
@@ -526,19 +525,17 @@ class Tree:
         Where nothing is kept, nobody is waited for: what was lost on the way does not come any more.
         """
         flow = self.flow
-        needs = [position for position, holder in self.needs(now, term) if not holder.is_cut] if flow.keeps else []
-        return min([flow.frontier if term is None else flow.front(term) or 0, *needs])
+        frontier = flow.frontier if term is None else flow.front(term) or 0
+        if not flow.keeps:
+            return frontier
+        needed = flow.current.term if term is None else term
+        return min([frontier, *[each.needed_from(needed) for each in self.holders(now) if not each.is_cut]])
 
     def holders(self, now: float) -> list[LeaseHolder]:
         """The leases that are owed the topic's events here: local subscribers, and those below."""
         if not self.children and not self.orphaned_leases:
             return [*self.subscriptions]
         return [*self.subscriptions, *self.leases(now)]
-
-    def needs(self, now: float, term: Term | None = None) -> list[tuple[int, LeaseHolder]]:
-        """The leases here that need a live term (the current one), and from which index on."""
-        term = self.flow.current.term if term is None else term
-        return [(holder.needed_from(term), holder) for holder in self.holders(now)]
 
     def end_lease(self, holder: LeaseHolder, now: float, catch_up_s: float = CATCH_UP_S) -> None:
         """It cannot keep up: hold back nothing for it any more, until it does."""
@@ -602,14 +599,14 @@ class Tree:
         """
         flow = self.flow
         if not flow.others:
-            return self._trim(flow.current, flow.log.oldest(flow.current.term), now)
+            stream, oldest = flow.current, flow.log.oldest(flow.current.term)
+            return 0 if oldest is None or oldest.last > stream.stable else self._trim(stream, now)
         streams = flow.live_streams() if some is None else [flow.others[term] for term in some]
-        oldest = {bundle.envelope.term: bundle for bundle in reversed(flow.log.bundles())}
-        return sum([self._trim(stream, oldest.get(stream.term), now) for stream in streams])
+        first = {bundle.envelope.term: bundle for bundle in reversed(flow.log.bundles())}
+        stable = [each for each in streams if each.term in first and first[each.term].last <= each.stable]
+        return sum([self._trim(stream, now) for stream in stable])
 
-    def _trim(self, stream: Stream, oldest: Bundle | None, now: float) -> int:
-        if oldest is None or oldest.last > stream.stable:
-            return 0
+    def _trim(self, stream: Stream, now: float) -> int:
         term = stream.term
         needs = [holder.needed_from(term) for holder in self.holders(now)]
         return self.flow.release(min([stream.stable, self.flow.front(term) or 0, *needs]), term=term)
