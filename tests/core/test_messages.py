@@ -54,8 +54,8 @@ def test_the_wire_union_contains_every_declared_message() -> None:
         if isinstance(node, ast.ClassDef)
         and any(isinstance(base, ast.Name) and base.id == "Message" for base in node.bases)
     }
-    bounds = scopes.Bounds, scopes.TopicBounds
-    parts = (scopes.Role, scopes.RootScope, scopes.Assignment, scopes.GroupKey, *bounds, reliability.Lacking)
+    of_orders = scopes.Assignment, scopes.GroupKey, scopes.Bounds, scopes.TopicBounds, scopes.Circle, scopes.Around
+    parts = (scopes.Role, scopes.RootScope, *of_orders, reliability.Lacking)
     inside = {kind.__name__ for kind in (*get_args(scopes.ControlMessage), *parts)}
     assert {kind.__name__ for kind in wire.MESSAGES} == declared - inside
 

@@ -102,6 +102,10 @@ class Campus:
         span = {*self.members[scope], *(self.members.get("laboratory", ()) if scope == "north" else ())}
         return [number for number, parent in self.parents().items() if number in span and parent not in span]
 
+    def domains(self, number: int) -> int:
+        """In how many recovery domains a peer has an agent for the topic."""
+        return len(self.village.peers[number].recovery.agents.of_topics.get(described(TOPIC).topic, ()))
+
     def crossings(self) -> list[int]:
         """The edges of the topic's tree that lead into each scope below the campus."""
         return [len(self.entered(scope)) for scope in self.configs if scope != "campus"]

@@ -20,6 +20,7 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.topics.descriptor import described
 from quillcast.sim.host import SimHost
+from tests.protocol.test_nested_scoping import Campus
 from tests.protocol.test_scoping import EVENTS, Site
 
 
@@ -85,6 +86,48 @@ def test_what_a_member_holds_is_not_asked_for_outside(
     assert "asked_root" not in site.village.marks
 
 
+def takes_over_with_its_site_behind(losses: Losses, recovery: RecoveryName, domains: int = 3) -> Campus:
+    """The south has what the north had. Of the north only the laboratory is left, which missed it and takes over.
+
+    Events come to its head again once it has agents in so many domains.
+    """
+    nested = Campus(Ring(), Star(), Star(), recovery=lambda topic: recovery)
+    village, machines = nested.village, nested.village.world.machines
+    readers = nested.subscribe([*nested.members["north"], *nested.members["south"]])
+    readers |= nested.subscribe(nested.members["laboratory"])
+    (head,) = nested.entered("laboratory")
+    losses.to = machines[head].node_id
+    nested.publish(30)
+    for number in nested.members["north"]:
+        village.kill(number)
+    while nested.parents().get(head) != 0 or nested.domains(head) != domains:
+        village.run(0.1)
+    losses.to, losses.requests = b"", []
+    village.run(20)
+    assert all(len(readers[number].payloads) == 30 for number in nested.everybody() if number in village.alive())
+    return nested
+
+
+@pytest.mark.parametrize("recovery", [name for name in BUILT_IN if name != "tree"])
+def test_what_another_site_holds_is_not_asked_for_outside_the_campus(
+    recovery: RecoveryName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head of the laboratory, of the north and of the campus asks in the domain of each of them."""
+    losses = Losses(monkeypatch)
+    nested = takes_over_with_its_site_behind(losses, recovery)
+    machines, inside = nested.village.world.machines, nested.everybody()
+    assert losses.requests
+    assert {to for _, to, _ in losses.requests} <= {machines[number].node_id for number in inside}
+    assert "asked_root" not in nested.village.marks
+
+
+def test_along_the_tree_it_is_asked_for_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody told the head of the laboratory about the one of the south."""
+    losses = Losses(monkeypatch)
+    nested = takes_over_with_its_site_behind(losses, "tree", domains=0)
+    assert [to for _, to, _ in losses.requests] == [nested.village.world.machines[0].node_id]
+
+
 @pytest.mark.parametrize("recovery", ["tree", "ring", "srm"])
 def test_a_scope_reports_as_if_it_were_one_peer_and_nothing_that_a_member_has_not(recovery: RecoveryName) -> None:
     """A member falls silent: what the scope acknowledges stands still until the member's lease has ended."""
@@ -131,8 +174,9 @@ def test_agents_of_another_packages_protocol_speak_where_that_is_installed() -> 
         site.village.peers[number].recovery.agents.others = {"greeter": Greeter}
     site.subscribe(site.members)
     topic = described(site.name).topic
-    agents = {number: site.village.peers[number].recovery.agents.of(topic) for number in site.members}
+    agents = {number: site.village.peers[number].recovery.agents.of(topic)[0] for number in site.members}
     assert agents[without] is TREE
-    greeted = [agent.greeted for number, agent in agents.items() if number != without and isinstance(agent, Greeter)]
+    others = [level.agent for number, level in agents.items() if number != without]
+    greeted = [agent.greeted for agent in others if isinstance(agent, Greeter)]
     assert len(greeted) == 3
     assert b"hello" in [word for words in greeted for word in words]

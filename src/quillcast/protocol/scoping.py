@@ -9,7 +9,7 @@ What the managers order becomes of a peer:
   do elsewhere, and while no manager answers, trees repair themselves.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -63,7 +63,7 @@ from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.state.effects import Invited, RoomTowards, RootScopesChanged, SeekNearerParent
-from quillcast.protocol.topics.state.placement import Placement, may_have_others
+from quillcast.protocol.topics.state.placement import Placement, Stand, may_have_others
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
@@ -153,7 +153,7 @@ class Scoping:
         self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
         """Hears why a scope that is managed here is no member of another one, once for each reason."""
         self.controller: LocalController | None = None
-        self.domains: dict[bytes, Domain] = {}
+        self.domains: dict[bytes, tuple[Domain, ...]] = {}
         self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
         self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet
         self.parents: dict[bytes, Contact] = {}  # by topic in which this peer is the entry point: the peer outside
@@ -478,19 +478,30 @@ class Scoping:
     def _take_part(self, controller: LocalController | None) -> None:
         """Have an agent in each recovery domain that managers order."""
         ordered = controller.membership.domains() if controller is not None else {}
-        domains = {topic: Domain(*domain) for topic, domain in ordered.items()}
+        domains = {
+            topic: tuple(Domain(each.scope, each.recovery, each.others) for each in circles)
+            for topic, circles in ordered.items()
+            if any(each.recovery != "tree" for each in circles)
+        }
+        self.placement.stands = _stands(controller, domains)
         if domains != self.domains:
             self.domains = domains
             self.agents.follow(domains)
 
-    def _members(self, controller: LocalController | None) -> dict[bytes, dict[Contact, None]]:
-        """By topic: the members to which channels from here lead."""
-        members: dict[bytes, dict[Contact, None]] = {}
+    def _members(self, controller: LocalController | None) -> dict[bytes, dict[Contact, int]]:
+        """By topic: the members to which channels from here lead, and in which domain they are with this peer.
+
+        A channel that lies so many levels above this peer leads to a member of the domain so far around its own.
+        """
+        members: dict[bytes, dict[Contact, int]] = {}
+        assignments = controller.membership.ordered_assignments() if controller is not None else {}
         for channel in controller.channels if controller is not None else ():
             match channel.spec:
                 case Address(contact) if contact.node_id != self.host.me:
-                    for constraint in channel.constraints:
-                        members.setdefault(constraint.topic, {})[contact] = None
+                    for topic, depth, *_ in channel.constraints:
+                        here, others = assignments.get(topic), members.setdefault(topic, {})
+                        level = max(0, (here.depth or 0) - depth) if here is not None else 0
+                        others[contact] = min(level, others.get(contact, level))
         return members
 
     def _is_behind(self) -> bool:
@@ -606,6 +617,19 @@ def _entered(controller: LocalController | None) -> dict[bytes, None]:
     """The topics in which a member is the entry point of its scope."""
     assignments = controller.membership.ordered_assignments() if controller is not None else {}
     return {topic: None for topic, assignment in assignments.items() if assignment.rank == 0}
+
+
+def _stands(controller: LocalController | None, domains: Mapping[bytes, Sequence[Domain]]) -> dict[bytes, Stand]:
+    """How this peer stands in domains of topics in which it is the head of its scope within another one.
+
+    The peer upstream is in the outermost of them, unless this one is the entry point of all.
+    """
+    assignments = controller.membership.ordered_assignments() if controller is not None else {}
+    return {
+        topic: Stand(len(nested), len(nested) - (assignments[topic].ring != 0))
+        for topic, nested in domains.items()
+        if len(nested) > 1
+    }
 
 
 def _hangs_below_overlay(assignment: Assignment) -> bool:

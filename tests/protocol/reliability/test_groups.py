@@ -13,6 +13,7 @@ from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.forwarding.stream import Held, SourceStream
+from quillcast.protocol.reliability.agents import Level
 from quillcast.protocol.reliability.domain import Findings, Holder, RecoveryTimes, Silent, StreamId
 from quillcast.protocol.reliability.gaps import WAIT_S_MAX
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
@@ -386,7 +387,7 @@ def test_peers_outside_the_domain_are_asked_for_what_nobody_inside_has_and_in_no
 
 def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sought_of_nobody() -> None:
     world, agent = World(), CarolSays()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = agent, 5
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = (Level(agent),), 5
     agent.holds, agent.lacks = [(0, 2)], []
     world.look()
     assert world.asked == [(CAROL, [(0, 2)])], "who passes the topic on is not asked"
@@ -400,7 +401,7 @@ def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sough
 @pytest.mark.parametrize("refuses", [True, False])
 def test_what_a_member_does_not_have_after_all_is_asked_of_others(refuses: bool) -> None:
     world, agent = World(), CarolSays()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = agent, 2
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = (Level(agent),), 2
     agent.holds, agent.lacks = [(0, 2)], []
     world.look()
     if refuses:

@@ -1,11 +1,13 @@
 """Random hierarchies of unequal depth: bundles travel by their records alone, and a naive oracle says who gets them."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from quillcast.protocol.scopes.hierarchy import NoWayToRoot
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import Circle
 from quillcast.protocol.scopes.policies import BUILT_IN, IpMulticast
 from quillcast.protocol.scopes.policy import ScopePolicy
 from tests.protocol.scopes.hierarchy import Hierarchy, NamedScope
@@ -24,7 +26,7 @@ class Composition:
 
     def __init__(self, seed: int, policies: Sequence[ScopePolicy] = TREES) -> None:
         self.random = random.Random(seed)
-        self.policies = policies
+        self.policies, self.protocols = policies, random.Random(f"recovery {seed}")
         self.network = Network(seed)
         self.hierarchy = Hierarchy()
         self.roles: dict[tuple[str, bytes], tuple[bool, bool]] = {}
@@ -46,8 +48,9 @@ class Composition:
             self.join(name)
 
     def _config(self) -> dict[str, object]:
-        policy = self.random.choice(self.policies)
+        policy, recovery = self.random.choice(self.policies), self.protocols.choice(("tree", "gossip", "ring", "srm"))
         return {
+            "recovery": lambda topic: recovery,
             "policy": lambda topic: policy,
             "entry_points": self.random.choice((1, 1, 2)),
             "replicas": self.random.choice((1, 1, 2, 3)),
@@ -93,6 +96,7 @@ class Composition:
     def check(self) -> int:
         """Each publisher's bundles reach each other subscriber, once over trees, and nobody who takes no part."""
         self.network.check()
+        self.check_domains()
         published = 0
         for topic_ in self.topics:
             roles = {name: role for (name, of), role in self.roles.items() if of == topic_ and any(role)}
@@ -104,6 +108,43 @@ class Composition:
                     assert self.policies is not TREES or set(got.values()) <= {1}, (name, topic_, serial, got)
                     published += 1
         return published
+
+    def check_domains(self) -> None:
+        """In each recovery domain there are agents of all members: peers, and the entry points of scopes.
+
+        They know each other. A peer's domains are those of its scope and of the scopes around it.
+        """
+        ordered = {name: self.network.peers[peer(name).id].membership.domains() for name in self._alive()}
+        for topic_ in self.topics:
+            for name, domains in ordered.items():
+                scopes = [each.scope for each in domains.get(topic_, ())]
+                path = [*self.hierarchy.path(peer(name).id, topic_), scope(self.topics[topic_]).id] if scopes else []
+                assert scopes == path[1 : len(scopes) + 1]
+            for name in self.scopes:
+                self._check_domain(name, topic_, {each: told.get(topic_, ()) for each, told in ordered.items()})
+
+    def _check_domain(self, name: str, topic_: bytes, ordered: Mapping[str, Sequence[Circle]]) -> None:
+        manager = self.network.managers[scope(name).id]
+        parts = {label: parts[topic_] for label, parts in manager.orders.parts.items() if topic_ in parts}
+        members = [label for label, part in parts.items() if part.assignment.recovery != "tree"]
+        heads = {self._head(manager, label, topic_) for label in members}
+        circles = {each: circle for each, told in ordered.items() for circle in told if circle.scope == scope(name).id}
+        if heads:
+            assert circles.keys() == heads, (name, topic_)
+            known = [frozenset((*circle.others, peer(each).contact)) for each, circle in circles.items()]
+            assert len({*known}) == 1
+            assert known[0] >= {peer(each).contact for each in heads}
+
+    def _head(self, manager: ScopeManager, label: int, topic_: bytes) -> str:
+        """The peer that a member is, or through which it takes part."""
+        party = manager.state.members[label].party
+        if not party.managed:
+            return party.name
+        inner = self.network.managers[party.id]
+        return self._head(inner, inner.state.topics[topic_].entries[0], topic_)
+
+    def _alive(self) -> list[str]:
+        return [each.me.name for each in self.network.peers.values() if each.membership.relation == "member"]
 
     def lose_manager(self) -> None:
         """A manager crashes amidst changes, and comes back from its disk; some of its messages are lost."""

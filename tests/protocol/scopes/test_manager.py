@@ -720,15 +720,22 @@ def test_a_member_of_a_large_group_measures_the_entry_point_and_some_others() ->
 # ---- recovery domains
 
 
+def domains(network: Network, name: str) -> dict[str, tuple[str, ...]]:
+    """By scope, outwards: the peers that this one is told come next after it in the recovery domain."""
+    circles = network.peers[peer(name).id].membership.domains()[T]
+    names = {scope(each).id: each for each in "XPQRL"}
+    return {names[each.scope]: tuple(c.node_id.decode().rstrip(".") for c in each.others) for each in circles}
+
+
 def others(network: Network, name: str) -> tuple[str, ...]:
-    """The members that a peer is told come next after it."""
-    (domain,) = network.peers[peer(name).id].membership.domains().values()
-    return tuple(contact.node_id.decode().rstrip(".") for contact in domain[2])
+    """The members that a peer is told come next after it in the domain of its own scope."""
+    return next(iter(domains(network, name).values()))
 
 
 def test_members_are_told_who_comes_next_in_their_recovery_domain() -> None:
     network = campus(recovery=lambda of: "ring")
-    assert network.peers[peer("B").id].membership.domains()[T][:2] == (scope("P").id, "ring")
+    (circle,) = network.peers[peer("A").id].membership.domains()[T]
+    assert (circle.scope, circle.recovery) == (scope("P").id, "ring")
     assert (others(network, "B"), others(network, "A")) == (("A",), ("B",))
     network.add_peer("F", ["P"])
     network.role("F", T, "X", subscribes=True)
@@ -760,8 +767,94 @@ def test_members_of_a_large_domain_are_told_of_some_others_and_only_those_concer
 
 def test_members_that_repair_along_the_tree_are_told_of_nobody() -> None:
     network = campus()
-    assert network.peers[peer("B").id].membership.domains() == {}
-    assert manager(network, "P").orders.circle == ()
+    assert {name: domains(network, name) for name in "BAC"} == {"B": {"P": ()}, "A": {"P": ()}, "C": {"Q": ()}}
+    assert manager(network, "P").orders.circle == {}
+    assert all(role.head is None for role in manager(network, "X").members.roles(T)), "nobody wants to know"
+
+
+def nested(x: str, p: str = "tree", laboratory: str = "tree") -> Network:
+    """X over P, Q and the peer Z; P over the laboratory L and the peer B. X, P and L repair by these protocols."""
+    network = Network()
+    for name, owners, recovery in (("X", "", x), ("P", "X", p), ("Q", "X", "tree"), ("L", "P", laboratory)):
+        network.add_scope(name, owners, policy=lambda of: Tree(1), recovery=lambda of, recovery=recovery: recovery)
+        network.settle()
+    for name, owner in (("D", "L"), ("E", "L"), ("B", "P"), ("C", "Q"), ("F", "Q"), ("Z", "X")):
+        network.add_peer(name, [owner])
+        network.role(name, T, "X", subscribes=True)
+        network.settle()
+    return network
+
+
+def test_the_entry_points_of_scopes_in_a_scope_are_told_who_comes_next_in_the_domain_around_theirs() -> None:
+    network = nested("ring")
+    assert domains(network, "D") == {"L": (), "P": (), "X": ("C", "Z")}, "through two scopes"
+    assert domains(network, "C") == {"Q": (), "X": ("Z", "D")}
+    assert domains(network, "Z") == {"X": ("D", "C")}
+    assert [domains(network, name) for name in "EBF"] == [{"L": ()}, {"P": ()}, {"Q": ()}], "none of these is a head"
+
+
+def test_each_domain_around_has_a_protocol_of_its_own() -> None:
+    network = nested("srm", "ring", "gossip")
+    circles = network.peers[peer("D").id].membership.domains()[T]
+    assert [(each.scope, each.recovery) for each in circles] == [
+        (scope("L").id, "gossip"), (scope("P").id, "ring"), (scope("X").id, "srm"),
+    ]  # fmt: skip
+    assert domains(network, "D") == {"L": ("E",), "P": ("B",), "X": ("C", "Z")}
+
+
+def test_a_head_whose_domain_repairs_otherwise_than_those_around_it_knows_that_they_are_around() -> None:
+    network = nested("tree", "tree", "ring")
+    assert domains(network, "D") == {"L": ("E",), "P": ()}
+    assert domains(network, "E") == {"L": ("D",)}
+    assert all(role.head is None for role in manager(network, "X").members.roles(T))
+
+
+def test_when_another_peer_becomes_an_entry_point_the_members_of_the_domains_around_hear_of_it() -> None:
+    network = nested("ring")
+    network.leave("D")
+    network.settle()
+    assert domains(network, "E") == {"L": (), "P": (), "X": ("C", "Z")}
+    assert domains(network, "C") == {"Q": (), "X": ("Z", "E")}
+    assert domains(network, "Z") == {"X": ("E", "C")}
+    network.leave("E")
+    network.settle()
+    assert domains(network, "B") == {"P": (), "X": ("C", "Z")}
+    assert domains(network, "Z") == {"X": ("B", "C")}
+
+
+def test_nothing_about_heads_is_said_while_they_stay_the_same() -> None:
+    network = nested("ring")
+    for name in "HI":
+        network.sent.clear()
+        network.add_peer(name, ["Q"])
+        network.role(name, T, "X", subscribes=True)
+        network.settle()
+    assert {to for _, to in network.sent} & {scope("X").id, scope("P").id, peer("Z").id, peer("D").id} == set()
+
+
+def test_a_scope_is_the_head_of_a_domain_for_topics_in_common_at_once() -> None:
+    """Of many topics, orders name each domain around with its circle once."""
+    network = nested("ring")
+    for number in range(5):
+        for name in "DCZ":
+            network.role(name, topic(f"u{number}"), "X", subscribes=True)
+    network.settle()
+    (owner,) = network.peers[peer("D").id].membership.owners.values()
+    assert owner.orders is not None
+    assert [(each.circle.scope, len(each.topics)) for each in owner.orders.around] == [
+        (scope("P").id, 6), (scope("X").id, 6),
+    ]  # fmt: skip
+
+
+def test_who_may_take_part_does_not_wait_while_the_superscope_hears_of_another_head() -> None:
+    network = nested("ring")
+    membership = manager(network, "Q").membership
+    assert membership.answer(T) is not None
+    role = membership.roles[T]
+    membership.set_role(T, replace(role, head=peer("F").contact))
+    assert membership.answer(T) is not None
+    membership.set_role(T, replace(role, publishes=True))
+    assert membership.answer(T) is None
 
 
 # ---- root scopes with seats

@@ -173,7 +173,7 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
         yield from (text for text in (policy.about, _PROMISES[policy.delivery]) if text)
     installed = f"Members repair by the protocol {rule.recovery}, if a package with it is installed there."
     if sentence := _REPAIRS.get(rule.recovery, installed):
-        yield f"{sentence} Members that are scopes repair along the tree."
+        yield sentence
     if rule.root:
         yield f"{scope} is their root scope: members number the events, which do not leave it."
     yield from let_in(rule)

@@ -6,6 +6,9 @@ when it has found more. To the level above it answers `find` with `Findings`: wh
 what nobody does. So agents of any protocol can stand in the same place. A stream is that of a topic in a session, for a
 term belongs to one session.
 
+A domain may be a member of another one (`agents`). Its head has an agent there, of the same class, to which the domain
+is what a peer is to an inner one: it holds what its head holds, and lacks what nobody in it holds.
+
 The rest is the same for all protocols. `Recovery` requests from the holders what its member lacks, and from those above
 what the domain lacks. What members have reaches the level above along the topic's tree, with every protocol: the
 leases are there, which say for whom to wait and for how long.
@@ -60,11 +63,14 @@ class Findings(NamedTuple):
     neighbours: Sequence[Contact]
     """The members that are next to this one in the topic's tree, in the order in which to ask them for the others."""
     lacks: Sequence[Range]
-    """What nobody in the domain is known to hold, though it was sought: neighbours are asked, and then those above."""
+    """What nobody in the domain is known to hold, though it was sought: neighbours are asked for it.
+
+    Then the domain around it seeks it in turn. Those above are asked for what the outermost domain lacks.
+    """
 
 
 class Bottom(Protocol):
-    """The bottom interface of an agent: its member's state."""
+    """The bottom interface of an agent: the state of its member, a peer or a domain within."""
 
     def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
         """What the member can send of these ranges."""

@@ -156,6 +156,14 @@ class Gap:
         repairer = self.repairers[name]
         return RangeSet([*intersection(ranges, repairer.refused), *intersection(ranges, repairer.released)]).ranges()
 
+    def may_send(self, name: bytes, ranges: Iterable[Range], now: float, silent_s: float) -> list[Range]:
+        """Of these ranges, those that may come from a peer that is said to hold them: it answers, and refused none."""
+        if name not in self.repairers:
+            return [*ranges]
+        if self.is_silent(name, now, silent_s):
+            return []
+        return difference(ranges, RangeSet(self.refused_by(name, ranges)))
+
     def nobody_has(
         self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float, settled: Iterable[Range] = ()
     ) -> list[Range]:

@@ -4,7 +4,7 @@ The control plane that forms the topic's tree implements these interfaces (`prot
 test, implements them in its own way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from quillcast.core.envelope import Term
@@ -29,7 +29,9 @@ class Peers(NamedTuple):
     inside: list[Contact]
     """Members of its recovery domain: of its scope, or all peers if it is in none."""
     above: list[Contact]
-    """Peers outside of it, who are asked for what nobody inside has."""
+    """Peers outside of all its domains, who are asked for what nobody in these has."""
+    around: Sequence[list[Contact]] = ()
+    """Members of the domains around its own in which it has an agent, by domain, the nearest first."""
 
 
 class Upper(Protocol):

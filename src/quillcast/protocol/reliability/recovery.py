@@ -27,7 +27,7 @@ from quillcast.protocol.forwarding.ledger import Run, within
 from quillcast.protocol.reliability.agents import Agents
 from quillcast.protocol.reliability.domain import Findings, RecoveryTimes, StreamId, held_by
 from quillcast.protocol.reliability.gaps import Gap
-from quillcast.protocol.reliability.group import Groups, PeerGroup
+from quillcast.protocol.reliability.group import Groups, PeerGroup, Peers
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
 
 ROOT = b"root"
@@ -91,7 +91,7 @@ class Recovery:
             if group is not None and group.flow.begun:
                 confirmed.update(self._look_over(group))
         for topic, term in [each for each in self.gaps if each not in confirmed]:
-            self.agents.of(topic).filled(StreamId(topic, term))
+            self.agents.filled(StreamId(topic, term))
         self.gaps = confirmed
         self.askers = {stream: askers for stream, askers in self.askers.items() if self._has_ended(*stream)}
         for topic, _ in confirmed:
@@ -165,22 +165,25 @@ class Recovery:
         if not missing or (upstream is None and not group.decides(term)):
             return
         peers, now = group.peers(term), self.host.now()
-        findings = self._find(group, term, missing, peers.inside, upstream)
-        repairers = [*_inside(findings), *peers.above]
+        found = self._find(group, term, gap, missing, peers, upstream)
+        repairers = [*_inside(*found), *peers.above]
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
         gap.ask_among([*(contact.node_id for contact in repairers), *last])
-        silent = self._silent(gap, repairers)
-        lacks = self._ask_holders(group, term, gap, findings, silent)
-        for contact in repairers:
-            if contact not in silent:
-                self._ask(contact, group, term, gap.to_ask(contact.node_id, lacks, now))
+        silent, levels = self._silent(gap, repairers), self._levels(gap, found, peers)
+        for level in levels:
+            self._ask_holders(group, term, gap, level, silent)
+            for contact in _inside(level):
+                if contact not in silent:
+                    self._ask(contact, group, term, gap.to_ask(contact.node_id, level.lacks, now))
         if ROOT in gap.repairers:
-            self._ask_root(group, term, gap.to_ask(ROOT, lacks, now))
-        for contact in silent:
-            self._ask(contact, group, term, gap.to_ask(contact.node_id, lacks, now))
+            self._ask_root(group, term, gap.to_ask(ROOT, levels[-1].lacks, now))
+        for level in levels:
+            for contact in _inside(level):
+                if contact in silent:
+                    self._ask(contact, group, term, gap.to_ask(contact.node_id, level.lacks, now))
         if upstream is not None:
             if SOURCE in gap.repairers:
-                self._ask_source(group, term, gap.to_ask(SOURCE, lacks, now))
+                self._ask_source(group, term, gap.to_ask(SOURCE, levels[-1].lacks, now))
             authority = SOURCE if term.of_source else upstream.node_id
             final, for_s = intersection(missing, gap.repairers[authority].released), 0.0
         else:
@@ -190,15 +193,26 @@ class Recovery:
         self._press(group, term, gap, repairers)
 
     def _find(
-        self, group: PeerGroup, term: Term, lacks: list[Range], inside: list[Contact], upstream: Contact | None
-    ) -> Findings:
-        """What the domain's agent knows of where ranges are. Neighbours that it does not name come last.
+        self, group: PeerGroup, term: Term, gap: Gap, lacks: list[Range], peers: Peers, upstream: Contact | None
+    ) -> list[Findings]:
+        """What agents know of where ranges are, from this peer's own domain outwards."""
+        stream, near = StreamId(group.flow.topic, term), (peers.inside, *peers.around)
+        return [*self.agents.find(stream, lacks, near, upstream, lambda each: self._unsent(gap, each))]
 
-        Who is upstream has a say in what is given up, and must be among them.
+    def _unsent(self, gap: Gap, findings: Findings) -> list[Range]:
+        """What members are said to hold, and do not send."""
+        now, silent_s, may_come = self.host.now(), self.times.give_up_s, RangeSet()
+        for contact, ranges in findings.holders:
+            may_come.update(gap.may_send(contact.node_id, ranges, now, silent_s))
+        return difference(held_by(findings.holders), may_come)
+
+    def _levels(self, gap: Gap, found: Iterable[Findings], peers: Peers) -> list[Findings]:
+        """Whom to ask for what, level by level: a domain lacks also what its holders do not send.
+
+        Those above are the last level. They are asked for what the outermost domain lacks.
         """
-        agent, stream = self.agents.of(group.flow.topic), StreamId(group.flow.topic, term)
-        found = agent.find(stream, lacks, inside, at_border=upstream not in inside)
-        return found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *inside))])
+        levels = [each._replace(lacks=RangeSet([*each.lacks, *self._unsent(gap, each)]).ranges()) for each in found]
+        return [*levels, Findings((), peers.above, levels[-1].lacks)]
 
     def _silent(self, gap: Gap, repairers: Iterable[Contact]) -> dict[Contact, None]:
         """Those that do not answer: they are asked after all others."""
@@ -207,18 +221,12 @@ class Recovery:
 
     def _ask_holders(
         self, group: PeerGroup, term: Term, gap: Gap, findings: Findings, silent: Mapping[Contact, None]
-    ) -> list[Range]:
-        """Request what members hold. Returns what is to be asked of all.
-
-        That is what the domain lacks, and what members said that they hold, and do not send.
-        """
-        now, believed = self.host.now(), RangeSet()
+    ) -> None:
+        """Request what members hold."""
+        now = self.host.now()
         for contact, ranges in findings.holders:
             if contact not in silent:
-                believed.update(difference(ranges, RangeSet(gap.refused_by(contact.node_id, ranges))))
                 self._ask(contact, group, term, gap.to_ask(contact.node_id, ranges, now))
-        missed = difference(held_by(findings.holders), believed)
-        return RangeSet([*findings.lacks, *missed]).ranges() if missed else [*findings.lacks]
 
     def _ask_root(self, group: PeerGroup, term: Term, ranges: list[Range], *, due: bool = False) -> None:
         if ranges:
@@ -271,34 +279,47 @@ class Recovery:
     def _fill_past(self, group: PeerGroup, term: Term, gap: Gap) -> None:
         """Request from each member what it reports to hold, and from all of them what is owed here.
 
-        Those outside the domain are asked for what they report after all inside were.
+        Those outside of a domain are asked for what they report after all inside were.
         """
         now = self.host.now()
         reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
         peers, wanted = group.peers(term), self._wanted(group, term).ranges()
-        findings = self._find(group, term, wanted, peers.inside, group.upstream(group.flow.term))
-        inside = _inside(findings)
-        contacts = [*inside, *peers.above]
+        found = self._find(group, term, gap, wanted, peers, group.upstream(group.flow.term))
+        contacts = [*_inside(*found), *peers.above]
         gap.ask_among([contact.node_id for contact in contacts], group.flow.term)
         for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
-        silent = self._silent(gap, contacts)
-        lacks = RangeSet(self._ask_holders(group, term, gap, findings, silent))
-        inside, above = ([each for each in some if each not in silent] for some in (inside, peers.above))
-        beyond = RangeSet([*owed, *(each for contact in peers.above for each in reported.get(contact, ()))])
-        for some, others in ((inside, beyond), (above, owed), ([*silent], beyond)):
-            for contact in some:
-                offers = reported.get(contact, [])
-                offers = offers if some is inside else intersection(offers, lacks)
-                if asked := gap.to_ask(contact.node_id, offers, now):
-                    self.host.trace(Mark("asked_past_term"))
-                    self._ask(contact, group, term, asked)
-            for contact in some:
-                self._ask(contact, group, term, gap.to_ask(contact.node_id, intersection(others, lacks), now))
+        silent, within, sought = self._silent(gap, contacts), dict[Contact, None](), RangeSet(wanted)
+        last = list[tuple[dict[Contact, list[Range]], list[Range]]]()
+        for level in self._levels(gap, found, peers):
+            self._ask_holders(group, term, gap, level, silent)
+            asked, lacks = _inside(level), RangeSet(level.lacks)
+            within |= dict.fromkeys(asked)
+            further = [each for contact, ranges in reported.items() if contact not in within for each in ranges]
+            wishes = intersection(RangeSet([*owed, *further]), lacks)
+            offers = {each: intersection(reported.get(each, ()), sought) for each in asked if each not in silent}
+            self._ask_past(group, term, gap, offers, wishes)
+            offers = {each: intersection(reported.get(each, ()), lacks) for each in asked if each in silent}
+            last.append((offers, wishes))
+            sought = lacks
+        for offers, wishes in last:
+            self._ask_past(group, term, gap, offers, wishes)
         settled = self._settled(group, term)
         gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s, settled)
         self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))
         self._press(group, term, gap, contacts)
+
+    def _ask_past(
+        self, group: PeerGroup, term: Term, gap: Gap, offers: Mapping[Contact, list[Range]], wishes: list[Range]
+    ) -> None:
+        """Request from peers what they report to hold of an ended term, and then what others are to get."""
+        now = self.host.now()
+        for contact, ranges in offers.items():
+            if asked := gap.to_ask(contact.node_id, ranges, now):
+                self.host.trace(Mark("asked_past_term"))
+                self._ask(contact, group, term, asked)
+        for contact in offers:
+            self._ask(contact, group, term, gap.to_ask(contact.node_id, wishes, now))
 
     def _settled(self, group: PeerGroup, term: Term) -> list[Range]:
         """Where known events of an ended term were declared stable: all who had them may have discarded them.
@@ -516,6 +537,7 @@ class Recovery:
         self.agents.link_lost(contact.node_id)
 
 
-def _inside(findings: Findings) -> list[Contact]:
-    """The members to ask, in that order: those that hold something first."""
-    return [*dict.fromkeys((*(holder.contact for holder in findings.holders), *findings.neighbours))]
+def _inside(*found: Findings) -> list[Contact]:
+    """The members to ask, in that order: those of each domain that hold something first."""
+    named = (contact for each in found for contact in (*(holder.contact for holder in each.holders), *each.neighbours))
+    return [*dict.fromkeys(named)]

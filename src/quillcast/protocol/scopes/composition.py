@@ -34,7 +34,7 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.messages import Assignment
+from quillcast.protocol.scopes.messages import Assignment, Circle
 from quillcast.protocol.scopes.policies.links import Pair, grown
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.rates import agreed
@@ -55,6 +55,8 @@ class Part(NamedTuple):
     channels: tuple[ChannelOrder, ...] = ()
     mechanisms: tuple[str, ...] = ()
     """The multicast mechanisms that bundles may come over."""
+    around: tuple[Circle, ...] = ()
+    """The recovery domains around the scope's in which it is the scope's head."""
 
 
 class ScopeContext(NamedTuple):
@@ -75,6 +77,8 @@ class ScopeContext(NamedTuple):
     """Why the scope's members may not publish or subscribe, as scopes above bound that; empty if they may."""
     parent: bytes | None = None
     """The peer outside below which the scope hangs in the overlay's tree, if it is known."""
+    circles: tuple[Circle, ...] = ()
+    """The recovery domains that the scope's own is in, the nearest first."""
 
 
 class Composition:
@@ -225,6 +229,7 @@ class Composition:
                 self._assignment(label, depth),
                 tuple(channels.get(label, ())),
                 at_once if not self._is_scope(label) else (),
+                self._around() if label in self.kept.entries[:1] else (),
             )
             for label in self.members
         }
@@ -329,6 +334,14 @@ class Composition:
             return assignment
         lets_in = both(self.around.assignment.filter, self.entering.filter)
         return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label))
+
+    def _around(self) -> tuple[Circle, ...]:
+        """The domains in which the entry point speaks for this one; none if all of these repair along the tree."""
+        circles, head = self.around.circles, self.state.head(self.topic)
+        protocols = {self.config.recovery(self.kept.name), *(each.recovery for each in circles)}
+        if protocols == {"tree"}:
+            return ()
+        return tuple(msgspec.structs.replace(each, others=_following(head, each.others)) for each in circles)
 
     def _entry(self) -> Contact | None:
         """The entry point, if Joins reach another peer first."""
@@ -504,6 +517,14 @@ def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple
     kept = [label for label in admitted if label in wanting]
     room = max(0, most - len(kept)) if most else len(wanting)
     return (*kept, *[label for label in wanting if label not in kept][:room])
+
+
+def _following(head: Contact | None, circle: tuple[Contact, ...]) -> tuple[Contact, ...]:
+    """Those that come after a head in a circle. The manager of the scope that is the entry point knows it better."""
+    if head is None or head not in circle:
+        return circle
+    at = circle.index(head)
+    return (*circle[at + 1 :], *circle[:at])
 
 
 def _left_to_links(mechanism: str) -> Filter:

@@ -271,7 +271,8 @@ class ScopeManager:
         tree_only, reliable = any(role.tree_only for role in roles), any(role.reliable for role in roles)
         counted = any(each.apply(kept.name, "publishes") for each in self.membership.bounds())
         has_publishers = counted and any(role.has_publishers for role in roles)
-        role = Role(topic, kept.root, publishes, subscribes, kept.name, tree_only, reliable, has_publishers)
+        head = self._head(topic)
+        role = Role(topic, kept.root, publishes, subscribes, kept.name, tree_only, reliable, has_publishers, head=head)
         self.membership.set_role(topic, role)
 
     # ---- with members and clients
@@ -473,6 +474,7 @@ class ScopeManager:
         topics, self.topics = self.topics, {}
         for topic in topics:
             self._compose(topic)
+            self._tell_head(topic)
             yield from self._measure(topic)
         yield from self.requests.want(self._scopes_to_ask())
         yield from self.requests.settle()
@@ -521,6 +523,18 @@ class ScopeManager:
                 parts[member.label] = Part(Assignment(topic, why=str(two)))
         self.changed = self.orders.update(topic, parts) or self.changed
 
+    def _tell_head(self, topic: bytes) -> None:
+        """Tell the superscope who speaks for this scope among its members, if that is another peer than before."""
+        role, head = self.membership.roles.get(topic), self._head(topic)
+        if role is not None and role.head != head:
+            self.membership.set_role(topic, msgspec.structs.replace(role, head=head))
+            self.changed = True
+
+    def _head(self, topic: bytes) -> Contact | None:
+        """Who speaks for this scope, if agents of any domain around it want to know."""
+        wanted = any(circle.recovery != "tree" for circle in self.membership.circles(topic))
+        return self.state.head(topic) if wanted else None
+
     def scope_name(self, id_: bytes) -> str:
         """The name of a root scope; empty: the overlay."""
         known = {OVERLAY: "", self.state.scope.id: self.state.scope.name}
@@ -539,6 +553,7 @@ class ScopeManager:
             self.seats(topic),
             lambda doing: self.membership.why_not(self.state.topics[topic].name, topic, doing) or "",
             self.parents[topic].id if topic in self.parents else None,
+            self.membership.circles(topic),
         )
         policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)
         return Composition(self.state, self.config, topic, around, policy, swap)

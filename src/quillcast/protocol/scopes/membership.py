@@ -19,6 +19,7 @@ from quillcast.protocol.scopes.messages import (
     Alive,
     Assignment,
     Bounds,
+    Circle,
     Deregistration,
     Heard,
     Orders,
@@ -37,6 +38,8 @@ class Owner(msgspec.Struct):
 
     party: Party
     serial: int = 1
+    asked: int = 1
+    """The serial under which the roles are what they are now, but for their heads."""
     roles: dict[bytes, Role] = {}
     orders: Orders | None = None
     refused: str = ""
@@ -100,8 +103,11 @@ class Membership:
         for id_, owner in self.owners.items():
             wanted = role if owner is chosen else None
             if owner.roles.get(topic) != wanted:
+                former = owner.roles.get(topic)
                 owner.roles = {**owner.roles, topic: wanted} if wanted else _without(owner.roles, topic)
                 owner.serial += 1
+                if _headless(former) != _headless(wanted):
+                    owner.asked = owner.serial
                 self.unregistered[id_] = None
 
     def _owner(self, topic: bytes) -> Owner | None:
@@ -212,9 +218,9 @@ class Membership:
         return (answer.why if answer is not None else "") or self.awaited()
 
     def answer(self, topic: bytes) -> Assignment | None:
-        """How this party stands in a topic, as an owner answered its present registration. None: it has not yet."""
+        """How this party stands in a topic, as an owner answered its present roles. None: it has not yet."""
         owner = self._owner(topic)
-        if owner is None or owner.orders is None or owner.orders.serial != owner.serial:
+        if owner is None or owner.orders is None or owner.orders.serial < owner.asked:
             return None
         return next((each for each in owner.orders.assignments if each.topic == topic), None)
 
@@ -234,14 +240,15 @@ class Membership:
         """The owner that says how this party stands in a topic."""
         return next((o.owner for o in self._obeyed() if any(each.topic == topic for each in o.assignments)), None)
 
-    def domains(self) -> dict[bytes, tuple[bytes, str, tuple[Contact, ...]]]:
-        """By topic: the scope whose recovery domain this party is in, the protocol, and the members that come next."""
-        return {
-            assignment.topic: (orders.owner.id, assignment.recovery, orders.others)
-            for orders in self._obeyed()
-            for assignment in orders.assignments
-            if assignment.recovery != "tree"
-        }
+    def domains(self) -> dict[bytes, tuple[Circle, ...]]:
+        """By topic: the recovery domains that this party has an agent in, its owner's first and then those around."""
+        return {topic: circles for orders in self._obeyed() for topic, circles in _domains(orders)}
+
+    def circles(self, topic: bytes) -> tuple[Circle, ...]:
+        """The recovery domains that this party has an agent in for a topic."""
+        owner = self._owner(topic)
+        found = _domains(owner.orders) if owner is not None and owner.orders is not None else ()
+        return next((circles for each, circles in found if each == topic), ())
 
     def recorded(self) -> dict[bytes, Assignment]:
         """The same, in the topics whose bundles have records."""
@@ -361,10 +368,29 @@ def _changed(old: Orders, new: Orders) -> tuple[bytes, ...]:
     return tuple(topic for topic in before | after if before.get(topic) != after.get(topic))
 
 
-def _by_topic(orders: Orders) -> dict[bytes, list[Assignment | ChannelOrder]]:
-    found = dict[bytes, list[Assignment | ChannelOrder]]()
+def _headless(role: Role | None) -> Role | None:
+    """A role, but for the head of the domain: no owner decides anything by that."""
+    return msgspec.structs.replace(role, head=None) if role is not None else None
+
+
+def _domains(orders: Orders) -> Iterator[tuple[bytes, tuple[Circle, ...]]]:
+    """The recovery domains of each topic, from the owner's outwards."""
+    around = dict[bytes, list[Circle]]()
+    for each in orders.around:
+        for topic in each.topics:
+            around.setdefault(topic, []).append(each.circle)
+    for assignment in orders.assignments:
+        others = orders.others if assignment.recovery != "tree" else ()
+        circle = Circle(orders.owner.id, assignment.recovery, others)
+        yield assignment.topic, (circle, *around.get(assignment.topic, ()))
+
+
+def _by_topic(orders: Orders) -> dict[bytes, list[Assignment | ChannelOrder | tuple[Circle, ...]]]:
+    found = dict[bytes, list[Assignment | ChannelOrder | tuple[Circle, ...]]]()
     for assignment in orders.assignments:
         found.setdefault(assignment.topic, []).append(assignment)
+    for topic, circles in _domains(orders):
+        found[topic].append(circles)
     for channel in orders.channels:
         for topic in dict.fromkeys(each.topic for each in channel.constraints):
             found.setdefault(topic, []).append(for_topic(channel, topic))

@@ -54,6 +54,8 @@ class Role(Message, frozen=True):
     """Does it count among the publishers, where a scope bounds them? Bundles of a topic with a root begin there."""
     direct: tuple[Doing, ...] = ()
     """What a client does there through another peer than its host."""
+    head: Contact | None = None
+    """Of a scope: the peer that speaks for it in the recovery domain of its superscope, which is its entry point."""
 
 
 class Succession(Message, frozen=True, tag=101):
@@ -187,6 +189,23 @@ class GroupKey(Message, frozen=True):
     key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 
 
+class Circle(Message, frozen=True):
+    """The recovery domain of a scope, as one of its members sees it."""
+
+    scope: WireId
+    recovery: Annotated[str, Meta(max_length=32)]
+    """Its protocol."""
+    others: tuple[Contact, ...] = ()
+    """The peers that come next in the circle of those with agents; not all of many."""
+
+
+class Around(Message, frozen=True):
+    """A recovery domain around the owner's, in which the member is the owner's head in these topics."""
+
+    circle: Circle
+    topics: tuple[WireId, ...]
+
+
 class Orders(Message, frozen=True, tag=93):
     """Keep these channels and no others of this owner. Orders of a lower epoch, or number within it, are not obeyed."""
 
@@ -207,13 +226,18 @@ class Orders(Message, frozen=True, tag=93):
     succession: Succession | None = None
     """That the manager runs where it says."""
     others: tuple[Contact, ...] = ()
-    """The members of its recovery domain that come after the member in their circle; not all of many."""
+    """The peers of its recovery domain that come after the member in their circle; not all of many.
+
+    For a member that is a scope, they are those that come after its own heads, which stand in front of them.
+    """
     roots: tuple[RootScope, ...] = ()
     """The scopes that topics of the member may be rooted at: the owner, and those above it."""
     bounds: tuple[Bounds, ...] = ()
     """What the owner bounds, and what the scopes above it do."""
     invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
     """Who shows this to the member is to be its parent in trees, as the manager wants."""
+    around: tuple[Around, ...] = ()
+    """The recovery domains around the owner's in which it is the owner's head, for each topic the nearest first."""
 
 
 class Heard(Message, frozen=True, tag=94):

@@ -10,7 +10,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import superimposed
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.effects import Send
-from quillcast.protocol.scopes.messages import Bounds, GroupKey, Orders, RootScope, Succession
+from quillcast.protocol.scopes.messages import Around, Bounds, Circle, GroupKey, Orders, RootScope, Succession
 from quillcast.protocol.scopes.state import ScopeState
 
 OTHERS_MAX = 16  # members of a recovery domain that a member is told of; a guess: that many may fail at a time
@@ -35,7 +35,7 @@ class OrderBook:
         self.told: dict[int, Orders] = {}
         self.owed: dict[int, None] = dict.fromkeys(state.members)  # members that are to be told
         self.numbers = count(1)
-        self.circle: tuple[int, ...] = ()  # the members of the recovery domain
+        self.circle: dict[int, tuple[Contact, ...]] = {}  # members of the recovery domain: the peers with agents
 
     def owe(self, labels: Iterable[int]) -> None:
         """Tell these members their orders; they may be new."""
@@ -47,8 +47,7 @@ class OrderBook:
         """A member is gone."""
         for held in (self.told, self.owed, self.parts):
             held.pop(label, None)
-        if label in self.circle:
-            self._enter_circle(())
+        self._enter_circle([label])
 
     def owe_keys(self) -> None:
         """Tell the members of multicast groups the keys, which are others now."""
@@ -63,8 +62,8 @@ class OrderBook:
                 self.parts[label][topic] = parts[label]
             else:
                 del self.parts[label][topic]
-        if changed:
-            self._enter_circle(changed)
+        scopes = (label for label in parts if self.state.members[label].party.managed)
+        self._enter_circle(dict.fromkeys((*changed, *scopes)))  # those of scopes may have another head
         return bool(changed)
 
     def numbers_in(self, topic: bytes) -> dict[int, int]:
@@ -78,25 +77,33 @@ class OrderBook:
 
     def _enter_circle(self, labels: Iterable[int]) -> None:
         """Repairs of these may have become others: see that members of the domain know who comes next."""
-        circle = {label: None for label in (*self.circle, *labels) if self._has_agent(label)}
-        if circle.keys() != {*self.circle}:
-            self.circle = tuple(sorted(circle))
+        found = {label: self._with_agents(label) for label in labels}
+        if any(peers != self.circle.get(label, ()) for label, peers in found.items()):
+            self.circle = {label: peers for label, peers in sorted((self.circle | found).items()) if peers}
             told = [(label, self.told[label].others) for label in self.circle if label in self.told]
             self.owe([label for label, others in told if others != self._others(label)])
 
-    def _has_agent(self, label: int) -> bool:
-        """Does a member repair by messages of its own? Scopes among the members repair along the tree."""
+    def _with_agents(self, label: int) -> tuple[Contact, ...]:
+        """The peers through which a member repairs by messages of its own: itself, or the heads of a scope."""
         parts, member = self.parts.get(label, {}), self.state.members.get(label)
-        repairs_itself = any(part.assignment.recovery != "tree" for part in parts.values())
-        return repairs_itself and member is not None and not member.party.managed
+        topics = [topic for topic, part in parts.items() if part.assignment.recovery != "tree"]
+        if member is None or not topics:
+            return ()
+        if not member.party.managed:
+            return (member.party.contact,)
+        roles = (member.roles.get(topic) for topic in topics)
+        return tuple(dict.fromkeys(role.head for role in roles if role is not None and role.head is not None))
 
     def _others(self, label: int) -> tuple[Contact, ...]:
-        """The members of the recovery domain that come next after a member."""
+        """The peers of the recovery domain that come next after a member. A scope's own come first."""
         if label not in self.circle:
             return ()
-        at = self.circle.index(label)
-        following = (*self.circle[at + 1 :], *self.circle[:at])[:OTHERS_MAX]
-        return tuple(self.state.members[each].party.contact for each in following)
+        labels, own = [*self.circle], self.circle[label]
+        at = labels.index(label)
+        following = (*labels[at + 1 :], *labels[:at])[:OTHERS_MAX]
+        contacts = dict.fromkeys(contact for each in following for contact in self.circle[each] if contact not in own)
+        heads = own if self.state.members[label].party.managed else ()
+        return (*heads, *[*contacts][:OTHERS_MAX])
 
     def repeat(self, label: int, held: tuple[int, int]) -> Iterator[Send]:
         """A member has the orders of this epoch and number: tell it those that it was told, if they are others."""
@@ -115,7 +122,17 @@ class OrderBook:
         orders = Orders(
             scope, epoch, number, member.serial, label, common.above, assignments, channels, common.ring, groups,
             self.succession, self._others(label), common.roots, common.bounds, self.state.invitation(member.party.id),
+            tuple(_around(parts)),
         )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))
         return Send(member.party, orders)
+
+
+def _around(parts: Iterable[Part]) -> Iterator[Around]:
+    """The domains in which a member is its scope's head: one for all topics that have it in common."""
+    topics = dict[tuple[int, Circle], list[bytes]]()
+    for part in parts:
+        for level, circle in enumerate(part.around):
+            topics.setdefault((level, circle), []).append(part.assignment.topic)
+    return (Around(each[1], tuple(topics[each])) for each in sorted(topics, key=lambda each: each[0]))

@@ -213,6 +213,15 @@ class ScopeState(msgspec.Struct):
         self.next_label += 1
         return self.next_label - 1
 
+    def head(self, topic: bytes) -> Contact | None:
+        """The peer that is the scope's entry point for a topic, in whatever scope below."""
+        kept = self.topics.get(topic)
+        member = self.members.get(kept.entries[0]) if kept is not None and kept.entries else None
+        if member is None or not member.party.managed:
+            return member.party.contact if member is not None else None
+        role = member.roles.get(topic)
+        return role.head if role is not None else None
+
     def choose_ring(self) -> bool:
         """See that three peers have a place in the ring; those that have one keep it. True if this changed anything."""
         peers = [each.label for each in self.members.values() if each.relation == "member" and not each.party.managed]

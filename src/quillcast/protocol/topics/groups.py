@@ -13,7 +13,7 @@ from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.overlay import Overlay
-from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.placement import IN_ONE, Placement, Stand
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams, direction, known_end
 from quillcast.protocol.topics.state.terms import Terms
@@ -73,13 +73,14 @@ class TreeGroup:
         held = {child.contact: child.held for child in self.tree.children.values()}
         if self.tree.parent is not None:
             held = {self.tree.parent: self.tree.parent_held, **held}
-        inside, above = self.view().divided(held)
-        return (GroupMember(contact, held[contact]) for contact in (*inside, *above))
+        levels = self.view().divided(held)
+        return (GroupMember(contact, held[contact]) for level in levels for contact in level)
 
     def peers(self, term: Term) -> Peers:
         """The parent, children that are ahead, siblings and the grandparent, and those to whom channels lead."""
         view = self.view()
-        return Peers(*view.divided(self._near(term, view.beside)))
+        inside, *around, above = view.divided(self._near(term, view.beside))
+        return Peers(inside, above, around)
 
     def _near(self, term: Term, beside: Iterable[Contact]) -> list[Contact]:
         if self.flow.live(term) is None:
@@ -97,25 +98,37 @@ class TreeGroup:
 
 
 class ScopeView:
-    """What a peer knows of who is in its scope, for one topic. Without a scope all peers are in the same domain."""
+    """What a peer knows of who is in its scopes, for one topic. Without a scope all peers are in the same domain."""
 
-    def __init__(self, tree: Tree, me: bytes, entry_points: Iterable[Contact], ordered: Iterable[Contact]) -> None:
-        """`ordered`: members to whom the scope's manager ordered channels."""
+    def __init__(
+        self, tree: Tree, me: bytes, entry_points: Iterable[Contact], ordered: Mapping[Contact, int], stand: Stand
+    ) -> None:
+        """`ordered`: peers to whom scopes' managers ordered channels, and in which domain they are with this one."""
         entries, path = [contact.node_id for contact in entry_points], tree.path_here(me)
         head = next((node for node in path if node in entries), None)
         self.beside = () if tree.by_source else tuple(ordered)
-        self.members = {*entries, *(contact.node_id for contact in ordered)}
+        self.ordered, self.stand = {contact.node_id: level for contact, level in ordered.items()}, stand
+        self.members = {*entries, *self.ordered}
         self.outside = (
             {*path[: path.index(head)], *(tree.children.keys() - self.members)} if head is not None else set()
         )
         self.is_head = head == me
 
-    def divided(self, contacts: Iterable[Contact]) -> tuple[list[Contact], list[Contact]]:
-        """These peers in their order, divided into those inside the scope and the others."""
-        divided = list[Contact](), list[Contact]()
+    def divided(self, contacts: Iterable[Contact]) -> list[list[Contact]]:
+        """These peers in their order, divided by the innermost of this peer's domains that they are in.
+
+        Those in none are the last.
+        """
+        divided: list[list[Contact]] = [[] for _ in range(self.stand.domains + 1)]
         for contact in contacts:
-            divided[self._is_outside(contact.node_id)].append(contact)
+            divided[min(self._level(contact.node_id), self.stand.domains)].append(contact)
         return divided
+
+    def _level(self, node: bytes) -> int:
+        """In which domain is a peer with this one?"""
+        if self.stand.upstream == 0 and self._is_outside(node):
+            return self.stand.domains
+        return self.ordered.get(node, self.stand.upstream)
 
     def _is_outside(self, node: bytes) -> bool:
         """Is it above the entry point, or a child that was not ordered? Of an entry point, all others are outside."""
@@ -139,7 +152,10 @@ class TreeGroups:
             return None
         return TreeGroup(
             tree, self.me, self.neighbours, self.schedule.held_back, self.source_streams,
-            lambda: ScopeView(tree, self.me, self.ring.entry_points, self.placement.members.get(tree.topic, ())),
+            lambda: ScopeView(
+                tree, self.me, self.ring.entry_points, self.placement.members.get(topic, {}),
+                self.placement.stands.get(topic, IN_ONE),
+            ),
         )  # fmt: skip
 
     def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_s: int | None) -> None:

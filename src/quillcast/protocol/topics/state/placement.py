@@ -1,6 +1,7 @@
 """What the forwarding policy makes of this peer's place in each topic."""
 
 from collections.abc import Collection, Container, Mapping
+from typing import NamedTuple
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
@@ -12,6 +13,18 @@ from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 
 
+class Stand(NamedTuple):
+    """How a peer stands in the recovery domains of a topic, which are counted from its own scope's outwards, from 0."""
+
+    domains: int
+    """In how many it has an agent: its own scope's, and those around in which it is the head of the one within."""
+    upstream: int
+    """In which of them the peer upstream is; as many as there are: in none."""
+
+
+IN_ONE = Stand(1, 0)
+
+
 class Placement:
     """Asks the policy, and installs the channels that it wants."""
 
@@ -19,7 +32,9 @@ class Placement:
         self.me, self.ring, self.policy = me, ring, policy
         self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
         self.expected: Mapping[bytes, Collection[Contact]] = {}  # by topic: those that are to be children here
-        self.members: Mapping[bytes, Collection[Contact]] = {}  # by topic: to whom these and the tree's links lead
+        self.members: Mapping[bytes, Mapping[Contact, int]] = {}
+        """By topic: to whom these and the tree's links lead, and in which recovery domain they are with this peer."""
+        self.stands: Mapping[bytes, Stand] = {}  # by topic in which this peer is the head of its scope within another
         self.entry_points: Mapping[bytes, Contact] = {}  # by topic: the scope's, where Joins reach another member first
         self.entered: Collection[bytes] = ()  # topics in which this peer is the entry point of its scope
 
