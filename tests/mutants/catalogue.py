@@ -520,8 +520,8 @@ MUTANTS = (
         "declared-end-kept",
         "The declared end of a stream moves while later events come to be known.",
         "protocol/topics/state/source_streams.py",
-        "and state.end != known_end(tree, term):",
-        "and state.end is None:",
+        "+ self.config.lease_s and state.end != end:",
+        "+ self.config.lease_s and state.end is None:",
         "protocol/topics/test_stream_reporting.py::test_the_end_of_a_stream_moves_when_a_child_knows_of_later_events",
     ),
     Mutant(

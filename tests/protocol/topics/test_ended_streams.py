@@ -13,11 +13,13 @@ from quillcast.protocol.topics.messages import (
     StreamsEnded,
     TransferLeadership,
 )
+from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.link_reports import StreamUp
 from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, block
-from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
+from tests.protocol.topics.parts import BY_SOURCE, CONFIG, STREAM, Parts
 
 
 def a_subscription_to_sources(world: Parts, start: str = "now") -> tuple[Tree, Notes]:
@@ -88,6 +90,22 @@ def test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_
     tree.flow.lose(STREAM, [(0, 5)])
     notes.turn_over()
     assert notes.lost_ == (lost or [(STREAM.counter, 0, 5, "unavailable")])
+
+
+def test_a_stream_whose_source_is_gone_ends_where_it_is_known_to_have_come_though_who_knew_that_has_left(
+    world: Parts,
+) -> None:
+    tree = world.root(BY_SOURCE)
+    world.source_streams.learn(tree, STREAM, 0)
+    child = SourcesChild(world.host, CAROL, 0, FIRST, 0, sends_only=False)
+    tree.enter(child)
+    child.note_stream(STREAM, StreamUp(0, 0, 5))
+    world.source_streams.heard_of(tree, STREAM)
+    tree.take_out(CAROL.node_id)
+    for _ in range(2):
+        world.source_streams.advance(tree, [STREAM])
+        world.host.time += CONFIG.lease_s
+    assert tree.sources.states[STREAM].end == 5
 
 
 def test_a_peer_that_joins_late_passes_on_for_how_long_the_events_before_have_been_there(world: Parts) -> None:

@@ -58,6 +58,11 @@ class Milestones:
         if len(self.times) > MILESTONES_MAX:
             self.thin(at, MILESTONES_MAX * 3 // 4)
 
+    @property
+    def end(self) -> int:
+        """One past the last event that is known to have come."""
+        return self.indexes[-1] if self.indexes else 0
+
     def before(self, at: float) -> int:
         """All events below this index were there by a time."""
         found = bisect_right(self.times, at)

@@ -620,7 +620,8 @@ class SourceStreams:
     def _look_after(self, tree: Tree, term: Term, now: float) -> None:
         """Is the source there, or since when is it gone? One lease later its stream ends with the last known event.
 
-        The end moves if a later event comes to be known before the stream is over.
+        Who knew of that may have left: where a best-effort session follows, nobody stays to hand over. The end moves if
+        a later event comes to be known before the stream is over.
         """
         state, root = tree.sources.states[term], tree.root
         assert root is not None
@@ -631,10 +632,11 @@ class SourceStreams:
             if state.end is not None:
                 state.end = None
                 self._news(tree, term)
-        elif state.gone_since is None:
-            state.gone_since = now
-        elif now >= max(state.gone_since, root.began_at) + self.config.lease_s and state.end != known_end(tree, term):
-            state.end = known_end(tree, term)
+            return
+        state.gone_since = now if state.gone_since is None else state.gone_since
+        end = max(known_end(tree, term), tree.flow.others[term].milestones.end)
+        if now >= max(state.gone_since, root.began_at) + self.config.lease_s and state.end != end:
+            state.end = end
             self.host.trace(Mark("stream_ended"))
             self._news(tree, term)
 
