@@ -162,13 +162,20 @@ def test_a_child_that_speaks_of_a_stream_no_more_needs_nothing_of_it_up_to_the_e
     assert entered.needed_from(STREAM) == 4, "what is not stable is not over"
 
 
-def test_reports_on_streams_count_from_neighbours_in_topics_of_sources_only(world: Parts) -> None:
-    tree, other = below(world), world.tree(described("elsewhere"))
-    other.parent = BOB
+def test_reports_on_streams_count_from_neighbours_only(world: Parts) -> None:
+    tree = below(world)
     report(world, tree, CAROL, StreamDown(0, 5, 0))
-    report(world, other, BOB, StreamDown(0, 5, 0))
-    assert tree.sources.states == other.sources.states == {}
+    assert tree.sources.states == {}
     assert world.ordered == []
+
+
+def test_a_parent_may_speak_of_the_first_stream_that_a_topic_is_known_to_have(world: Parts) -> None:
+    """Peers came below the parent from the other side of a partition, where sources number the events."""
+    tree = world.tree(described("elsewhere"))
+    tree.parent = BOB
+    report(world, tree, BOB, StreamDown(0, 5, 0))
+    assert list(tree.sources.states) == [STREAM]
+    assert StreamsBegin(tree) in world.ordered, "children are to join anew, with streams"
 
 
 def test_a_stream_that_was_over_here_goes_on_where_the_parent_says_so_also_in_a_topic_whose_root_numbers_the_events(

@@ -74,9 +74,8 @@ class StreamReporting:
             if isinstance(report, StreamUp) and not by_source:
                 self._first_stream(tree, child, term, report)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id and isinstance(report, StreamDown):
-            if by_source or term in tree.flow.forgotten:
-                self._parent_says(tree, tree.parent, term, report)
-            if tree.by_source and not by_source:  # it goes on, or went further than this peer knew
+            self._parent_says(tree, tree.parent, term, report)
+            if tree.by_source and not by_source:  # it is the first one known here, or was over
                 self.dispatch.order(StreamsBegin(tree))
 
     def _first_stream(self, tree: Tree, child: Child, term: Term, report: StreamUp) -> None:
