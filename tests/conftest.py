@@ -20,7 +20,7 @@ settings.load_profile("quillcast")
 SMALL_TABLES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Spark interprets its plans: for a few thousand rows, compiling them takes a third of a test's time."""
 ON_SPARK = ("oracle", "plugins", "run", "stages")
-TOGETHER = {"tests/demo/": "audits", "tests/pipeline/": "audits"} | {
+TOGETHER = {"tests/demo/": "audits", "tests/pipeline/test_audit.py": "audits"} | {
     f"tests/evaluation/test_{name}.py": "evaluations" for name in ON_SPARK
 }
 """Folders and files whose tests one worker runs, by group: it starts Java once.
