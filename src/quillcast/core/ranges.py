@@ -79,6 +79,11 @@ class RangeSet:
             gaps = zip(self._ends, self.starts[1:], strict=False)
             self.add(*min(gaps, key=lambda gap: gap[1] - gap[0]))
 
+    def join_first(self) -> None:
+        """Merge the first two ranges, including what lies between them."""
+        if len(self.starts) > 1:
+            self.add(self._ends[0], self.starts[1])
+
     def covers(self, first: int, last: int) -> bool:
         """Is all of [first, last) in the set?"""
         if first >= last:

@@ -272,6 +272,33 @@ def test_the_remembered_gaps_of_a_best_effort_subscriber_are_bounded() -> None:
     assert notes.lost_ == [(2, 3, 4, "overtaken")], "the oldest gap is forgotten"
 
 
+def test_losses_that_lie_behind_a_subscriber_are_not_remembered_where_gaps_delay_what_follows() -> None:
+    edge, notes, _ = an_edge()
+    for index in range(0, 200, 2):
+        edge.take(down(FIRST, index, block(PAUL, index)))
+        edge.skip(FIRST, [(index + 1, index + 2)], "cut", [Run(index + 1, PAUL, index + 1, 1)])
+        edge.tell_losses()
+    line = edge.term_cursor(FIRST)
+    assert line is not None
+    assert (line.next, line.given_up.ranges()) == (200, [])
+    assert (len(notes.got), len(notes.lost_)) == (100, 100)
+
+
+def test_where_gaps_delay_nothing_the_latest_losses_are_remembered_and_what_lies_between_later_ones_still_comes() -> (
+    None
+):
+    edge, notes, _ = an_edge(ordered=False)
+    last = 4 * DELIVERED_RANGES_MAX
+    edge.skip(FIRST, [(last, last + 1), (last + 2, last + 3)], "unavailable")
+    for index in range(0, last, 4):
+        edge.take(down(FIRST, index, block(PAUL, index, b"one", b"two")))
+    edge.take(down(FIRST, last + 1, block(PAUL, last + 1)))
+    line = edge.term_cursor(FIRST)
+    assert line is not None
+    assert len(line.given_up) <= DELIVERED_RANGES_MAX + 1
+    assert notes.got[-1] == b"%d" % (last + 1)
+
+
 def test_positions_that_no_peer_has_are_reported_and_skipped() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 3, block(PAUL, 3)))

@@ -10,6 +10,7 @@ from quillcast.protocol.forwarding import flow as flow_module
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.stream import GAPS_MAX
 from quillcast.protocol.forwarding.table import ForwardingTable
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
@@ -133,6 +134,16 @@ def test_a_best_effort_flow_keeps_nothing_and_counts_the_channels_without_room()
     host.rooms[BOB.node_id] = 1 << 20
     table.move(flow, down(FIRST, 1, block(PAUL, 1)))
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [1]
+
+
+def test_where_nothing_is_kept_only_the_latest_gaps_are_remembered() -> None:
+    table, flow, host = a_table(keeps=False)
+    for index in range(0, 4 * GAPS_MAX, 2):
+        table.move(flow, down(FIRST, index, block(PAUL, index)))
+    assert len(flow.current.seen) == GAPS_MAX
+    assert len(host.carried) == 2 * 2 * GAPS_MAX, "what comes is passed on"
+    assert table.move(flow, down(FIRST, 4 * GAPS_MAX - 3, block(PAUL, 4 * GAPS_MAX - 3))), "one that comes late, too"
+    assert not table.move(flow, down(FIRST, 1, block(PAUL, 1))), "but not long after"
 
 
 def test_a_discarded_term_is_recalled_only_if_it_went_further() -> None:

@@ -104,6 +104,5 @@ class PublisherCursor:
         if self.delivered is None:  # until now it may have waited for gaps to be filled
             self.delivered = RangeSet([(self.began[1], self.next or 0)] if self.began is not None else [])
         self.delivered.add(first, last)
-        if len(self.delivered) > DELIVERED_RANGES_MAX:  # forget the oldest gap
-            (_, gap), (end, _) = self.delivered.ranges()[:2]
-            self.delivered.add(gap, end)
+        if len(self.delivered) > DELIVERED_RANGES_MAX:
+            self.delivered.join_first()

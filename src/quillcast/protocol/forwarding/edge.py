@@ -213,7 +213,7 @@ class Edge(Sink):
             term_cursor = self.term_cursor(term)
         if term_cursor is None:
             return
-        in_order = (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)
+        in_order = (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)  # `_waits_for_gaps`, inline
         if bundle.envelope.first < term_cursor.next and not in_order:
             self._came_late(bundle, term_cursor)
         if bundle.last <= term_cursor.next:
@@ -232,6 +232,9 @@ class Edge(Sink):
         """Does a gap of this term delay what follows, although the present term's do not?"""
         return False
 
+    def _waits_for_gaps(self, term_cursor: TermCursor) -> bool:
+        return (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)
+
     def _in_order(self, term: Term) -> bool:
         """Do events of this term come in order, or did they in an earlier session?"""
         term_cursor = self.term_cursor(term)
@@ -244,8 +247,7 @@ class Edge(Sink):
         for first, last in lost:
             self._doubt(Loss(term, first, last, "dropped"), term_cursor)
             term_cursor.given_up.add(first, last)
-        if len(term_cursor.given_up) > DELIVERED_RANGES_MAX:
-            term_cursor.given_up.join_closest()
+        self._forget_given_up(term_cursor)
 
     def _came_late(self, bundle: Bundle, term_cursor: TermCursor) -> None:
         """Positions that were reported lost arrived late, where gaps delay nothing. Now their events are known.
@@ -543,6 +545,16 @@ class Edge(Sink):
             if bundle.last > term_cursor.next:
                 self._run(bundle, term_cursor)
             term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
+        self._forget_given_up(term_cursor)
+
+    def _forget_given_up(self, term_cursor: TermCursor) -> None:
+        """Of what was given up before the next position, remember only the latest, and only where it may come late."""
+        given_up = term_cursor.given_up
+        if self._waits_for_gaps(term_cursor):
+            given_up.discard(0, term_cursor.next)
+            term_cursor.given_up = given_up or NO_RANGES
+        while len(given_up) > DELIVERED_RANGES_MAX and given_up.starts[1] < term_cursor.next:
+            given_up.join_first()
 
     def _run(self, bundle: Bundle, term_cursor: TermCursor) -> None:
         term, index = bundle.envelope.term, bundle.envelope.first

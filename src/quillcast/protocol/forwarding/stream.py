@@ -11,6 +11,8 @@ from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run
 from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came, Milestones
 
+GAPS_MAX = 64
+"""Gaps that are remembered where nothing is kept; a guess. What comes late into an older one passes for a repeat."""
 AGE_BITS = 3  # of an age that is told: it is exact to a quarter, at worst
 
 Held = tuple[tuple[Term, int, tuple[Range, ...], int, int | None], ...]
@@ -63,6 +65,11 @@ class Stream(msgspec.Struct, gc=False, eq=False):
         if self.seen is NO_RANGES:
             self.seen = RangeSet()
         self.seen.update(ranges)
+
+    def forget_gaps(self) -> None:
+        """Nothing is kept, and nobody looks for what is missing: remember the latest gaps only."""
+        while len(self.seen) > GAPS_MAX:
+            self.seen.join_first()
 
     def note_runs(self, runs: Iterable[Run]) -> None:
         """Keep runs of events whose bundles are not kept here."""

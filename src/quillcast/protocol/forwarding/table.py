@@ -161,6 +161,8 @@ class ForwardingTable:
         if not flow.keeps and flow.discard_all():
             self._drop(bundle, "no_room")
         if len(stream.seen.starts) > 1:
+            if not flow.keeps:
+                stream.forget_gaps()
             self.listener.gap(flow)
         if envelope.kind is REPAIR:
             self._trace_repaired(bundle)
