@@ -37,8 +37,7 @@ SOME = [Stopped(), Delivered(b"t" * 16, b"p" * 16, 5, 3, 77, Term(2, b"n" * 16),
 def file_of(*flushes: list[Record]) -> bytes:
     parts, ledger = [journal.beginning()], journal.Ledger(b"peer", 1, 20)
     for records in flushes:
-        for record in records:
-            ledger.note(1000 + ledger.noted, record)
+        ledger.note(list(enumerate(records, 1000 + ledger.noted)))
         parts += ledger.lay_out()
     return b"".join(parts)
 
@@ -64,8 +63,7 @@ def test_every_record_is_read_back_unchanged(records: list[Record]) -> None:
 def test_a_sheet_holds_its_rows_and_is_empty_after_encoding() -> None:
     ledger, size = journal.Ledger(b"peer", 1, 1000), len(file_of(SOME[1:2])) - len(file_of())
     for round_ in range(3):
-        for n in range(round_, 1 + 2 * round_):
-            ledger.note(n, SOME[1])
+        ledger.note((n, SOME[1]) for n in range(round_, 1 + 2 * round_))
         data = b"".join([journal.beginning(), *ledger.lay_out()])
         assert [entry.at_ns for entry in read(data)] == list(range(round_, 1 + 2 * round_))
         assert len(data) - len(file_of()) <= (1 + round_) * size

@@ -86,7 +86,7 @@ class World:
     def flushes(self, peer: bytes, started_ns: int, entries: Sequence[Entry]) -> list[bytes]:
         ledger, parts = journal.Ledger(peer, started_ns, 40), []
         while ledger.noted < len(entries):
-            for entry in entries[ledger.noted : ledger.noted + self.random.randint(1, 40)]:
-                ledger.note(entry.at_ns, entry.record)
+            some = entries[ledger.noted : ledger.noted + self.random.randint(1, 40)]
+            ledger.note((entry.at_ns, entry.record) for entry in some)
             parts += ledger.lay_out()
         return [bytes(part) for part in parts]

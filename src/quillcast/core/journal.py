@@ -7,7 +7,7 @@ cost of a flush grows with what happened and not with the width of the table.
 `quillcast.pipeline.reading` reads journals.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from operator import attrgetter
 from struct import Struct, calcsize, pack
@@ -134,13 +134,14 @@ class Ledger:
         self._sheets: dict[type[Record], Sheet] = {kind: Sheet(kind, self._life, rows_max) for kind in RUNS}
         self._others: dict[type[Record], list[tuple[int, int, Record]]] = {}
 
-    def note(self, at_ns: int, record: Record) -> None:
-        """Add a record of what happened at `at_ns`, nanoseconds since 1970 UTC."""
-        sheet = self._sheets.get(type(record))
-        if sheet is None or not sheet.note(self.noted, at_ns, record):
-            self._others.setdefault(type(record), []).append((self.noted, at_ns, record))
-        self.noted += 1
-        self.waiting += 1
+    def note(self, came: Iterable[tuple[int, Record]]) -> None:
+        """Add records of what happened, each with its time in nanoseconds since 1970 UTC."""
+        for at_ns, record in came:
+            sheet = self._sheets.get(type(record))
+            if sheet is None or not sheet.note(self.noted, at_ns, record):
+                self._others.setdefault(type(record), []).append((self.noted, at_ns, record))
+            self.noted += 1
+            self.waiting += 1
 
     def lay_out(self) -> list[bytes]:
         """Encode the waiting records as Arrow messages: one per record type, or two if some ids have another size."""

@@ -127,9 +127,9 @@ class Inbox:
 
     def release(self, size_bytes: int) -> bool:
         """The application is done with a block of this size. Must the peer be told that there is room again?"""
-        was_full = self.room() <= 0
+        was_full = self.size_bytes >= self.size_bytes_max
         self.size_bytes -= size_bytes
-        return was_full and self.room() > 0
+        return was_full and self.size_bytes < self.size_bytes_max
 
     def unread(self) -> Unread:
         """What waits for the application, and what it reads (`protocol.forwarding.subscriber.Watched`)."""

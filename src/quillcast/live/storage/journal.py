@@ -96,8 +96,7 @@ class Journal:
         if self._ledger.waiting + len(self._came) > ROWS_MAX:
             self._laid_out += self._ledger.lay_out()
         came, self._came = self._came, []
-        for at_ns, record in came:
-            self._ledger.note(at_ns, record)
+        self._ledger.note(came)
 
     def flush(self) -> None:
         """Write all waiting records in one call."""

@@ -56,7 +56,7 @@ class Link:
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
         self.idle_here = self.idle_there = False
-        self._dirty = False
+        self.dirty = False  # has it something to write at the end of this turn?
         self._frames: list[bytes] = []
         self._messages: list[Message] = []
         self._bundles: deque[Bundle] = deque()
@@ -85,8 +85,8 @@ class Link:
         """Queue a control message."""
         self.idle_here = False
         self._messages.append(message)
-        if not self._dirty:
-            self._dirty = True
+        if not self.dirty:
+            self.dirty = True
             self.context.mark_dirty(self)
 
     def carry(self, bundle: Bundle) -> None:
@@ -94,8 +94,8 @@ class Link:
         self.idle_here = False
         self._bundles.append(bundle)
         self.credit -= bundle.size
-        if not self._dirty:
-            self._dirty = True
+        if not self.dirty:
+            self.dirty = True
             self.context.mark_dirty(self)
 
     def say(self, type_: FrameType, content: bytes = b"") -> None:
@@ -152,7 +152,7 @@ class Link:
 
     def flush(self) -> bool:
         """Write the queues in one call; returns whether there were bundles."""
-        self._dirty = False
+        self.dirty = False
         connection = self.connection
         if connection is None or connection.closing or connection.transport.stream.is_closing():
             return False
@@ -200,8 +200,8 @@ class Link:
 
     def mark_dirty(self) -> None:
         """Have the link write at the end of this turn."""
-        if not self._dirty:
-            self._dirty = True
+        if not self.dirty:
+            self.dirty = True
             self.context.mark_dirty(self)
 
     def _credit_rose(self, before_bytes: int) -> None:

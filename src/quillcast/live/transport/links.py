@@ -194,7 +194,7 @@ class Links:
         if link is not None:
             link.charged -= size_bytes
             link.owed += size_bytes
-            if link.owed * _CREDIT_PARTS >= self.config.window_bytes:
+            if not link.dirty and link.owed * _CREDIT_PARTS >= self.config.window_bytes:
                 link.mark_dirty()
 
     def measure(self, to: Contact) -> None:
@@ -371,7 +371,8 @@ class Links:
                 link.idle_there = False
                 for message in self.codec.decode_all(content):
                     self.counters["messages_in"] += 1
-                    self.pump.hand(self.pump.inputs.message, link.contact, message)
+                    if not self.pump.closed:
+                        self.pump.call(self.pump.inputs.message, link.contact, message)
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 link.credited(int.from_bytes(content, "little"))
             case FrameType.PING if len(content) == NUMBER_BYTES:

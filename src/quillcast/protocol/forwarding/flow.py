@@ -310,7 +310,9 @@ class Flow:
 
         A flow that keeps nothing must discard the bundle afterwards (`discard_all`).
         """
-        if not stream.add(bundle):
+        seen = stream.seen
+        is_new = stream.add(bundle) if seen is NO_RANGES else seen.add(bundle.envelope.first, bundle.last)
+        if not is_new:
             return False
         if self.log.end == 0:
             self.log = Log(self.log.budget)  # its first bundle

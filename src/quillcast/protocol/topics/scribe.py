@@ -374,6 +374,8 @@ class Scribe:
     def _at_arrival(self, effect: ArrivalEffect) -> None:
         """Bundles or words of them came, or are missing."""
         match effect:
+            case GapNoticed(topic):  # the first, as it comes with many reports
+                self.recovery.look_soon(topic)
             case ChildEntered(tree, child):
                 self.stream_reporting.take_up(tree, child)
             case StreamsBegin(tree):
@@ -385,8 +387,6 @@ class Scribe:
                 self.sessions.all_stable(tree)
             case RoomAgain(tree):
                 self.intake.room_again(tree)
-            case GapNoticed(topic):
-                self.recovery.look_soon(topic)
             case FrontFilled(topic, term):
                 self.recovery.front_filled(topic, term)
             case Restored(bundle, sender):

@@ -82,7 +82,8 @@ class Sealing:
         self.tracing.pass_on(topic, to)
 
     def _answer(self, tree: Tree, admitter: Admitter | None) -> None:
-        self.flow_control.hold_back_publishers(tree)
+        if tree.descriptor.settings.slow == "wait":
+            self.flow_control.hold_back_publishers(tree)
         if admitter is not None:
             self.progress.send_receipts(tree, admitter)
         self._give_back(tree.flow.topic)

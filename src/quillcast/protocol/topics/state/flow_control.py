@@ -180,11 +180,11 @@ class FlowControl:
         self.relieved()
 
     def hold_back_publishers(self, tree: Tree) -> None:
-        """If the topic's share of buffers is used up, its publishers are to send no more, and are told with receipts.
+        """A topic waits: if its share of buffers is used up, its publishers are to send no more, as receipts tell them.
 
         Their credit goes back: other topics use the same links.
         """
-        if tree.descriptor.settings.slow != "wait" or tree.topic in self.held_back or not self._is_to_wait(tree):
+        if tree.topic in self.held_back or not self._is_to_wait(tree):
             return
         self.held_back[tree.topic] = None
         self.host.trace(Mark("topic_blocked"))

@@ -133,6 +133,8 @@ def _in_fields(parts: list[tuple[Any, Check | None]], get: Callable[[Any, Any], 
     some = [(name, check) for name, check in parts if check is not None]
     if len(some) == 1:
         name, only = some[0]
+        if only in (_root_term, _any_term):  # as in a receipt
+            return lambda value, wall_ns: get(value, name).counter <= FREE_COUNT or only(get(value, name), wall_ns)
         return lambda value, wall_ns: only(get(value, name), wall_ns)
 
     def check_all(value: Any, wall_ns: Clock) -> bool:

@@ -79,7 +79,8 @@ class Progress:
         self.schedule.told(tree)
         tree.flow.note_came(now)
         if tree.root is not None:
-            self.flow_control.hold_back_publishers(tree)
+            if tree.descriptor.settings.slow == "wait":
+                self.flow_control.hold_back_publishers(tree)
             self.advance_stable(tree, now)
         else:
             self._trim(tree)
@@ -94,7 +95,8 @@ class Progress:
     def _tell_above(self, tree: Tree) -> None:
         """Report to the parent, and on streams to the children too."""
         if tree.flow.topic not in self.placement.entered:
-            self.source_streams.tell(tree)
+            if tree.sources.changed:
+                self.source_streams.tell(tree)
             if tree.parent is not None:
                 self.tell_parent(tree, tree.parent)
             return
@@ -130,7 +132,7 @@ class Progress:
     def _child_report(self, tree: Tree) -> link_reports.ChildReport:
         used_up = self.flow_control.shares.tell(tree)
         report = tree.child_report(self.host.me, self.host.now(), used_up=used_up)
-        if report.leaf and tree.topic in self.placement.entered:
+        if report.leaf and tree.flow.topic in self.placement.entered:
             return replace(report, leaf=False)  # whether its scope has other members is nobody's business
         return report
 

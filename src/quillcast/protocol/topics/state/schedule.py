@@ -40,7 +40,7 @@ class Schedule:
 
     def touch(self, tree: Tree) -> None:
         """Something about the tree is to be told to its neighbours in the next report."""
-        self.dirty.setdefault(tree.topic, 0)
+        self.dirty.setdefault(tree.flow.topic, 0)
         if not self.report_set:
             self.report_set = True
             due = self.reported_at + self.config.report_s - self.host.now()
@@ -62,7 +62,7 @@ class Schedule:
 
     def note_held_back(self, tree: Tree, *, held_back: bool) -> None:
         """The root holds publishers back, or does so no more: those below are told, if that is news."""
-        if self.held_back.note(tree.topic, held_back=held_back):
+        if self.held_back.note(tree.flow.topic, held_back=held_back):
             self.touch(tree)
 
     def take(self) -> list[bytes]:

@@ -47,7 +47,7 @@ class Shares:
 
     def child_says(self, tree: Tree, node: bytes, *, used_up: bool) -> bool:
         """A child reports whether the topic's share is used up at it or below. Was that news?"""
-        nodes = self.below.get(tree.topic, {})
+        nodes = self.below.get(tree.flow.topic, {})
         if used_up == (node in nodes):
             return False
         if used_up:
@@ -64,7 +64,7 @@ class Shares:
         used_up = self.is_used_up(tree)
         if used_up:
             self.told[tree.topic] = None
-        else:
+        elif self.told:
             self.told.pop(tree.topic, None)
         return used_up
 
