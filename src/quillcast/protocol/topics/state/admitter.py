@@ -215,21 +215,19 @@ class Admitter:
     def receipts(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
         """What publishers are owed, gathered per peer."""
         marks, self.marks = self.marks, EMPTY
-        return self._owed(marks)
-
-    def requests(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
-        """The same for those that are to go back only. They are still owed a receipt, without that."""
-        back = {publisher: True for publisher, again in self.marks.items() if again}
-        if back:
-            self.marks = {**self.marks, **dict.fromkeys(back, False)}
-        return self._owed(back)
-
-    def _owed(self, marks: dict[bytes, bool]) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
         owed: dict[Contact, list[tuple[bytes, int, int, bool]]] = {}
         for publisher, again in marks.items():
             admission = self.admissions[publisher]
             admitted = self._acknowledged(admission)
             owed.setdefault(admission.contact, []).append((publisher, admitted, admission.stable, again))
+        return owed
+
+    def requests(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
+        """The same for those that are to go back only. They are still owed a receipt, without that."""
+        marks, back = self.marks, {publisher: True for publisher, again in self.marks.items() if again}
+        self.marks = back
+        owed = self.receipts()
+        self.marks = {**marks, **dict.fromkeys(back, False)} if back else marks
         return owed
 
     def check(self) -> None:
