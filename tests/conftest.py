@@ -89,8 +89,8 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where there are tests of Spark, let Java machines share classes. One worker has the archive written."""
-    if any(item.get_closest_marker("spark") for item in session.items):
+    """Where there are tests of Spark to run, let Java machines share classes. One worker has the archive written."""
+    if not session.config.option.collectonly and any(item.get_closest_marker("spark") for item in session.items):
         from tests.java import share_classes
 
         writing = share_classes(write=os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0")
