@@ -137,6 +137,22 @@ MUTANTS = (
         "protocol/forwarding/test_edge.py",
     ),
     Mutant(
+        "first-event-overtakes",
+        "The first event of a publisher waits for those that wait in an earlier term behind a gap.",
+        "protocol/forwarding/edge.py",
+        "            due = [*cursor.awaited.starts[:1], *self._behind_gaps(publisher, term)]\n",
+        "            due = [*cursor.awaited.starts[:1]]\n",
+        "protocol/forwarding/test_edge.py",
+    ),
+    Mutant(
+        "earlier-than-due-taken-for-had",
+        "What fills a gap of an earlier term may bring still earlier events than the one that is due.",
+        "protocol/forwarding/edge.py",
+        "            cursor.next = min(first, *due) if due else None\n",
+        "            cursor.next = min(due) if due else None\n",
+        "protocol/forwarding/test_edge.py",
+    ),
+    Mutant(
         "hole-ascribed-out-of-order",
         "A missing event is no lost position that lies before an earlier event of its publisher.",
         "protocol/forwarding/doubts.py",

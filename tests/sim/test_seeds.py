@@ -105,6 +105,7 @@ HARD_SEEDS = {
     607048: "what was in transit to full buffers kept out the repair that they waited for",
     607403: "a source from before a partition was considered silent as soon as it was asked again",
     700181: "a publisher's first event was delivered before those that a later term brought",
+    1929470: "as 700181, of those that waited in an earlier term behind a gap",
     809231: "what a neighbour had got since it refused it was asked for again only seconds later, at every hop",
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",

@@ -690,6 +690,37 @@ def test_the_first_events_of_a_publisher_are_waited_for_too() -> None:
     assert notes.lost_ == []
 
 
+def test_the_first_event_of_a_publisher_waits_for_those_behind_a_gap_of_an_earlier_term() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 2, block(PAUL, 7)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 8), block(PAULA, 3, b"a"), block(PAUL, 9)))
+    assert notes.got == [b"a"], "only that publisher's events wait"
+    edge.take(down(FIRST, 0, block(PAUL, 5), block(PAUL, 6)))
+    assert (notes.got, notes.lost_) == ([b"a", b"5", b"6", b"7", b"8", b"9"], [])
+
+
+@pytest.mark.parametrize("runs", [(), (Run(0, PAUL, 5, 2),)])
+def test_once_nobody_has_what_is_missing_there_they_are_delivered(runs: tuple[Run, ...]) -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 2, block(PAUL, 7)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 8)))
+    edge.skip(FIRST, [(0, 2)], "unavailable", runs)
+    edge.tell_losses()
+    lost = (1, 5, 7, "unavailable") if runs else (1, 0, 2, "unavailable")
+    assert (notes.got, notes.lost_) == ([b"7", b"8"], [lost])
+    assert not edge.holes
+
+
+def test_it_does_not_wait_for_events_that_may_have_been_sent_again_before_the_subscription_began() -> None:
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 2, 0)
+    edge.take(down(FIRST, 3, block(PAUL, 7)))
+    edge.take(down(SECOND, 5, block(PAUL, 8)))
+    assert notes.got == [b"8"]
+
+
 def test_a_hole_waits_again_when_another_term_begins() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))

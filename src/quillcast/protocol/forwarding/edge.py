@@ -571,7 +571,7 @@ class Edge(Sink):
         The block begins at `index` of a term; `done` of its events came before.
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
-        expected = self._expect(cursor, block.first + done, term)
+        expected = self._expect(cursor, block.publisher, block.first + done, term)
         if block.first > expected and self._may_come(cursor, block, Position(term, index), expected):
             self._hold(cursor, block, term, index)
             return
@@ -644,16 +644,19 @@ class Edge(Sink):
         self.publishers[publisher] = cursor = PublisherCursor()
         return cursor
 
-    def _expect(self, cursor: PublisherCursor, first: int, term: Term) -> int:
+    def _expect(self, cursor: PublisherCursor, publisher: bytes, first: int, term: Term) -> int:
         """The sequence of a publisher that is due when the one at `first` arrives in a term.
 
         If its last event was of a term before the one in which the subscription began, and this event is of that term,
         then what lies between was admitted before the subscription, and is not owed. Nor is it if the last event was of
         a best-effort session. It is remembered, because another term may turn out to hold it. The first event of a
-        publisher waits for those that a later term brings.
+        publisher waits for those that a later term brings, or that wait in an earlier one behind a gap; what fills that
+        may bring still earlier ones.
         """
-        if cursor.next is None and cursor.awaited:
-            cursor.next = min(first, cursor.awaited.start)
+        if cursor.began is None:
+            due = [*cursor.awaited.starts[:1], *self._behind_gaps(publisher, term)]
+            due += [cursor.next] if cursor.next is not None else []
+            cursor.next = min(first, *due) if due else None
         expected = cursor.next
         if expected is None or not (self.ordered or self._in_order(term)):
             expected = max(first, expected or 0)
@@ -661,6 +664,14 @@ class Edge(Sink):
             cursor.passed_over = RangeSet([*cursor.passed_over, *cursor.lost.missing(expected, first)])
             expected = first
         return cursor.lost.contiguous_from(expected) if cursor.lost.starts else expected
+
+    def _behind_gaps(self, publisher: bytes, term: Term) -> Iterator[int]:
+        """The sequences at which a publisher's events begin that wait in earlier terms, and are owed (`_older`)."""
+        for each in self.term_cursors():
+            is_owed = term > self.owed_in_part or not isinstance(each, EarlierTermCursor)
+            if is_owed and each.waiting and each.term < term and not each.term.of_source:
+                blocks = (block for bundle in each.waiting.values() for block in bundle.blocks)
+                yield from (block.first for block in blocks if block.publisher == publisher)
 
     def _begins_anew(self, cursor: PublisherCursor, term: Term) -> bool:
         """Is a publisher's event of a term owed, and those between its last one here and this one are not?
