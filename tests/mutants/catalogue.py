@@ -312,6 +312,14 @@ MUTANTS = (
         "test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it",
     ),
     Mutant(
+        "restarted-peer-above-believed",
+        "A former child that stands above does not speak for those that were below it if it was restarted.",
+        "protocol/topics/state/holders.py",
+        "            asked = Move(node, number - 1, node) if number and not self.leaf else None\n",
+        "            asked = None\n",
+        "protocol/topics/test_restarts.py",
+    ),
+    Mutant(
         "number-of-an-earlier-run",
         "A child that was taken back without a Join gets no number from a run before its restart.",
         "protocol/topics/state/link_reports.py",

@@ -217,7 +217,7 @@ def test_a_peer_that_closes_a_topic_says_how_many_parents_it_had(world: Parts) -
     tree = world.tree()
     world.terms.keep(tree)
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
-    number = world.membership.parents_had
+    number = world.membership.moves.number
     world.membership.close(tree)
     assert world.host.sent[-1] == (BOB, Leave(tree.topic, number=number))
 

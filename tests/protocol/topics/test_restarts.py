@@ -4,9 +4,9 @@ import pytest
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
-from quillcast.protocol.topics.messages import Have, Join, Leave, TransferLeadership
+from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.root.leadership_transfer import Offer
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, next_life
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, decode, encode, next_life
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL
@@ -106,6 +106,77 @@ def test_a_former_child_that_others_name_speaks_for_those_below_it_unless_it_was
     world.children.remove(tree, BOB.node_id, "lost", lease=True)
     says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
     assert awaited(tree) == left
+
+
+def lost_and_then_above(world: Parts, *, leaf: bool = False) -> Tree:
+    """Bob was a child here, with others below it, and is now above this peer's parent."""
+    tree = world.root()
+    joined(world, tree, BOB, None, number=NUMBER + 1)
+    says(world, tree, BOB)
+    world.streams.receive(
+        BOB, Changes(bytes(12), 0, 1, ((tree.topic, encode(ChildReport(FIRST, 0, FIRST, leaf=leaf))),))
+    )
+    world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    tree.root, tree.parent = None, CAROL
+    world.schedule.take()
+    says_above(world, tree)
+    return tree
+
+
+def says_above(world: Parts, tree: Tree, *arrivals: Move) -> None:
+    report = ParentReport(tree.term, 0, 0, (BOB.node_id, CAROL.node_id), (), arrivals=arrivals)
+    world.reporting.changed(CAROL, tree.topic, encode(report))
+
+
+@pytest.mark.parametrize(("number", "left"), [(NUMBER + 1, []), (next_life(NUMBER), [[BOB.node_id]])])
+def test_a_former_child_above_speaks_for_those_below_it_unless_it_was_restarted(
+    number: int, left: list[list[bytes]]
+) -> None:
+    world = Parts()
+    tree = lost_and_then_above(world)
+    assert awaited(tree) == [[BOB.node_id]]
+    assert tree.departures(world.host.me, world.host.time) == (Move(BOB.node_id, NUMBER, BOB.node_id),)
+    assert world.schedule.take() == [tree.topic], "those above are asked"
+    says_above(world, tree, Move(BOB.node_id, number))
+    assert awaited(tree) == left
+    assert bool(world.schedule.take()) is not bool(left)
+
+
+def test_one_with_nobody_below_it_ends_its_lease_itself() -> None:
+    world = Parts()
+    assert awaited(lost_and_then_above(world, leaf=True)) == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_parent_that_was_a_child_says_in_its_answer_whether_it_speaks_for_those_that_were_below_it(
+    *, restarted: bool
+) -> None:
+    world = Parts()
+    tree = world.root()
+    joined(world, tree, BOB, None, number=NUMBER + 1)
+    says(world, tree, BOB)
+    world.children.remove(tree, BOB.node_id, "moved", lease=True, up_to=b"")
+    tree.root = None
+    world.terms.keep(tree)
+    number = next_life(NUMBER) if restarted else NUMBER + 1
+    world.membership.accepted(BOB, Accepted(tree.topic, tree.term, 0, (BOB.node_id,), (), number=number))
+    assert awaited(tree) == ([[BOB.node_id]] if restarted else [])
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_peer_above_says_so_to_those_that_were_its_parents_unless_it_was_restarted(*, restarted: bool) -> None:
+    world = Parts()
+    tree, moves = world.root(), world.progress.moves
+    moves.number += 1
+    former = Move(moves.me, moves.number - 1, moves.me)
+    if restarted:
+        moves.begin_life()
+    joined(world, tree, CAROL, None)
+    says(world, tree, CAROL, departures=(former,))
+    world.progress.tell(tree)
+    report = decode(world.streams.telling(CAROL.node_id)[tree.topic])
+    assert isinstance(report, ParentReport)
+    assert report.arrivals == (() if restarted else (moves.latest,))
 
 
 def test_a_new_forwarder_says_what_its_first_children_have_and_that_this_is_not_its_own() -> None:

@@ -82,14 +82,14 @@ def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None
     tree = world.tree()
     tree.parent, tree.path = CAROL, (PAUL, CAROL.node_id)
     world.terms.keep(tree)
-    number = world.membership.parents_had
+    number = world.membership.moves.number
     world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, (PAUL, BOB.node_id))]))
     said = [(tree.topic, PAUL)]
     assert world.host.sent == [(BOB, SpeaksElsewhere(said)), (CAROL, NameAgain(said, number))]
 
 
 def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
-    number, topic = world.membership.parents_had, b"t" * 16
+    number, topic = world.membership.moves.number, b"t" * 16
     world.whereabouts.lease_held(BOB, LeaseHeld([(topic, number, ())]))
     assert world.host.sent == [(BOB, LeaseOver([(topic, number)]))]
     tree = world.tree()
@@ -100,7 +100,7 @@ def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_i
 
 
 def test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it(world: Parts) -> None:
-    number = next_life(world.membership.parents_had)
+    number = next_life(world.membership.moves.number)
     world.whereabouts.lease_held(BOB, LeaseHeld([(b"t" * 16, number, ())]))
     assert world.host.sent == []
 

@@ -128,6 +128,8 @@ class Accepted(Message, frozen=True, tag=43):
     """Of the topic's descriptor: a child that knows an earlier one has restarted since its Join, and asks again."""
     milestones: tuple[ToldMilestones, ...] = ()
     """For each of `streams`, in their order: how long ago it had come how far to me."""
+    number: Number = 0
+    """How many parents I have had (`Move`): it tells a former parent of mine whether I was restarted since."""
 
 
 class Refused(Message, frozen=True, tag=44):

@@ -179,7 +179,7 @@ class Joins:
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
             sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
-            self.source_streams.milestones_known(tree, starts),
+            self.source_streams.milestones_known(tree, starts), self.progress.moves.number,
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -30,10 +30,9 @@ from quillcast.protocol.topics.state.effects import (
 from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.link_reports import (
     PATH_MAX,
+    Move,
     ParentReport,
-    first_number,
     lowest_above_both,
-    next_life,
     same_life,
 )
 from quillcast.protocol.topics.state.overlay import Overlay
@@ -72,7 +71,7 @@ class TreeMembership:
         self.silent: dict[bytes, dict[bytes, None]] = {}  # by topic without a parent: who was asked, and did not answer
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
-        self.parents_had = first_number(host.incarnation)  # in all topics
+        self.moves = progress.moves
         self.began_at = host.now()
         dispatch.on_message(Accepted, self.accepted)
         dispatch.on_timer(JoinTimeout, self.timed_out)
@@ -146,7 +145,7 @@ class TreeMembership:
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         self._note_shown(tree.topic, warrant)
         sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
-        number = self.parents_had + 1 if moved or tree.parent is None else 0
+        number = self.moves.number + 1 if moved or tree.parent is None else 0
         moved = moved or tree.moved
         streams = self.source_streams.known(tree)
         join = Join(
@@ -285,6 +284,7 @@ class TreeMembership:
         self.silent.pop(tree.topic, None)
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
         tree.follow_path(interned(message.path))
+        tree.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
         tree.joining, tree.lost_parent, tree.moved, tree.barred, tree.attempt = False, b"", False, False, 0
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
@@ -301,7 +301,7 @@ class TreeMembership:
         )  # fmt: skip
         self.terms.heard_of(tree, message.term)
         if new:
-            self.parents_had += 1
+            self.moves.number += 1
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.progress.tell_parent(tree, parent)
@@ -427,10 +427,10 @@ class TreeMembership:
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
-        leases, number = self.trees.leases_left(tree.topic, self.host.now()), self.parents_had
+        leases, number = self.trees.leases_left(tree.topic, self.host.now()), self.moves.number
         if leases:
             self.trees.leave_behind(tree.topic, leases)
-            self.parents_had = next_life(self.parents_had)  # it may not speak for them when it comes again
+            self.moves.begin_life()  # it may not speak for them when it comes again
         if tree.parent is not None:
             self.host.send(tree.parent, _leave(tree.topic, leases, number))
             self.detach(tree, "left")
@@ -444,7 +444,7 @@ class TreeMembership:
 
     def is_of_this_life(self, number: int) -> bool:
         """Did this peer count a parent so without having left the leases of others behind since?"""
-        return same_life(number, self.parents_had)
+        return same_life(number, self.moves.number)
 
     def last_word(self, topic: bytes) -> Leave:
         """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""

@@ -73,7 +73,7 @@ class Whereabouts:
         if elsewhere:
             self.host.send(sender, SpeaksElsewhere(elsewhere))
         for parent, topics in named.items():
-            self.host.send(parent, NameAgain(topics, self.membership.parents_had))
+            self.host.send(parent, NameAgain(topics, self.membership.moves.number))
 
     def speaks_elsewhere(self, sender: Contact, message: SpeaksElsewhere) -> None:
         """A child that was lost has another parent."""

@@ -20,7 +20,6 @@ from quillcast.protocol.topics.messages import FOLLOWED_MAX, NEWCOMERS_MAX, Tran
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.link_reports import Move
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.terms import Terms
@@ -251,7 +250,7 @@ class LeadershipTransfer:
         hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
-            leases[self.host.me] = self.membership.parents_had
+            leases[self.host.me] = self.membership.moves.number
         else:
             leases |= {node: child.number for node, child in tree.children.items()}
             for node, lease in tree.orphaned_leases.items():
@@ -331,7 +330,7 @@ class LeadershipTransfer:
         tree = self.trees.by_topic.get(offer.message.descriptor.topic)
         leases = offer.leases
         if tree is not None and tree.receives:
-            leases[self.host.me] = self.membership.parents_had
+            leases[self.host.me] = self.membership.moves.number
         streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
         return msgspec.structs.replace(
             offer.message, hold_s=hold_s, leases=tuple(leases), streams=streams, lives=tuple(leases.values())
@@ -359,7 +358,7 @@ class LeadershipTransfer:
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = offer.leases
         arrived = [move for child in tree.children.values() for move in (child.move, *child.others.arrivals) if move]
-        for move in (Move(self.host.me, self.membership.parents_had), *arrived):
+        for move in (self.membership.moves.latest, *arrived):
             if root.is_of_another_life(move):
                 root.forgot(move.peer)
         root.awaited = {node: number for node, number in root.awaited.items() if node not in here}

@@ -286,6 +286,23 @@ class OrphanedLease:
         self.asked_at = now
         return self.move
 
+    def follow_path(self, path: Iterable[bytes]) -> bool:
+        """The path from the root to this peer leads through these. True if one of them was waited for.
+
+        One that stands above speaks for itself, but not for those that were below it if it was restarted since. That it
+        says itself: peers up to it are told by which move it had come.
+        """
+        news = False
+        for node in [node for node in path if node in self.awaited]:
+            number = self.numbers.get(node, 0)
+            asked = Move(node, number - 1, node) if number and not self.leaf else None
+            news = news or asked is None or asked != self.awaited[node]
+            if asked is not None:
+                self.awaited[node] = asked
+            else:
+                del self.awaited[node]
+        return news
+
     def is_elsewhere(self, up_to: bytes) -> None:
         """The child has another parent. Peers up to one are told by which move it had come, and know of a later one.
 

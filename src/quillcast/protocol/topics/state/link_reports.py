@@ -52,6 +52,22 @@ class Move(NamedTuple):
         return self.peer == other.peer and same_life(self.number, other.number) and self.number > other.number
 
 
+class MoveCount:
+    """How many parents this peer has had, in all topics, and in which life (`Move`)."""
+
+    def __init__(self, me: bytes, incarnation: bytes) -> None:
+        self.me, self.number = me, first_number(incarnation)
+
+    @property
+    def latest(self) -> Move:
+        """Its last move."""
+        return Move(self.me, self.number)
+
+    def begin_life(self) -> None:
+        """From now on it does not speak any more for all those that were below it."""
+        self.number = next_life(self.number)
+
+
 def same_life(number: int, other: int) -> bool:
     """Did a peer give both numbers without a restart in between, and without leaving anybody behind?"""
     return number >> COUNT_BITS == other >> COUNT_BITS

@@ -41,6 +41,7 @@ class Progress:
         self.of_scope = ScopeReports(
             host, schedule.config, trees, streams, placement, flow_control.budget, self._tell_outside, dispatch
         )  # fmt: skip
+        self.moves = link_reports.MoveCount(host.me, host.incarnation)
         dispatch.on_alarm(ReportDue, self.report)
 
     # ---- reports
@@ -143,18 +144,18 @@ class Progress:
     def _parent_report(self, tree: Tree) -> bytes:
         held_back = tree.flow.topic in self.schedule.held_back
         stand_ins = self.placement.stand_ins(tree)
-        above = () if tree.parent is None else self._arrived_above(tree, tree.parent)
         return link_reports.encode(
-            tree.parent_report(self.host.me, stand_ins, self.host.now(), above, held_back=held_back)
+            tree.parent_report(
+                self.host.me, stand_ins, self.host.now(), lambda: self._arrived_above(tree), held_back=held_back
+            )
         )
 
-    def _arrived_above(self, tree: Tree, parent: Contact) -> tuple[link_reports.Move, ...]:
-        """The arrivals that the parent reports. It is looked up only if a child waits for any."""
-        if not any(child.others.departures for child in tree.children.values()):
-            return ()
-        value = self.streams.told(parent.node_id).get(tree.topic)
+    def _arrived_above(self, tree: Tree) -> tuple[link_reports.Move, ...]:
+        """The arrivals that the parent reports, and this peer. They are looked up only if a child waits for any."""
+        value = self.streams.told(tree.parent.node_id).get(tree.topic) if tree.parent is not None else None
         report = link_reports.decode(value) if value is not None else None
-        return report.arrivals if isinstance(report, link_reports.ParentReport) else ()
+        told = report.arrivals if isinstance(report, link_reports.ParentReport) else ()
+        return (self.moves.latest, *told)
 
     def child_says(self, tree: Tree, node: bytes, *, used_up: bool) -> None:
         """A child reports whether the topic's share of buffers is used up at it or below."""

@@ -412,12 +412,12 @@ class Tree:
         waiting = [move for move in moves if move.up_to != me]
         return tuple(m for m in waiting if not any(here.follows(m) for here in self._included()))[-NEWCOMERS_MAX:]
 
-    def arrived_elsewhere(self, above: Iterable[Move]) -> tuple[Move, ...]:
-        """The arrivals that children wait for: by what other children report, or the parent (`above`)."""
+    def arrived_elsewhere(self, above: Callable[[], Iterable[Move]]) -> tuple[Move, ...]:
+        """The arrivals that children wait for: by what other children report, or the parent, or here (`above`)."""
         awaited = [move for child in self.children.values() for move in child.others.departures]
         if not awaited:
             return ()
-        here = [*self._included(), *above]
+        here = [*self._included(), *above()]
         found = (Move(each.peer, each.number) for each in here if any(each.follows(move) for move in awaited))
         return tuple(islice(found, NEWCOMERS_MAX))
 
@@ -503,12 +503,16 @@ class Tree:
         return replace(least, own=False) if least is not None else None
 
     def follow_path(self, path: tuple[bytes, ...]) -> bool:
-        """The path from the root to the parent; a child of old that now stands above speaks for itself.
+        """The path from the root to the parent; a child of old may stand above now.
 
-        True if that is to be told: the path is another, or a lease ended.
+        True if that is to be told: the path is another, or a lease ended, or those above are asked about one.
         """
-        former, self.path = self.path, path
-        return self.heard_from(path) or path != former
+        news, self.path = path != self.path, path
+        for former, lease in list(self.orphaned_leases.items()):
+            news = lease.follow_path(path) or news
+            if not lease.awaited:
+                del self.orphaned_leases[former]
+        return news
 
     def neighbours(self) -> list[Contact]:
         """The parent and the children."""
@@ -682,9 +686,10 @@ class Tree:
         )
 
     def parent_report(
-        self, me: bytes, fallbacks: tuple[Contact, ...], now: float, above: Iterable[Move] = (), *, held_back: bool
-    ) -> ParentReport:
-        """What to tell the children. `above` are the arrivals that the parent reports."""
+        self, me: bytes, fallbacks: tuple[Contact, ...], now: float,
+        above: Callable[[], Iterable[Move]] = tuple, *, held_back: bool,
+    ) -> ParentReport:  # fmt: skip
+        """What to tell the children. `above` are the arrivals that the parent reports, and this peer's own."""
         flow = self.flow
         return ParentReport(
             flow.current.term,
