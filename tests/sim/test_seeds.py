@@ -254,6 +254,7 @@ WILD_SEEDS = {
     (5100056, "created_apart"): "a parent took no notice of streams of sources that came to be below its child",
     (5132010, "created_apart,sessions"): "how far a source beyond a partition had come was forgotten with who knew it",
     (5132046, "created_apart,sessions"): "a peer ignored its parent's word of a stream after all others were over",
+    (5135009, "created_apart,visitors"): "how old events were of a stream that went on was said while it was over here",
     (1891081, "created_apart"): "with one replica a peer beyond a cut held no stability back in a topic new to it",
     (1890068, "publisher_lists"): "a reader that was joining did not look at the list that it was not on",
     (27, "lists"): "a reader on the list was refused because a peer that was not had taken its Join in",

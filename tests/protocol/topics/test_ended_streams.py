@@ -14,7 +14,7 @@ from quillcast.protocol.topics.messages import (
     TransferLeadership,
 )
 from quillcast.protocol.topics.state.holders import SourcesChild
-from quillcast.protocol.topics.state.link_reports import StreamUp
+from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, stream_key
 from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
@@ -220,6 +220,38 @@ def test_a_root_learns_from_a_child_when_events_of_a_stream_came_that_the_child_
     digest, told = tree.descriptor.digest, ((2, 25.0), (9, 15.0))
     world.joins.adopt(Join(tree.topic, BOB, None, digest, streams=((STREAM, 0, 0),), milestones=(told,)))
     assert world.source_streams.milestones(tree, STREAM, (0, 9)) == told
+
+
+@pytest.mark.parametrize("above", [True, False], ids=["a parent", "a child"])
+def test_what_a_neighbour_said_of_a_stream_that_was_over_here_counts_once_that_goes_on(
+    world: Parts, *, above: bool
+) -> None:
+    """Else subscriptions here were told that they lost events from before they began."""
+    tree, _ = a_subscription_to_sources(world)
+    tree.flow.note_over(STREAM, 2)
+    told = ((2, 25.0), (5, 22.0), (9, 5.0))
+    world.host.time -= 1.0
+    if above:
+        world.source_streams.attached(tree, BOB, ((STREAM, 0, 9),), (), (told,), whole=True, served=True)
+    else:
+        digest = tree.descriptor.digest
+        world.joins.adopt(Join(tree.topic, CAROL, None, digest, streams=((STREAM, 0, 0),), milestones=(told,)))
+    world.host.time += 1.0
+    report = StreamDown(7, 7, 0) if above else StreamUp(0, 7, 7, alive=True)
+    world.stream_reporting.changed(BOB if above else CAROL, stream_key(tree.topic, STREAM), encode(report))
+    known = world.source_streams.milestones(tree, STREAM, (0, 9))
+    assert known == ((2, 26.0), (5, 23.0), (7, 6.0)), "it goes no further than that neighbour reports"
+    assert tree.subscriptions[0].term_cursor(STREAM).next == 5, "that began later"
+
+
+def test_nobody_else_is_taken_at_its_word(world: Parts) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    tree.flow.note_over(STREAM, 2)
+    digest, told = tree.descriptor.digest, ((9, 25.0),)
+    world.joins.adopt(Join(tree.topic, CAROL, None, digest, streams=((STREAM, 0, 0),), milestones=(told,)))
+    report = encode(StreamDown(7, 7, 0))
+    world.stream_reporting.changed(BOB, stream_key(tree.topic, STREAM), report)
+    assert world.source_streams.milestones(tree, STREAM, (0, 9)) == ((2, 0.0), (7, 0.0))
 
 
 def test_the_events_of_a_stream_that_is_over_and_goes_on_count_once(world: Parts) -> None:

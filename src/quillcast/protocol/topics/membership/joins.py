@@ -141,6 +141,7 @@ class Joins:
         child = self.children.enter(tree, contact, start, starts, join)
         for (term, *_), told in zip(join.streams, join.milestones, strict=False):
             self.source_streams.learn_milestones(tree, term, told, near=False)
+            self.source_streams.note_told(tree, term, told, contact)
         self.children.heard_from(tree, child)
         handlers = self.trees.handlers.get(tree.topic)
         if handlers is not None:

@@ -116,6 +116,8 @@ class StreamReporting:
             report = _as_far_as_taken(tree, child.contact, term, report)
             may_end = self.source_streams.may_end(tree, child, term)
             child.note_stream(term, report)
+            if told := self.source_streams.told_before(tree, term, child.contact):
+                self.source_streams.learn_milestones(tree, term, told, near=False)
             if not child.sends_only:
                 self._await_turn()
                 self.unjudged[tree.topic, child.contact.node_id] = None
@@ -220,6 +222,8 @@ class StreamReporting:
             return
         report = _as_far_as_taken(tree, parent, term, report)
         state.above = report
+        if told := self.source_streams.told_before(tree, term, parent):
+            self.source_streams.learn_milestones(tree, term, told)
         tree.sources.partitioned = report.partitioned
         if state.right is Right.COULD and state.closed and self.source_streams.is_mine(term):
             pass  # where the list ended it, is for this peer to say, and for the others how much of that they take

@@ -14,6 +14,7 @@ from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
 from quillcast.core.trace import Mark, StreamOwed
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.flow import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestone, Milestones, ToldMilestones
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
@@ -334,6 +335,24 @@ class SourceStreams:
             self.milestones(tree, term, (0, NUMBER_MAX), most) or below.get(term, ())[-most:] for term, *_ in streams
         )
 
+    def note_told(self, tree: Tree, term: Term, told: ToldMilestones, sender: Contact) -> None:
+        """A neighbour that comes says this of a stream. If that is over here, it may yet go on (`told_before`)."""
+        if term in tree.flow.forgotten and told:
+            milestones, sources = Milestones(), self._of(tree)
+            milestones.learn(told, self.host.now(), NUMBER_MAX)
+            sources.told = sources.told or {}
+            sources.told[term] = (sender.node_id, milestones)
+            if len(sources.told) > ENDS_TOLD_MAX:
+                del sources.told[next(iter(sources.told))]
+
+    def told_before(self, tree: Tree, term: Term, sender: Contact) -> ToldMilestones:
+        """What a neighbour said of a stream that was over here when it came, and that goes on by what it reports."""
+        node, milestones = tree.sources.told.get(term, (b"", None))
+        if milestones is None or node != sender.node_id:
+            return ()
+        del tree.sources.told[term]
+        return milestones.told((0, NUMBER_MAX), self.host.now())
+
     def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones, *, near: bool = True) -> None:
         """A peer says how long events have been there that are missing here: subscriptions may have begun later.
 
@@ -386,6 +405,7 @@ class SourceStreams:
                 above[term] = frontier
                 sources.states[term].above = StreamDown(frontier, _known_to(told, frontier), 0)
                 self.learn_milestones(tree, term, told)
+            self.note_told(tree, term, told, parent)
         if sources.up is None:
             sink = PeerSink(self.host, parent)
             sink.waits = tree.waits

@@ -54,7 +54,19 @@ class SourceState:
 class Sources:
     """The streams of a topic whose events are numbered by their sources."""
 
-    __slots__ = ("changed", "listed_at", "milestones", "mine", "over", "own", "partitioned", "served", "states", "up")
+    __slots__ = (
+        "changed",
+        "listed_at",
+        "milestones",
+        "mine",
+        "over",
+        "own",
+        "partitioned",
+        "served",
+        "states",
+        "told",
+        "up",
+    )
 
     def __init__(self) -> None:
         self.states: dict[Term, SourceState] = {}
@@ -63,6 +75,7 @@ class Sources:
         self.mine: dict[Term, None] = {}  # that one, and those it had before that are not over
         self.over = 0  # events of streams that are over
         self.milestones: dict[Term, Milestones] = {}  # of these
+        self.told: dict[Term, tuple[bytes, Milestones]] = EMPTY  # ... as neighbours told that came since
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before
@@ -101,7 +114,7 @@ class NoSources(Sources):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("states", "changed", "mine", "milestones"):
+        for name in ("states", "changed", "mine", "milestones", "told"):
             super().__setattr__(name, EMPTY)
 
     def __setattr__(self, name: str, value: Any) -> None:
