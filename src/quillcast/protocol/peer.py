@@ -221,6 +221,7 @@ class Peer:
         transfer = self.scribe.leadership_transfer
         transfer.tell_others()
         if self.scribe.leaving and (not (self.scribe.trees or transfer.unconfirmed) or now >= by):
+            self.scribe.leave_anyway()
             self.left = True
             self.host.trace(Stopped())
             return

@@ -2,14 +2,17 @@
 
 import pytest
 
-from quillcast.core.bundle import Block
-from quillcast.core.envelope import Position
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import REPAIR, Envelope, Position, Term
 from quillcast.protocol.topics.messages import Leave
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.test_terms import NAME as TENNIS
 from tests.protocol.topics.test_terms import by_distance
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "letters"
+EARLIER = Term(1, bytes(16))
 
 
 class Leaver(Reader):
@@ -89,6 +92,45 @@ def test_somebody_knows_what_a_topic_had_though_its_root_leaves_together_with_th
     village.subscribe(other, TENNIS, reader, start="earliest")
     village.run(5)
     assert [loss.count for loss in reader.losses] == [1]
+
+
+def child_with_the_last_copy(village: Village) -> tuple[int, Tree]:
+    """A peer and its parent's tree: only the peer knows of an earlier term, and it has an event of that."""
+    for number in village.alive():
+        village.subscribe(number, NAME, Reader())
+    village.run(3)
+    root = village.root(NAME)
+    number = next(each for each in village.alive() if each != root)
+    above, here = village.tree(root, NAME), village.tree(number, NAME)
+    assert above is not None
+    assert here is not None
+    assert here.parent == village.world.machines[root].contact
+    village.act(number, lambda peer: peer.scribe.terms.recall(here, EARLIER, 1))
+    repair = Bundle(Envelope(here.topic, REPAIR, EARLIER, 0), (block(PAUL, 0),))
+    village.act(number, lambda peer: peer.table.move(here.flow, repair))
+    return number, above
+
+
+def test_the_last_copy_of_an_earlier_term_outlives_a_peer_that_leaves() -> None:
+    village = Village(3)
+    leaver, above = child_with_the_last_copy(village)
+    village.act(leaver, lambda peer: peer.leave())
+    assert EARLIER not in above.flow.past
+    village.run(3)
+    assert village.peers[leaver].left, "it need not stay for as long as it may"
+    assert above.flow.past[EARLIER].kept() == [(0, 1)]
+
+
+def test_a_peer_that_leaves_says_so_in_the_end_though_its_parent_has_not_all_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    village = Village(3)
+    leaver, above = child_with_the_last_copy(village)
+    monkeypatch.setattr(village.peers[village.root(NAME)].recovery, "look_soon", lambda topic: None)
+    village.act(leaver, lambda peer: peer.leave(1.0))
+    village.run(1.5)
+    assert village.peers[leaver].left
+    assert village.world.machines[leaver].node_id not in {**above.children, **above.orphaned_leases}
 
 
 def test_a_lease_below_a_peer_that_forgot_everything_continues() -> None:

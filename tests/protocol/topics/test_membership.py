@@ -29,6 +29,7 @@ from quillcast.protocol.topics.state.effects import (
 )
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode, next_life
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
+from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts
 
@@ -298,11 +299,65 @@ def test_a_peer_stays_that_holds_unstable_events_of_an_ended_term_that_its_paren
     world.subscribing.unsubscribe(subscription)
     world.membership.leave_if_idle(tree)
     assert (tree.keeping_until is not None, tree.topic in world.trees) == (stays, stays)
-    tree.keeping_until, tree.barred = None, True
+
+
+def the_last_copy(world: Parts, term: Term = FIRST) -> Tree:
+    """An event of an ended term is kept here, and was not stable. Nobody here wants the topic any more."""
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, term, 0, (BOB.node_id,), ()))
+    tree.flow.move(down(term, 0, block(PAUL, 0)), tree.flow.current)
+    world.terms.enter(tree, SECOND, 0)
+    world.subscribing.unsubscribe(subscription)
+    return tree
+
+
+@pytest.mark.parametrize("process", [True, False], ids=["its process ends", "the topic's list does not let it stay"])
+@pytest.mark.parametrize(("known", "room"), [(True, 1), (True, 0), (False, 1)])
+def test_a_peer_that_must_leave_stays_until_its_parent_has_the_last_copies(
+    world: Parts, *, process: bool, known: bool, room: int
+) -> None:
+    tree = the_last_copy(world)
+    tree.barred, world.open_trees.leaving, world.host.rooms[BOB.node_id] = not process, process, room
+    tree.parent_held = ((FIRST, 1, (), 0, None),) if known else ()
     world.membership.leave_if_idle(tree)
-    assert tree.topic not in world.trees, "the topic's list does not let it stay"
     handed = [(to, bundle.envelope.kind, bundle.envelope.first) for to, bundle in world.host.carried]
-    assert handed == ([(BOB, Kind.REPAIR, 0)] if stays else [])
+    assert handed == ([(BOB, Kind.REPAIR, 0)] if known and room else []), "else the parent asks for them"
+    assert world.schedule.take() == [tree.topic], "it is told what is here"
+    for held in ((), ((0, 1),)):
+        assert tree.topic in world.trees
+        report = ParentReport(SECOND, 0, 0, (BOB.node_id,), (), ((FIRST, 1, held, 0, None),))
+        world.reporting.changed(BOB, tree.topic, encode(report))
+    assert tree.topic not in world.trees
+
+
+def test_a_peer_that_must_leave_does_not_stay_for_longer_than_leaving_may_take(world: Parts) -> None:
+    tree = the_last_copy(world)
+    tree.barred = True
+    world.membership.leave_if_idle(tree)
+    assert tree.keeping_until == world.host.time + CONFIG.leave_s
+    world.host.time += CONFIG.leave_s
+    world.housekeeping._check_tree(tree, world.host.time, paused=False)
+    assert LeaveIfIdle(tree, anyway=True) in world.ordered
+    world.membership.leave_if_idle(tree, anyway=True)
+    assert tree.topic not in world.trees
+
+
+def test_nobody_stays_for_what_the_present_term_admitted_again(world: Parts) -> None:
+    tree = the_last_copy(world)
+    tree.flow.move(down(SECOND, 0, block(PAUL, 0)), tree.flow.current)
+    tree.barred = True
+    world.membership.leave_if_idle(tree)
+    assert tree.topic not in world.trees
+
+
+def test_nobody_stays_for_what_it_may_pass_on_to_nobody(world: Parts) -> None:
+    unowned = Term(1, bytes(16))
+    tree = the_last_copy(world, unowned)
+    tree.barred = tree.flow.restricted = True
+    assert tree.flow.disowns(unowned)
+    world.membership.leave_if_idle(tree)
+    assert tree.topic not in world.trees
 
 
 @pytest.mark.parametrize("unstable", [True, False])

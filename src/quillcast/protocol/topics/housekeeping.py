@@ -81,6 +81,8 @@ class Housekeeping:
             self.dispatch.order(FindParent(tree))
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
+            if self.trees.must_leave(tree):
+                self.dispatch.order(LeaveIfIdle(tree, anyway=True))
         if not tree.flow.past:  # also a topic that was transferred here and that nobody uses
             self.dispatch.order(LeaveIfIdle(tree, anyway=True))
 

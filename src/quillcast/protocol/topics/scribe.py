@@ -489,6 +489,12 @@ class Scribe:
             self.membership.leave_if_idle(tree)
         self.leadership_transfer.leave()
 
+    def leave_anyway(self) -> None:
+        """The time to leave is over: parents are told, also those that have not all that is kept here."""
+        for tree in [tree for tree in self.trees.values() if tree.keeping_until is not None]:
+            tree.keeping_until = None
+            self.membership.leave_if_idle(tree, anyway=True)
+
     def _end_stream(self, tree: Tree) -> None:
         """This peer publishes no more: its stream ends, and the parent is told where."""
         self.sealing.seal(Seal(tree.topic))

@@ -361,21 +361,43 @@ class TreeMembership:
         if tree.needed or tree.root is not None:
             self._send_only(tree)
             return
-        if not (anyway or tree.barred or self.trees.leaving) and self._is_ahead(tree):
-            self.terms.keep(tree)  # others may be owed what only this peer has
+        if not anyway and self._stays(tree):
             return
         if tree.parent is not None or not tree.joining:
-            if tree.barred and tree.parent is not None:
-                self._hand_over(tree, tree.parent)
             self.close(tree)
 
-    def _hand_over(self, tree: Tree, parent: Contact) -> None:
-        """This peer may not stay, and may have the last copy of events: send them to the parent, while it has room."""
-        for term, ranges in self._parent_lacks(tree).items():
-            for bundle in tree.flow.holding(term, ranges):
-                if self.host.room(parent) <= 0:
-                    return
+    def _stays(self, tree: Tree) -> bool:
+        """Does this peer stay for a while, because others may be owed what only it has?"""
+        if self.trees.must_leave(tree):
+            return self._hand_over(tree)
+        if self._is_ahead(tree):
+            self.terms.keep(tree)
+            return True
+        return False
+
+    def _hand_over(self, tree: Tree) -> bool:
+        """This peer may not stay, and may have the last copies of events: it stays a while, until the parent has them.
+
+        They are sent to the parent while that has room. What it does not know of, or has no room for, it asks for by
+        what this peer reports. False if there is nothing to hand over.
+        """
+        parent, lacks = tree.parent, self._parent_lacks(tree)
+        if parent is None or not lacks:
+            return False
+        self.terms.keep(tree, self.config.leave_s)
+        self.schedule.touch(tree)
+        self.host.trace(Mark("last_copies_handed_over"))
+        known = [term for term, *_ in tree.parent_held]
+        for bundle in (each for term in known for each in tree.flow.holding(term, lacks.get(term, []))):
+            if self.host.room(parent) > 0:
                 self.host.carry(parent, bundle)
+        return True
+
+    def handed_over(self, tree: Tree) -> None:
+        """The parent reported: does it have by now what a peer that must leave stays for?"""
+        if self.trees.must_leave(tree) and not self._parent_lacks(tree):
+            tree.keeping_until = None
+            self.leave_if_idle(tree)
 
     def _send_only(self, tree: Tree) -> None:
         """Does a source get events that nobody here or below wants, nor any lease that it speaks for? Ask for none."""
@@ -417,12 +439,16 @@ class TreeMembership:
         return isinstance(report, ParentReport) and report.term < tree.term
 
     def _parent_lacks(self, tree: Tree) -> dict[Term, list[Range]]:
-        """What is kept here of ended terms, was not stable, and is not kept by the parent, as far as it has said."""
+        """What is kept here of ended terms, and may be needed, and is not kept by the parent, as far as it has said.
+
+        Nobody needs what was stable or admitted again by a later term, nor what may not be passed on.
+        """
         held = {term: ranges for term, _, ranges, *_ in tree.parent_held} if tree.parent is not None else {}
-        lacks = {
-            term: difference(past.kept(), RangeSet([(0, past.stable), *held.get(term, ())]))
-            for term, past in sorted(tree.flow.past.items())
-        }
+        lacks, flow = dict[Term, list[Range]](), tree.flow
+        for term, past in sorted(flow.past.items()):
+            kept = [] if flow.disowns(term) else past.kept()
+            needless = RangeSet([(0, past.stable), *held.get(term, ()), *flow.admitted_again(term, kept)])
+            lacks[term] = difference(kept, needless)
         return {term: ranges for term, ranges in lacks.items() if ranges}
 
     def close(self, tree: Tree) -> None:

@@ -50,6 +50,8 @@ class Reporting:
                 self._child_says(tree, sender, key, report)
             case link_reports.ParentReport():
                 self._parent_says(tree, sender, key, report)
+                if tree is not None and tree.keeping_until is not None:
+                    self.membership.handed_over(tree)
 
     def _report_dropped(self, tree: Tree | None, sender: Contact) -> None:
         if tree is None:

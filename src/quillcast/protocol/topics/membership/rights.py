@@ -49,7 +49,7 @@ class Rights:
         if tree.barred:
             tree.keeping_until = None
             self.children.send_allowed_away(tree, tree.parent)
-            self.membership.leave_if_idle(tree, anyway=True)
+            self.membership.leave_if_idle(tree)
         elif timer.revoked and tree.receives:
             self._show_other_right(tree)
         elif timer.revoked:

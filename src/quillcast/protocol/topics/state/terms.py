@@ -106,9 +106,9 @@ class Terms:
             for subscription in tree.subscriptions:
                 tree.owe_late(subscription, past)
 
-    def keep(self, tree: Tree) -> None:
-        """Stay in the tree for as long as others may need what this peer knows of a term that is over."""
-        tree.keeping_until = self.host.now() + self.past_terms_s
+    def keep(self, tree: Tree, for_s: float | None = None) -> None:
+        """Stay in the tree, by default for as long as others may need what this peer knows of a term that is over."""
+        tree.keeping_until = self.host.now() + (self.past_terms_s if for_s is None else for_s)
         self.schedule.wake(tree)
 
     def was_used(self, tree: Tree, term: Term) -> None:

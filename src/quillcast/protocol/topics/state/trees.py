@@ -79,6 +79,10 @@ class Trees:
         """This peer leaves: it takes nobody in any more."""
         self.leaving = True
 
+    def must_leave(self, tree: Tree) -> bool:
+        """Does this peer leave the tree whether anything here wants the topic or not?"""
+        return self.leaving or tree.barred
+
     # ---- leases in topics that were forgotten
 
     def leave_behind(self, topic: bytes, leases: dict[bytes, OrphanedLease]) -> None:
