@@ -111,8 +111,11 @@ def _end(writing: subprocess.Popen[bytes]) -> None:
     writing.wait()
 
 
-# Processes that tests start hear Ctrl-C; what a shell runs in the background does not, nor do its children.
+# Processes that tests start hear Ctrl-C and the end of a terminal. What a shell runs in the background or by `nohup`
+# does not, nor would its children: they inherit that a signal is ignored, but no handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

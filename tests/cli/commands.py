@@ -20,12 +20,6 @@ from quillcast.core.ids import ring_distance, topic_id
 PATIENCE_S = 30.0  # a test that waits longer fails; nothing is expected to take so long
 
 
-def hear_signals() -> None:
-    """Restores signals that the test runner may ignore, as `nohup` does, because children would inherit that."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
 class Command:
     """A running command, whose lines come as it writes them."""
 
@@ -34,7 +28,6 @@ class Command:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "quillcast", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-            preexec_fn=hear_signals,  # noqa: PLW1509 - no thread of the tests holds a lock that it needs
         )  # fmt: skip
         self._read = {1: b"", 2: b""}
 
@@ -98,7 +91,6 @@ class Forks:
         self._process = subprocess.Popen(
             [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             start_new_session=True,
-            preexec_fn=hear_signals,  # noqa: PLW1509 - as above
         )  # fmt: skip
         atexit.register(self.end)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from quillcast.live.admission.keyring import Keyring, admit_here
-from tests.cli.commands import Commands, hear_signals
+from tests.cli.commands import Commands
 
 pytestmark = pytest.mark.live
 
@@ -152,19 +152,12 @@ class TestTwoUsers:
 
     def stranger(self, quillcast: Commands, config: Path, *arguments: str) -> "subprocess.Popen[bytes]":
         """A command of another user, without a home."""
-
-        def become() -> None:
-            hear_signals()
-            os.setgroups([])
-            os.setgid(STRANGER)
-            os.setuid(STRANGER)
-
         environment = {**quillcast.environment, "XDG_CONFIG_HOME": f"/tmp/no-config-of-{STRANGER}", "HOME": "/"}
         environment.pop("XDG_RUNTIME_DIR")
         return subprocess.Popen(
             [sys.executable, "-m", "quillcast", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/",
-            preexec_fn=become,  # noqa: PLW1509 - no thread of the tests holds a lock that it needs
+            user=STRANGER, group=STRANGER, extra_groups=[],
         )  # fmt: skip
 
     def test_they_meet_there(self, quillcast: Commands, config: Path, shared: Path) -> None:

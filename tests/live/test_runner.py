@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import quillcast
-from tests.cli.commands import hear_signals
 
 pytestmark = pytest.mark.live
 
@@ -72,7 +71,6 @@ def waiting(runtime: Path, begin: str = "") -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, "-c", begin + _WAITING],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        preexec_fn=hear_signals,  # noqa: PLW1509 - no thread holds a lock that it needs
     ) as program:  # fmt: skip
         try:
             assert program.stdout is not None
@@ -122,4 +120,4 @@ def test_a_program_keeps_its_own_signal_handlers(tmp_path: Path) -> None:
 
 def test_a_function_in_place_of_a_coroutine_is_a_clear_error() -> None:
     with pytest.raises(quillcast.LocalError, match=r"run takes a coroutine, not function; .*quillcast.run\(main\(\)\)"):
-        quillcast.run(hear_signals)  # type: ignore[arg-type]
+        quillcast.run(waiting)  # type: ignore[arg-type]
