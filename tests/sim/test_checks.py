@@ -264,7 +264,10 @@ def test_a_subscription_that_begins_beyond_a_cut_learns_of_events_of_lower_terms
 def test_a_report_of_an_earlier_term_that_was_over_when_the_subscription_began_is_found(
     sound: Simulation, *, between: bool
 ) -> None:
-    """But what lies between two events that came is owed wherever it was admitted."""
+    """Even if its peer knew the term, but not how far it went.
+
+    But what lies between two events that came is owed wherever it was admitted.
+    """
     reader, (writer, *_) = reader_on(sound, 2), sound.writers
     start, began, last = reader.start, reader.started_at, len(writer.written) - 1
     assert start is not None
@@ -274,13 +277,13 @@ def test_a_report_of_an_earlier_term_that_was_over_when_the_subscription_began_i
     reader.log.append(exactly(sound, last, last + 1, at=60.0)._replace(term=start.term))
     reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
     try:
-        for began_s, is_over in ((0.0, False), (9.0, False), (13.0, True)):
-            reader.started_at = writer.written[last] + began_s
+        for began_s, is_over in ((0.0, False), (9.0, False), (13.0, True), (14.0, True)):
+            reader.started_at, reader.knew = writer.written[last] + began_s, {start.term: 0} if began_s > 13 else {}
             judge = sound_delivery(sound)
             with pytest.raises(Broken, match="is older than") if is_over and not between else nullcontext():
                 judge.check_reports(reader)
     finally:
-        reader.start, reader.started_at = start, began
+        reader.start, reader.started_at, reader.knew = start, began, {}
 
 
 # --- reports

@@ -25,6 +25,8 @@ SEEDS = {
 HARD_SEEDS = {
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
     1929051: "what a publisher had discarded beyond a cut was taken for sent again before a subscription began",
+    1924417: "a peer that was paused took events of an ended term for new, and later readers were told of their loss",
+    1924663: "what a peer had not known of a term that was over counted as lost to a reader that began later",
     1882142: "events reached readers from a publisher that only a root could admit which took the topic for new",
     1853486: "a root whose buffers were full called events gone that it had admitted again in another term",
     1856767: "events of an ended term, and the word of which these were, took seconds at each of several peers",

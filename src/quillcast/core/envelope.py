@@ -62,6 +62,10 @@ class Term(NamedTuple):
         """Is it of the same process as another root's term?"""
         return self.node[:-1] == other.node[:-1]
 
+    def was_followed_by(self, other: "Term") -> bool:
+        """Is another root's term a later one of the same process? Then this one was over when that began."""
+        return self < other and self.shares_root(other)
+
     @property
     def owned(self) -> bool:
         """Did the root, whose term it is, know an owner of the topic?"""

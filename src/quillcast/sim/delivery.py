@@ -233,13 +233,13 @@ class Delivery:
         return any(each.at < known_from for each in admitted if each.term == told.term)
 
     def _was_long_over(self, reader: Reader, told: Told) -> bool:
-        """Was it an earlier term that the reader's peer did not know, and over by more than peers need to know that?"""
+        """Was it an earlier term, and over before the reader began by more than peers need to know that?"""
         admitted = self.ledger.by_term.get(told.term)
         if reader.start is None or reader.started_at is None or not (admitted and told.term < reader.start.term):
             return False
         over_at = admitted[-1].at
         known_at = over_at + UNSURE_S + (told.at - over_at) * UNSURE
-        return told.term not in reader.knew and known_at < reader.started_at
+        return known_at < reader.started_at
 
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
         """Whether the reader may be owed the event: it was admitted between the reader's start and end, or never."""

@@ -139,6 +139,31 @@ def test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_
     assert [(reader.payloads, reader.gone) for reader in readers.values()] == [([b"after"], [])] * 2
 
 
+def test_what_waited_to_be_read_during_a_pause_is_older_than_a_subscription_that_began_long_after_that() -> None:
+    """Its root was lost meanwhile, so that nobody else can tell when the last events of that term came."""
+    village = Village(5)
+    root, _, newcomer, paused, _ = by_distance(village)
+    village.subscribe(paused, NAME, Reader())
+    publisher, reader = village.publisher(root, NAME), Reader()
+    village.run(3)
+    host = village.world.machines[paused].host
+    assert host is not None
+    host.pause()
+    village.publish(root, publisher, b"before")
+    village.run(1)
+    village.kill(root, silently=True)
+    village.run(20)
+    village.subscribe(newcomer, NAME, reader)
+    village.run(8)
+    assert reader.start is not None
+    host.resume()
+    village.run(45)
+    tree = village.tree(newcomer, NAME)
+    assert tree is not None
+    assert [past.end for past in tree.flow.past.values()] == [1]
+    assert (reader.payloads, reader.gone) == ([], [])
+
+
 @pytest.mark.parametrize("pause_s", [40, 70], ids=["longer than a lease", "longer than past terms are kept"])
 def test_after_a_pause_what_is_missing_is_waited_for_as_long_as_if_it_began_to_be_missing_then(pause_s: float) -> None:
     """What waits to be read may bring it."""
@@ -150,8 +175,7 @@ def test_after_a_pause_what_is_missing_is_waited_for_as_long_as_if_it_began_to_b
     tree, host = village.tree(reading, NAME), village.world.machines[reading].host
     assert tree is not None
     assert host is not None
-    for end in (0, 2):
-        village.act(reading, lambda peer, end=end: peer.scribe.terms.recall(tree, past, end))
+    village.act(reading, lambda peer: peer.scribe.terms.recall(tree, past, 2, 0))
     village.run(3)
     host.pause()
     village.run(pause_s)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quillcast.core.envelope import Position
+from quillcast.core.envelope import Position, Term
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.state.effects import (
@@ -13,7 +13,7 @@ from quillcast.protocol.topics.state.sources import NO_SOURCES
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import FIRST, PAUL, SECOND, Notes, block, down
+from tests.protocol.recording import CAROL, FIRST, PAUL, PAULA, SECOND, Notes, block, down
 from tests.protocol.topics.parts import STREAM, Parts
 
 
@@ -62,6 +62,10 @@ def test_peers_without_sources_share_an_object_that_none_of_them_can_write_to() 
     assert NO_SOURCES.served
 
 
+BEYOND = Term(1, CAROL.node_id)
+"""An earlier term, of a root beyond a partition."""
+
+
 def a_subscription_since_the_second_term(world: Parts) -> tuple[Tree, Subscription]:
     tree = world.tree()
     world.terms.enter(tree, SECOND, 3)
@@ -79,27 +83,27 @@ def test_an_earlier_term_is_owed_unless_it_was_over_when_the_subscription_began(
 ) -> None:
     """It may have gone on beyond a partition. Nothing is decided before somebody says for how long it has been over."""
     tree, subscription = a_subscription_since_the_second_term(world)
-    terms.recall(tree, FIRST, 5)
-    assert tree.flow.owed(FIRST).ranges() == []
-    terms.recall(tree, FIRST, 5, there_s)
-    assert tree.flow.owed(FIRST).ranges() == owed
-    assert (subscription.term_cursor(FIRST) is None) == (there_s is None)
+    terms.recall(tree, BEYOND, 5)
+    assert tree.flow.owed(BEYOND).ranges() == []
+    terms.recall(tree, BEYOND, 5, there_s)
+    assert tree.flow.owed(BEYOND).ranges() == owed
+    assert (subscription.term_cursor(BEYOND) is None) == (there_s is None)
 
 
 def test_what_came_of_an_earlier_term_before_it_is_known_to_be_owed_is_delivered_or_reported(
     world: Parts, terms: Terms
 ) -> None:
     tree, subscription = a_subscription_since_the_second_term(world)
-    terms.recall(tree, FIRST, 5)
-    tree.flow.restore(down(FIRST, 0, block(PAUL, 0)))
-    tree.flow.restore(down(FIRST, 1, block(PAUL, 1)))
-    tree.flow.lose(FIRST, [(2, 3)])
-    terms.recall(tree, FIRST, 5, 0)
+    terms.recall(tree, BEYOND, 5)
+    tree.flow.restore(down(BEYOND, 0, block(PAUL, 0)))
+    tree.flow.restore(down(BEYOND, 1, block(PAUL, 1)))
+    tree.flow.lose(BEYOND, [(2, 3)])
+    terms.recall(tree, BEYOND, 5, 0)
     subscription.tell_losses()
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
-    assert (notes.got, notes.lost_) == ([b"0", b"1"], [(FIRST.counter, 2, 3, "unavailable")])
-    assert tree.flow.owed(FIRST).ranges() == [(3, 5)]
+    assert (notes.got, notes.lost_) == ([b"0", b"1"], [(BEYOND.counter, 2, 3, "unavailable")])
+    assert tree.flow.owed(BEYOND).ranges() == [(3, 5)]
 
 
 def test_what_went_on_is_reported_though_its_publisher_sent_the_next_event_to_the_subscriptions_own_root(
@@ -107,32 +111,151 @@ def test_what_went_on_is_reported_though_its_publisher_sent_the_next_event_to_th
 ) -> None:
     tree, subscription = a_subscription_since_the_second_term(world)
     tree.flow.move(down(SECOND, 3, block(PAUL, 2)), tree.flow.current)
-    terms.recall(tree, FIRST, 2, 0)
-    tree.flow.learn_runs(FIRST, [Run(0, PAUL, 0, 2)])
-    tree.flow.lose(FIRST, [(0, 2)])
+    terms.recall(tree, BEYOND, 2, 0)
+    tree.flow.learn_runs(BEYOND, [Run(0, PAUL, 0, 2)])
+    tree.flow.lose(BEYOND, [(0, 2)])
     subscription.tell_losses()
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
-    assert (notes.got, notes.lost_) == ([b"2"], [(FIRST.counter, 0, 2, "unavailable")])
+    assert (notes.got, notes.lost_) == ([b"2"], [(BEYOND.counter, 0, 2, "unavailable")])
 
 
 def test_what_was_discarded_before_of_an_earlier_term_is_not_owed_when_it_turns_out_to_have_gone_on(
     world: Parts, terms: Terms
 ) -> None:
     tree, _ = a_subscription_since_the_second_term(world)
-    tree.flow.note_over(FIRST, 2)
-    terms.recall(tree, FIRST, 5, 0)
-    assert tree.flow.owed(FIRST).ranges() == [(2, 5)]
+    tree.flow.note_over(BEYOND, 2)
+    terms.recall(tree, BEYOND, 5, 0)
+    assert tree.flow.owed(BEYOND).ranges() == [(2, 5)]
 
 
 def test_a_peer_says_for_how_long_all_events_of_an_earlier_term_have_been_there(world: Parts, terms: Terms) -> None:
     tree = world.tree()
-    terms.enter(tree, FIRST, 0)
-    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    terms.enter(tree, BEYOND, 0)
+    tree.flow.move(down(BEYOND, 0, block(PAUL, 0)), tree.flow.current)
     world.progress.tell(tree)
     world.host.time += 5.0
     terms.enter(tree, SECOND, 0)
     world.host.time += 8.9
-    assert tree.flow.held(world.host.now()) == ((FIRST, 1, ((0, 1),), 0, 12),), "less than the 13.9 s of its event"
-    terms.recall(tree, FIRST, 3)
+    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 12),), "less than the 13.9 s of its event"
+    terms.recall(tree, BEYOND, 3)
     assert tree.flow.held(world.host.now())[0][-1] is None, "of the later ones it does not know"
+
+
+def test_a_term_of_the_same_process_was_over_when_a_later_one_began_whatever_others_say(
+    world: Parts, terms: Terms
+) -> None:
+    """But another process of the same peer may have been root later, beyond a partition, and knew no term then."""
+    tree, subscription = a_subscription_since_the_second_term(world)
+    of_same, of_restarted = Term(1, SECOND.node), Term(1, SECOND.node[:8] + b"restart!")
+    terms.recall(tree, of_restarted, 3, 0)
+    assert tree.flow.owed(of_restarted).ranges() == [(0, 3)]
+    terms.recall(tree, of_same, 5, 0)
+    terms.recall(tree, of_same, 7, 0)
+    assert tree.flow.owed(of_same).ranges() == []
+    tree.flow.lose(of_same, [(0, 7)])
+    subscription.tell_losses()
+    assert isinstance(subscription.subscriber, Notes)
+    assert subscription.subscriber.told == []
+
+
+def test_a_peer_knows_that_its_own_terms_of_before_were_over_when_its_process_began(world: Parts, terms: Terms) -> None:
+    tree, _ = a_subscription_since_the_second_term(world)
+    of_before = Term(1, world.host.me[:8] + b"earlier!")
+    terms.recall(tree, of_before, 5, 0)
+    assert tree.flow.owed(of_before).ranges() == []
+    assert tree.flow.held(world.host.now())[0][-1] == 10, "others are told"
+
+
+@pytest.mark.parametrize(("came", "told"), [(0, []), (1, []), (3, [(1, 3, 5, "unavailable")])])
+def test_what_seemed_to_be_owed_is_not_if_a_peer_had_it_earlier(
+    world: Parts, terms: Terms, came: int, told: list[tuple[int, int, int, str]]
+) -> None:
+    """Nor what came before it, as far as it is known; but what follows an event of the same publisher is."""
+    tree, subscription = a_subscription_since_the_second_term(world)
+    terms.recall(tree, BEYOND, 5, 3)
+    assert tree.flow.owed(BEYOND).ranges() == [(0, 5)]
+    if came:
+        tree.flow.lose(BEYOND, [(0, came - 1)])
+        subscription.tell_losses()
+        tree.flow.restore(down(BEYOND, came - 1, block(PAUL, came - 1)))
+    notes = subscription.subscriber
+    assert isinstance(notes, Notes)
+    before = len(notes.told)
+    terms.recall(tree, BEYOND, 5, 12)
+    tree.flow.learn_runs(BEYOND, [Run(came, PAULA if came == 1 else PAUL, came, 5 - came)])
+    assert tree.flow.owed(BEYOND).ranges() == ([(came, 5)] if came else [])
+    tree.flow.lose(BEYOND, [(came, 5)])
+    subscription.tell_losses()
+    assert notes.told[before:] == told
+
+
+def test_nothing_before_a_publishers_first_event_is_owed_of_a_term_that_was_over_before(
+    world: Parts, terms: Terms
+) -> None:
+    """Some of it had come before that was known, and all of it had been stable."""
+    tree, subscription = a_subscription_since_the_second_term(world)
+    terms.recall(tree, BEYOND, 5, 3)
+    tree.flow.settle(BEYOND, 5)
+    tree.flow.restore(down(BEYOND, 0, block(PAULA, 0)))
+    tree.flow.move(down(SECOND, 3, block(PAUL, 4)), tree.flow.current)
+    terms.recall(tree, BEYOND, 5, 12)
+    tree.flow.learn_runs(BEYOND, [Run(1, PAUL, 0, 4)])
+    tree.flow.lose(BEYOND, [(1, 5)])
+    subscription.tell_losses()
+    assert isinstance(subscription.subscriber, Notes)
+    assert (subscription.subscriber.got, subscription.subscriber.told) == ([b"0", b"4"], [])
+
+
+def test_what_came_late_to_be_known_of_a_term_is_not_owed_if_it_was_there_before(world: Parts, terms: Terms) -> None:
+    """A subscription begins at a frontier in each term that its peer knows, which may be behind."""
+    tree, subscription = a_subscription_since_the_second_term(world)
+    subscription.owe(BEYOND, 2, 0)
+    terms.recall(tree, BEYOND, 5, 9)
+    assert tree.flow.owed(BEYOND).ranges() == [(2, 5)]
+    terms.recall(tree, BEYOND, 5, 12)
+    assert tree.flow.owed(BEYOND).ranges() == []
+    terms.recall(tree, BEYOND, 6)
+    assert tree.flow.owed(BEYOND).ranges() == [(5, 6)], "of more, nobody has said so"
+
+
+def test_of_a_term_of_which_nothing_is_known_but_that_it_was_nothing_is_decided(world: Parts, terms: Terms) -> None:
+    tree, subscription = a_subscription_since_the_second_term(world)
+    terms.recall(tree, BEYOND, 0)
+    assert tree.flow.held(world.host.now())[0][-1] is None
+    terms.recall(tree, BEYOND, 5)
+    assert subscription.term_cursor(BEYOND) is None
+
+
+def test_what_may_be_owed_is_kept_until_that_is_decided_and_reported_if_there_is_no_room(
+    world: Parts, terms: Terms
+) -> None:
+    tree, subscription = a_subscription_since_the_second_term(world)
+    terms.recall(tree, BEYOND, 3)
+    tree.flow.settle(BEYOND, 3)
+    for index in range(3):
+        tree.flow.restore(down(BEYOND, index, block(PAUL, index)))
+    assert tree.flow.discard_past(BEYOND, 1, needless_only=True) == 0
+    assert tree.flow.discard_past(BEYOND, 1) == 1
+    terms.recall(tree, BEYOND, 3, 0)
+    subscription.tell_losses()
+    notes = subscription.subscriber
+    assert isinstance(notes, Notes)
+    assert (notes.told, notes.got) == ([(BEYOND.counter, 0, 1, "unavailable")], [b"1", b"2"])
+    assert tree.flow.discard_past(BEYOND, 1, needless_only=True) == 1
+
+
+def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_peer(
+    world: Parts, terms: Terms
+) -> None:
+    tree = world.tree()
+    terms.enter(tree, BEYOND, 0)
+    tree.parent, tree.doubted = CAROL, True
+    world.host.time += 60.0
+    world.schedule.sent_by = world.host.time - 40.0
+    tree.flow.move(down(BEYOND, 0, block(PAUL, 0)), tree.flow.current)
+    world.progress.tell(tree)
+    assert tree.flow.log.came.end == 0, "the parent may have kept it, and the event may be new"
+    tree.parent = None
+    terms.enter(tree, SECOND, 0)
+    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40),)

@@ -54,6 +54,10 @@ class Sink(ABC):
     def settle(self, term: Term, stable: int) -> None:  # noqa: B027
         """The root of an ended term declared it stable below an index."""
 
+    def may_be_owed(self, term: Term) -> bool:
+        """Is it not known yet whether it is owed an ended term?"""
+        return False
+
     def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
         """The positions of an ended term, up to `end`, that it is owed and that never arrived here."""
         return []

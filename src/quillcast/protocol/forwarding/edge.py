@@ -144,6 +144,9 @@ class Edge(Sink):
         if isinstance(term_cursor, EarlierTermCursor):
             term_cursor.stable = max(term_cursor.stable, stable)
 
+    def may_be_owed(self, term: Term) -> bool:
+        return self.since is not None and term < self.since and self.term_cursor(term) is None
+
     def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
         term_cursor = self.term_cursor(term)
         if term_cursor is None or not (self.readmits and term_cursor.owed):
@@ -291,6 +294,8 @@ class Edge(Sink):
             term_cursor.old = max(term_cursor.old, index)
             return False
         term_cursor.start = term_cursor.next = index
+        if self.since is not None and term <= self.since:
+            self.owed_in_part = max(self.owed_in_part, term)
         self._resume(term_cursor)
         return True
 
@@ -512,16 +517,18 @@ class Edge(Sink):
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
         """The part of a run at a position that is older than this subscription.
 
-        In a source's stream, that is known (`pass_by`), and nothing is owed before the publisher's first event here. In
-        an earlier term, the publisher sent whatever its root had not declared stable to the later roots, in order. So
-        these events were also in a later term, before the publisher's first event here: at most as many as it is not
-        owed of those terms. If its first event here is of a term that is owed whole, it may have been beyond a
-        partition before.
+        In a source's stream, that is known (`pass_by`), and nothing is owed before the publisher's first event here. So
+        it may be in an earlier term. In another one, the publisher sent whatever its root had not declared stable to
+        the later roots, in order. So these events were also in a later term, before the publisher's first event here:
+        at most as many as it is not owed of those terms. If its first event here is of a term that is owed whole, it
+        may have been beyond a partition before.
         """
         cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
-        if term_cursor is not None and at < term_cursor.old and (cursor is None or cursor.began is None):
-            return first, min(last, first + term_cursor.old - at)
+        begun = cursor.began[1] if cursor is not None and cursor.began is not None else NUMBER_MAX
+        is_known = begun == NUMBER_MAX or not term.of_source
+        if is_known and term_cursor is not None and at < term_cursor.old:
+            return first, max(first, min(last, begun, first + term_cursor.old - at))
         if cursor is None or cursor.began is None or term >= self.owed_in_part or cursor.began[0] > self.owed_in_part:
             return first, first
         if not isinstance(term_cursor, EarlierTermCursor):

@@ -195,10 +195,10 @@ class Flow:
             del self.others[term]
             self.others = self.others or EMPTY
 
-    def note_came(self, now: float) -> None:
-        """What is known of the current term is there by now."""
+    def note_came(self, at: float) -> None:
+        """What is known of the current term was there by a time."""
         if self.log.end and self.current.seen.end > self.log.came.end:
-            self.log.came = new_tuple(Came, (self.current.seen.end, now))
+            self.log.came = new_tuple(Came, (self.current.seen.end, at))
 
     def may_recall(self, term: Term, end: int) -> bool:
         """Is this an ended term that was not discarded already, as far as it went?"""
@@ -213,6 +213,7 @@ class Flow:
         if past is None:
             missed = Stream(term)
             if settled := self.forgotten.pop(term, 0):
+                missed.start = settled
                 missed.give_up([(0, settled)])
             self._note_past(EndedStream.of(missed, end, [], until))
         elif end > past.end:
@@ -429,9 +430,12 @@ class Flow:
     def _needed(self, past: EndedStream) -> Callable[[Bundle], bool]:
         """Which bundles of an ended term somebody may need.
 
-        Those that wait in a channel here. Of the others, those that are not stable and that no later term admitted
-        again: subscribers that are owed them are owed that term too.
+        Those that wait in a channel here, and all while it is not known whether a sink is owed them. Of the others,
+        those that are not stable and that no later term admitted again: subscribers that are owed them are owed that
+        term too.
         """
+        if any(channel.sink.may_be_owed(past.term) for channel in self.channels):
+            return lambda bundle: True
         channels, again = self.channels, self._admitted_later(past.term)
         waiting = RangeSet((b.envelope.first, b.last) for channel in channels for b in channel.waiting(past.term))
 

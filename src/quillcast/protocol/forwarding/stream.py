@@ -121,26 +121,32 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
     ) -> "EndedStream":
         """A stream that ends now, or ended somewhere else. How far it was stable is for the channels to be told."""
         seen, end = live.seen or RangeSet(), max(end, live.seen.end)
-        return cls(live.term, seen=seen, ledger=live.ledger, end=end, bundles=bundles, until=until, came=came)
+        return cls(
+            live.term, live.start, seen=seen, ledger=live.ledger, end=end, bundles=bundles, until=until, came=came
+        )
 
     def learn_came(self, end: int, at: float) -> bool:
-        """All events below an index were there at a time. True if that was not known of so many."""
-        if (end, -at) > (self.came.end, -self.came.at):
-            news, self.came = end > self.came.end, Came(end, at)
-            return news
-        return False
+        """All events below an index were there at a time. True if that is more than was known, or earlier."""
+        if (end, -at) <= (self.came.end, -self.came.at):
+            return False
+        self.came = Came(end, at)
+        return True
+
+    def was_there(self, at: float) -> bool:
+        """Is it known that all its events were there by a time?"""
+        return self.is_dated and self.came.at <= at
 
     @property
-    def settled(self) -> int:
-        """Below this index, all was discarded or given up here."""
-        return min([self.seen.contiguous_from(0), *(bundle.envelope.first for bundle in self.bundles)])
+    def is_dated(self) -> bool:
+        """Has anybody said since when all its events are there?"""
+        return 0 < self.end <= self.came.end
 
     def there_for(self, now: float) -> int | None:
         """For how many seconds all its events have been there at least, not exactly; None: that is not known.
 
         This is told, and is not to be told anew each second: three binary digits are kept.
         """
-        if self.came.end < self.end:
+        if not self.is_dated:
             return None
         seconds = max(0, int(now - self.came.at))
         spare = max(0, seconds.bit_length() - AGE_BITS)

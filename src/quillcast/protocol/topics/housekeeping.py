@@ -53,6 +53,8 @@ class Housekeeping:
 
     def _look_over(self, now: float) -> None:
         paused = now - self.schedule.last_round_at > self.schedule.pause_s
+        if paused:  # by then, a peer that says nothing is lost to its neighbours
+            self.schedule.sent_by = self.schedule.last_round_at + self.schedule.pause_s
         self.schedule.last_round_at = now
         for part in self.before:
             part.housekeep(now, paused=paused)

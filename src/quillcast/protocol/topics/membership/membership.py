@@ -280,6 +280,7 @@ class TreeMembership:
         whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
+        self.schedule.note_came(tree, self.host.now())
         self.came_from.pop(tree.topic, None)
         self.silent.pop(tree.topic, None)
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)

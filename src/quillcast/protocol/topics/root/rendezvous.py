@@ -64,11 +64,11 @@ class Rendezvous:
         if message.spoke_s is not None:
             self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
         tree.root.was_used(message.term)
+        spoke_s = int(message.spoke_s) if message.spoke_s is not None else None
+        for term, index in (*message.settled, *message.dropped):
+            self.terms.recall(tree, term, index, spoke_s if term == message.term else None)
         for term, index in message.settled:
-            self.terms.recall(tree, term, index)
             tree.flow.settle(term, index)
-        for term, index in message.dropped:
-            self.terms.recall(tree, term, index)
         tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
         answer = RootIs(tree.root.term, tree.descriptor, tree.root.held_back)

@@ -78,7 +78,7 @@ class Progress:
         """Report to the parent and the children."""
         now = self.host.now()
         self.schedule.told(tree)
-        tree.flow.note_came(now)
+        self.schedule.note_came(tree, now)
         if tree.root is not None:
             if tree.descriptor.settings.slow == "wait":
                 self.flow_control.hold_back_publishers(tree)

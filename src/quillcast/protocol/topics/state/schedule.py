@@ -34,6 +34,7 @@ class Schedule:
         self.round_set = False
         self.last_round_at = host.now()
         self.pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
+        self.sent_by = self.last_round_at  # until then others sent to this process while it was paused
         self.work: list[Sized] = []
 
     # ---- reports
@@ -71,6 +72,17 @@ class Schedule:
         self.reported_at = self.host.now()
         topics, self.dirty = self.dirty, {}
         return list(topics)
+
+    def note_came(self, tree: Tree, now: float) -> None:
+        """What is known of the topic's current term is there by now.
+
+        After a pause of this process it may have waited to be read. If the parent has lost this peer meanwhile, that
+        was soon after the pause began, and nothing was sent any more. Until that is known, there is nothing to note.
+        """
+        if not tree.doubted or tree.root is not None:
+            tree.flow.note_came(now)
+        elif tree.parent is None:
+            tree.flow.note_came(self.sent_by)
 
     # ---- rounds of housekeeping
 

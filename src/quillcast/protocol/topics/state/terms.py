@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import SESSION_TERMS, Term
+from quillcast.core.envelope import HALF_BYTES, SESSION_TERMS, Term
 from quillcast.core.errors import Implausible
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
@@ -28,6 +28,7 @@ class Terms:
         """`rivals` are other owners' descriptors of known topics."""
         self.host, self.past_terms_s, self.rivals = host, past_terms_s, rivals
         self.schedule, self.dispatch = schedule, dispatch
+        self.began_at, self.own = host.now(), Term(0, host.me[:HALF_BYTES] + host.incarnation)
 
     def check(self, said: Any) -> None:
         """Raise `Implausible` if what another peer says names a term or version that there cannot be yet."""
@@ -74,7 +75,7 @@ class Terms:
         """
         if not self.has_settings(tree, term):
             return
-        tree.flow.note_came(self.host.now())
+        self.schedule.note_came(tree, self.host.now())
         end = max(tree.arrived_below, tree.inherited.index if tree.inherited.term == tree.term else 0)
         ended = tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end, here=here)
         if ended is not None:
@@ -92,17 +93,24 @@ class Terms:
     def recall(self, tree: Tree, term: Term, end: int, there_s: int | None = None) -> None:
         """A past term went up to `end`: subscribers are owed its events, unless all were there before they began.
 
-        They have been there for `there_s` seconds at least; None: nobody has said how long yet.
+        They have been there for `there_s` seconds at least; None: nobody has said how long yet. Of several peers, the
+        one that had them first knows best. A term of this peer was over when its process began, if it was an earlier
+        one.
         """
         flow, now = tree.flow, self.host.now()
         if tree.root is not None and end:
             tree.root.was_used(term)
         news = flow.may_recall(term, end) and flow.recall(term, end, now + self.past_terms_s)
         past = flow.past.get(term)
-        if past is not None and there_s is not None:
-            news |= past.learn_came(end, now - there_s)
-        if past is not None and news:
+        if past is None:
+            return
+        told = past.there_for(now)
+        dated = there_s is not None and past.learn_came(end, now - there_s)
+        if term.is_of(self.host.me) and not term.shares_root(self.own):
+            dated |= past.learn_came(past.end, self.began_at)
+        if news or past.there_for(now) != told:
             self.schedule.touch(tree)  # neighbours on the other side may not know either
+        if news or dated:
             for subscription in tree.subscriptions:
                 tree.owe_late(subscription, past)
 

@@ -274,20 +274,25 @@ class Tree:
             subscription.expect_again()
 
     def owe_late(self, subscription: Subscription, past: EndedStream) -> None:
-        """A subscription is owed an earlier term that this peer did not know when it began, unless that was over.
+        """A subscription is owed what its peer did not know of an earlier term when it began, unless that was over.
 
-        Until it is known how long the events have been there, that is open. What came meanwhile is delivered then.
+        A term that was unknown then is open until somebody says how long its events have been there. What came
+        meanwhile is delivered then. If a peer turns out to have had the events for longer, they are not owed after all.
         """
         term, since = past.term, subscription.since
-        if since is None or since < term or subscription.term_cursor(term) is not None:
+        if since is None or since <= term:
             self.owe(subscription, past)
-            return
-        if past.came.end < past.end:
-            return
-        if past.came.at <= subscription.began_at:
+        elif term.was_followed_by(since) or past.was_there(subscription.began_at):
             subscription.owe(term, past.end, past.stable)
-            return
-        subscription.begin(term, past.settled, went_on=True)
+            subscription.pass_by(term, past.end)
+        elif subscription.term_cursor(term) is not None:
+            self.owe(subscription, past)
+        elif past.is_dated:
+            self._owe_whole(subscription, past)
+
+    def _owe_whole(self, subscription: Subscription, past: EndedStream) -> None:
+        term = past.term
+        subscription.begin(term, past.start, went_on=True)
         subscription.expect_again()
         for bundle in past.bundles:
             subscription.channel.restore(bundle)
