@@ -42,16 +42,23 @@ def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
     assert world.ordered == [FindParent(tree), LeaveIfIdle(tree)]
 
 
-def test_a_subscription_that_begins_before_a_gap_is_told_what_was_given_up_beyond_it(world: Parts) -> None:
+@pytest.mark.parametrize(
+    ("start", "lost", "got"), [("earliest", [(1, 1, 2, "unavailable")], [b"0", b"2"]), ("now", [], [])]
+)
+def test_a_subscription_to_the_earliest_events_is_told_what_was_given_up_beyond_a_gap_and_others_begin_behind_it(
+    world: Parts, start: str, lost: list[tuple[int, int, int, str]], got: list[bytes]
+) -> None:
     world.subscribing.subscribe("weather", Notes())
     tree, notes = world.trees[DESCRIPTOR.topic], Notes()
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
     tree.flow.move(down(FIRST, 2, block(PAUL, 2)), tree.flow.current)
     tree.flow.lose(FIRST, [(1, 2)])
-    notes.turn_over = world.subscribing.subscribe("weather", notes).tell_losses
-    assert notes.lost_ == [(1, 1, 2, "unavailable")]
+    notes.turn_over = world.subscribing.subscribe("weather", notes, start=start).tell_losses
+    assert notes.lost_ == lost
     tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
-    assert notes.got == [b"0", b"2"]
+    assert notes.got == got
+    tree.flow.move(down(FIRST, 3, block(PAUL, 3)), tree.flow.current)
+    assert notes.got == [*got, b"3"]
 
 
 def test_a_peer_that_was_accepted_by_the_settings_of_a_former_start_asks_for_the_present_ones(world: Parts) -> None:
