@@ -789,6 +789,14 @@ MUTANTS = (
         "protocol/topics/test_term_changes.py",
     ),
     Mutant(
+        "undecided-for-ever",
+        "An earlier term of which nobody says for how long it has been over is reported in the end.",
+        "protocol/topics/housekeeping.py",
+        "flow.past[term], at_last=True)",
+        "flow.past[term])",
+        "protocol/topics/test_term_changes.py",
+    ),
+    Mutant(
         "any-term-is-believed",
         "Terms of others that there cannot be yet are ignored.",
         "protocol/topics/state/terms.py",

@@ -5,6 +5,7 @@ import pytest
 from quillcast.core.envelope import Position, Term
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestones
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )
@@ -14,7 +15,9 @@ from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import CAROL, FIRST, PAUL, PAULA, SECOND, Notes, block, down
-from tests.protocol.topics.parts import STREAM, Parts
+from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Parts
+
+BEST_EFFORT = Settings(delivery="best_effort")
 
 
 @pytest.fixture
@@ -66,10 +69,13 @@ BEYOND = Term(1, CAROL.node_id)
 """An earlier term, of a root beyond a partition."""
 
 
-def a_subscription_since_the_second_term(world: Parts) -> tuple[Tree, Subscription]:
-    tree = world.tree()
+def a_subscription_since_the_second_term(
+    world: Parts, descriptor: Descriptor = DESCRIPTOR
+) -> tuple[Tree, Subscription]:
+    tree = world.tree(descriptor)
     world.terms.enter(tree, SECOND, 3)
     subscription = Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, None))
+    subscription.adapt(tree.descriptor)
     subscription.begin(SECOND, 3)
     subscription.begin_now()
     tree.start(subscription)
@@ -104,6 +110,26 @@ def test_what_came_of_an_earlier_term_before_it_is_known_to_be_owed_is_delivered
     assert isinstance(notes, Notes)
     assert (notes.got, notes.lost_) == ([b"0", b"1"], [(BEYOND.counter, 2, 3, "unavailable")])
     assert tree.flow.owed(BEYOND).ranges() == [(3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "lost"), [(Settings(), [(BEYOND.counter, 0, 5, "unavailable")]), (BEST_EFFORT, [])]
+)
+def test_an_earlier_term_is_reported_in_the_end_if_nobody_says_for_how_long_it_has_been_over(
+    world: Parts, terms: Terms, settings: Settings, lost: list[tuple[int, int, int, str]]
+) -> None:
+    """All peers that had been in its tree are gone: only a publisher knows how far it went."""
+    tree, subscription = a_subscription_since_the_second_term(world, described("weather", settings))
+    terms.recall(tree, BEYOND, 5)
+    world.schedule.wake(tree)
+    world.host.time += CONFIG.past_terms_s
+    world.schedule.last_round_at = world.host.time
+    world.housekeeping.housekeep()
+    subscription.tell_losses()
+    notes = subscription.subscriber
+    assert isinstance(notes, Notes)
+    assert notes.lost_ == lost
+    assert BEYOND in tree.flow.forgotten
 
 
 def test_what_went_on_is_reported_though_its_publisher_sent_the_next_event_to_the_subscriptions_own_root(

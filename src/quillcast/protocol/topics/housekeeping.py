@@ -121,6 +121,8 @@ class Housekeeping:
                 if not flow.waits_for(term):
                     flow.discard_past(term)  # nobody here waits for what is kept of it
                 continue
+            for subscription in tree.subscriptions:
+                tree.owe_late(subscription, flow.past[term], at_last=True)
             flow.give_up_owed(term)
             if self._may_forget(tree, term):
                 flow.forget(term)

@@ -273,11 +273,12 @@ class Tree:
         if self.flow.keeps and past.end:
             subscription.expect_again()
 
-    def owe_late(self, subscription: Subscription, past: EndedStream) -> None:
+    def owe_late(self, subscription: Subscription, past: EndedStream, *, at_last: bool = False) -> None:
         """A subscription is owed what its peer did not know of an earlier term when it began, unless that was over.
 
         A term that was unknown then is open until somebody says how long its events have been there. What came
         meanwhile is delivered then. If a peer turns out to have had the events for longer, they are not owed after all.
+        `at_last`: nobody said it for as long as the term was kept, so that it is owed.
         """
         term, since = past.term, subscription.since
         if since is None or since <= term:
@@ -287,13 +288,14 @@ class Tree:
             subscription.pass_by(term, past.end)
         elif subscription.term_cursor(term) is not None:
             self.owe(subscription, past)
-        elif past.is_dated:
+        elif past.is_dated or at_last:
             self._owe_whole(subscription, past)
 
     def _owe_whole(self, subscription: Subscription, past: EndedStream) -> None:
         term = past.term
         subscription.begin(term, past.start, went_on=True)
-        subscription.expect_again()
+        if self.flow.keeps or self.session:  # else the topic was created best-effort
+            subscription.expect_again()
         for bundle in past.bundles:
             subscription.channel.restore(bundle)
         if gone := difference(past.seen, RangeSet(past.kept())):
