@@ -276,7 +276,7 @@ def test_a_root_that_took_a_topic_for_new_holds_stability_back_when_it_hears_of_
     child = Join(TOPIC, contact, Have(EARLIER, 0), descriptor.digest, descriptor)
     words: dict[str, Any] = {
         "publisher": FindRoot(TOPIC, contact, descriptor, EARLIER),
-        "settled": FindRoot(TOPIC, contact, descriptor, NO_TERM, settled=((EARLIER, 3),)),
+        "settled": FindRoot(TOPIC, contact, descriptor, NO_TERM, settled=((EARLIER, 3, 0),)),
         "child": child,
         "leases": TransferLeadership(descriptor, EARLIER, 0, 0, leases=(contact.node_id,)),
         "nobody": FindRoot(TOPIC, contact, descriptor, NO_TERM),

@@ -112,15 +112,12 @@ def test_a_root_that_the_topic_was_transferred_to_waits_for_leases_beside_the_ro
     assert world.transfer._last_words(tree, tree.root, BOB).followed == (FIRST, SECOND)
 
 
-def test_a_publisher_tells_how_long_ago_a_root_said_how_far_its_term_had_gone(world: Parts) -> None:
-    """Of terms before that one, others may have spoken to that peer later."""
+def test_a_publisher_tells_for_how_long_the_events_of_earlier_terms_have_been_there(world: Parts) -> None:
     tree, term, earlier = world.root(), Term(1, CAROL.node_id), Term(1, BOB.node_id)
     tree.flow.begin(SECOND, 0, 0.0)
-    said = ((earlier, 3), (term, 5))
-    world.rendezvous.find(FindRoot(tree.topic, BOB, None, term, spoke_s=2.9, settled=said[:1], dropped=said[1:]))
-    assert [(each, end, there_s) for each, end, _, _, there_s in tree.flow.held(world.host.time)[1:]] == [
-        (earlier, 3, None), (term, 5, 2),
-    ]  # fmt: skip
+    world.rendezvous.find(FindRoot(tree.topic, BOB, None, term, settled=((earlier, 3, 40),), dropped=((term, 5, 2),)))
+    told = {each: (end, stable, there_s) for each, end, _, stable, there_s in tree.flow.held(world.host.time)}
+    assert (told[earlier], told[term]) == ((3, 3, 40), (5, 0, 2))
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,12 @@ def test_the_next_root_is_told_how_far_the_latest_terms_were_stable(world: Parts
     for counter in range(TERMS_MAX + 1):
         world.root_finder.note_stable(TOPIC, FIRST._replace(counter=counter), 10)
     latest = FIRST._replace(counter=TERMS_MAX)
+    world.host.time += 8.9
     world.root_finder.note_stable(TOPIC, latest, 7)
     world.root_finder.ask(TOPIC, [])
     (message,) = asked(world)
-    assert message.settled[-1] == (latest, 10), "what is stable stays so"
-    assert [term.counter for term, _ in message.settled] == [1, 2, 3, 4]
+    assert message.settled[-1] == (latest, 10, 8), "what is stable stays so, and has been there for so many seconds"
+    assert [term.counter for term, *_ in message.settled] == [1, 2, 3, 4]
 
 
 def test_the_next_root_is_told_how_far_terms_had_gone_whose_events_were_dropped(world: Parts) -> None:
@@ -80,7 +81,7 @@ def test_the_next_root_is_told_how_far_terms_had_gone_whose_events_were_dropped(
     assert list(finder.untold) == [TOPIC], "who answers may be another one"
     finder.answered(TOPIC)
     finder.ask(TOPIC, [])
-    assert [message.dropped for message in asked(world)] == [((FIRST, 4),), ((FIRST, 6),)]
+    assert [message.dropped for message in asked(world)] == [((FIRST, 4, 0),), ((FIRST, 6, 0),)]
     finder.answered(TOPIC)
     finder.note_dropped(TOPIC, FIRST, 6, now=SECOND)
     assert finder.untold == {}, "that is no news"

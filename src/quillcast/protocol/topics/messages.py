@@ -26,6 +26,8 @@ StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=ENDS_TOLD_MAX)]
 PastEnds = Annotated[tuple[tuple[AnyTerm, Number], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
 """How far terms went that are over."""
+DatedEnds = Annotated[tuple[tuple[AnyTerm, Number, Number], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
+"""How far terms had come, and for how many seconds these events have been there at least."""
 
 
 class Have(Message, frozen=True, tag=40):
@@ -240,9 +242,9 @@ class FindRoot(Message, frozen=True, tag=49):
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
     spoke_s: Seconds | None = None
     """How long ago the root of that term spoke; None if none did."""
-    settled: PastEnds = ()
+    settled: DatedEnds = ()
     """Terms that were stable below an index, as roots told the peer. A peer whose lease was cut may not know all."""
-    dropped: PastEnds = ()
+    dropped: DatedEnds = ()
     """Terms that admitted events which publishers here discarded before these were stable, and up to which index."""
 
 

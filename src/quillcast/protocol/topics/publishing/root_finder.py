@@ -1,13 +1,14 @@
 """Finding the roots of the topics that are published in here, and watching over those that were found."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.messages import FindRoot
+from quillcast.protocol.topics.messages import DatedEnds, FindRoot
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.overlay import Overlay
 
@@ -23,8 +24,8 @@ class RootFinder:
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
         self.broken: dict[bytes, None] = {}  # roots that the link to broke
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
-        self.settled: dict[bytes, dict[Term, int]] = {}  # by topic, below which index its latest terms are stable
-        self.dropped: dict[bytes, dict[Term, int]] = {}  # ... and below which they had what publishers here dropped
+        self.settled: dict[bytes, dict[Term, Came]] = {}  # by topic, below which index its latest terms are stable
+        self.dropped: dict[bytes, dict[Term, Came]] = {}  # ... and below which they had what publishers here dropped
         self.untold: dict[bytes, None] = {}  # topics whose root does not know all of that yet
 
     # ---- asking
@@ -40,11 +41,18 @@ class RootFinder:
         spoke_s = self.host.now() - spoke_at if spoke_at else None
         descriptor = next((p.descriptor for p in publishers), None)
         shown = dict.fromkeys(p.warrant for p in publishers if p.warrant is not None)
-        settled = tuple(self.settled.get(topic, {}).items())
-        dropped = tuple(self.dropped.get(topic, {}).items())
+        settled, dropped = (self._told(ends.get(topic, {}), term, spoke_at) for ends in (self.settled, self.dropped))
         message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled, dropped)
         self.untold.pop(topic, None)
         self.ring.route(message, topic)
+
+    def _told(self, ends: Mapping[Term, Came], last: Term, spoke_at: float) -> DatedEnds:
+        """How far terms had come, and for how long: the root of the last one has said nothing since it spoke last."""
+        now = self.host.now()
+        return tuple(
+            (term, end, int(now - (min(at, spoke_at) if spoke_at and term == last else at)))
+            for term, (end, at) in ends.items()
+        )
 
     def may_ask(self, topic: bytes, now: float) -> bool:
         """Is no question for this topic's root under way, or has the last one had time enough?"""
@@ -61,7 +69,7 @@ class RootFinder:
 
     def note_stable(self, topic: bytes, term: Term, index: int) -> None:
         """A root declared its term stable below an index. Later roots are told, as they may not know that."""
-        _note(self.settled.setdefault(topic, {}), term, index)
+        self._note(self.settled.setdefault(topic, {}), term, index)
 
     def note_dropped(self, topic: bytes, term: Term, index: int, *, now: Term) -> None:
         """A publisher dropped events that stand below an index of a term, and are not stable.
@@ -71,9 +79,15 @@ class RootFinder:
         told soon.
         """
         dropped = self.dropped.setdefault(topic, {})
-        if index > dropped.get(term, 0) and (term < now or topic in self.asked_at):
+        if index > dropped.get(term, NOTHING_CAME).end and (term < now or topic in self.asked_at):
             self.untold[topic] = None
-        _note(dropped, term, index)
+        self._note(dropped, term, index)
+
+    def _note(self, ends: dict[Term, Came], term: Term, index: int) -> None:
+        known = ends.pop(term, NOTHING_CAME)
+        ends[term] = Came(index, self.host.now()) if index > known.end else known
+        if len(ends) > TERMS_MAX:
+            del ends[next(iter(ends))]
 
     def is_last_to_know(self, topic: bytes) -> bool:
         """May a later root have to be told how far terms of this topic went?"""
@@ -141,9 +155,3 @@ class RootFinder:
         """Raise AssertionError unless the topics by root are those whose root is known."""
         watched = [(topic, node) for node, topics in self.watched.items() for topic in topics]
         assert sorted(watched) == sorted((topic, root.node_id) for topic, root in self.roots.items())
-
-
-def _note(ends: dict[Term, int], term: Term, index: int) -> None:
-    ends[term] = max(index, ends.pop(term, 0))
-    if len(ends) > TERMS_MAX:
-        del ends[next(iter(ends))]

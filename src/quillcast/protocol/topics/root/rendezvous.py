@@ -64,10 +64,9 @@ class Rendezvous:
         if message.spoke_s is not None:
             self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
         tree.root.was_used(message.term)
-        spoke_s = int(message.spoke_s) if message.spoke_s is not None else None
-        for term, index in (*message.settled, *message.dropped):
-            self.terms.recall(tree, term, index, spoke_s if term == message.term else None)
-        for term, index in message.settled:
+        for term, index, there_s in (*message.settled, *message.dropped):
+            self.terms.recall(tree, term, index, there_s)
+        for term, index, _ in message.settled:
             tree.flow.settle(term, index)
         tree.root.note_asked(message.publisher)
         self.intake.note_bearers(tree, message)
