@@ -299,6 +299,16 @@ def test_where_gaps_delay_nothing_the_latest_losses_are_remembered_and_what_lies
     assert notes.got[-1] == b"%d" % (last + 1)
 
 
+def test_where_gaps_delay_nothing_what_comes_of_an_earlier_term_behind_a_later_event_is_reported() -> None:
+    edge, notes, _ = an_edge(ordered=False, since=SECOND)
+    edge.take(down(SECOND, 0, block(PAUL, 5)))
+    edge.begin(FIRST, 0, went_on=True)
+    edge.take(down(FIRST, 0, block(PAUL, 0, b"0", b"1")))
+    edge.tell_losses()
+    assert notes.got == [b"5"]
+    assert notes.lost_ == [(1, 0, 2, "overtaken")]
+
+
 def test_positions_that_no_peer_has_are_reported_and_skipped() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 3, block(PAUL, 3)))

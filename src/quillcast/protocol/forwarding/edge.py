@@ -243,6 +243,11 @@ class Edge(Sink):
         term_cursor = self.term_cursor(term)
         return self.ordered or (term_cursor is not None and self.waits_in(term_cursor))
 
+    def _is_owed_late(self, term: Term) -> bool:
+        """Is what comes of this term behind a later event of its publisher to be reported, though it is not given?"""
+        term_cursor = self.term_cursor(term)
+        return self.ordered or (bool(self.readmits) and term_cursor is not None and term_cursor.owed)
+
     def _drop(self, term: Term, term_cursor: TermCursor, before: int) -> None:
         """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here."""
         lost = term_cursor.given_up.missing(term_cursor.next, before)
@@ -583,11 +588,11 @@ class Edge(Sink):
             self._hold(cursor, block, term, index)
             return
         cursor.term, cursor.index, began = term, index + block.count, cursor.began
-        if began is not None and term != began[0] and self._precedes(term, began[0]) and self._in_order(term):
+        if began is not None and term != began[0] and self._precedes(term, began[0]) and self._is_owed_late(term):
             late = (block.first + done, block.last)
             begin, end = self._older(block.publisher, term, index + done, late)
             for piece in ((late[0], begin), (end, late[1])):
-                self._lose_before(cursor, block.publisher, piece, term, "late")
+                self._lose_before(cursor, block.publisher, piece, term, "late" if self._in_order(term) else "overtaken")
         # A term admits in sequence: what is missing before this was reported lost.
         skip = max(expected - block.first, done)
         if skip > done:
