@@ -3,7 +3,7 @@
 .PHONY: help setup demo test test-all check bench sim chaos mutants fmt
 
 BIN := .venv/bin
-PYTEST := $(BIN)/pytest -n 6 --dist loadfile
+PYTEST := $(BIN)/pytest -n 5 --dist loadfile
 SEEDS ?= 500
 MINUTES ?= 10
 ARGS ?=

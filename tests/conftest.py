@@ -28,6 +28,8 @@ TOGETHER = {"tests/demo/": "audits", "tests/pipeline/test_audit.py": "audits"} |
 
 At most one demo or audit runs at a time, beside one evaluation: three at once on two cores take minutes each.
 """
+AT_LAST = "tests/evaluation/test_oracle.py"
+"""It runs all policies in one test. In a fresh checkout others compile their kernels before, some in each test."""
 APART = ("tests/scenarios/", "tests/sim/", "tests/properties/")
 """Folders of simulations: each goes to whichever worker is free, with all tests of the same parameters."""
 
@@ -45,10 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(waiting: set[Path], item: pytest.Item) -> int:
     """What takes long and waits at times comes first. Simulations, which only compute, fill the end evenly."""
     if item.nodeid.startswith((*TOGETHER,)):
-        return 0
+        return 1 if item.nodeid.startswith(AT_LAST) else 0
     if item.nodeid.startswith(APART):
-        return 3 if item.get_closest_marker("long") else 4
-    return 1 if item.path in waiting else 2
+        return 4 if item.get_closest_marker("long") else 5
+    return 2 if item.path in waiting else 3
 
 
 @pytest.hookimpl(optionalhook=True)
