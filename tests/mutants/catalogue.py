@@ -620,8 +620,8 @@ MUTANTS = (
         "circle-keeps-a-former-head",
         "Members of a domain hear who else is in it when another peer speaks for one of them.",
         "protocol/scopes/orders.py",
-        "        self._enter_circle(dict.fromkeys((*changed, *scopes)))  # those of scopes may have another head\n",
-        "        self._enter_circle(changed)\n",
+        "        self._enter_circle(dict.fromkeys((*agents, *scopes)))  # those of scopes may have another head\n",
+        "        self._enter_circle(agents)\n",
         "protocol/scopes/test_manager.py",
     ),
     Mutant(

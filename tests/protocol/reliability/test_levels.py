@@ -137,6 +137,22 @@ def test_an_outer_agent_hears_when_nothing_is_lacking_in_its_domain_any_more() -
     assert world.outer.post.bottom.lacks(STREAM) == []
 
 
+def test_an_outer_agent_hears_it_too_if_this_peer_is_not_the_head_for_that_topic_any_more() -> None:
+    world = TwoLevels()
+    both = (Domain(INNER, "says", ()), Domain(OUTER, "says", ()))
+    world.inner.says({}, [(0, 5)])
+    world.look()
+    outer = world.agents.agents[OUTER, "says"]
+    assert outer.within is not None
+    assert STREAM in outer.within.lacking
+    world.agents.follow({WEATHER: both[:1], b"another topic...": both})
+    assert world.outer is outer.agent
+    world.circle.end = 0
+    world.look()
+    assert world.outer.is_filled
+    assert outer.within.lacking == {}
+
+
 @pytest.mark.parametrize(("above", "borders"), [(CAROL, (False, False)), (DAVE, (True, False)), (BOB, (True, True))])
 def test_the_peer_upstream_decides_in_which_domains_this_one_is_at_the_border(
     above: Contact, borders: tuple[bool, bool]

@@ -1,10 +1,16 @@
 """One member of a domain in which members ask and offer to all: what it says, and what it leaves to others."""
 
+from collections.abc import Callable
+
+import pytest
+
+from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range, RangeSet, intersection
 from quillcast.protocol.reliability.domain import AgentDue, Post, RecoveryTimes, StreamId
-from quillcast.protocol.reliability.messages import Offered, Sought
-from quillcast.protocol.reliability.protocols.suppression import RELAYS_MAX, Suppression
+from quillcast.protocol.reliability.messages import RELAYS_MAX, Offered, Sought
+from quillcast.protocol.reliability.protocols.suppression import Suppression
+from quillcast.protocol.wire import decode, encode
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, WEATHER, RecordingHost
 
 TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0, datagram_gap_s=0.25)
@@ -152,6 +158,14 @@ def test_the_last_member_that_is_told_passes_on_to_those_after_it_up_to_where_it
     assert member.said == [(CAROL, sought(ALICE, (0, 3), relays=4))]
     member.hears(sought(CAROL, (0, 3), relays=5))
     assert member.said == []
+
+
+@pytest.mark.parametrize("say", [sought, offered])
+def test_no_message_is_passed_on_more_often_than_the_longest_circle_takes(say: Callable[..., Message]) -> None:
+    """If `by` is no member, it would come to nobody before whom it stops, and go round for ever."""
+    decode(encode(say(BOB, (0, 3), relays=RELAYS_MAX)))
+    with pytest.raises(Malformed, match=f"<= {RELAYS_MAX}"):
+        decode(encode(say(BOB, (0, 3), relays=RELAYS_MAX + 1)))
 
 
 def test_alone_in_its_domain_a_member_asks_those_above_at_once() -> None:

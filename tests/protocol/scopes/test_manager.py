@@ -1,6 +1,7 @@
 """The scope manager: the three relations of figure 7, epochs, silence, and what survives a crash."""
 
 from collections import Counter
+from itertools import takewhile
 
 import msgspec
 import pytest
@@ -8,22 +9,27 @@ from msgspec.structs import replace
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Address, Ask, Party, Rate
+from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import AGAIN_S, ScopeManager
+from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
+    OTHERS_MAX,
     Alive,
+    Assignment,
     ChannelAnswer,
     ChannelRequest,
     Measured,
+    Orders,
     Registration,
     RegistrationRefused,
     Role,
 )
-from quillcast.protocol.scopes.orders import OTHERS_MAX
+from quillcast.protocol.scopes.orders import OrderBook
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.roundtrips import PROBES_MAX, RoundTripTable
@@ -765,6 +771,37 @@ def test_members_of_a_large_domain_are_told_of_some_others_and_only_those_concer
     assert others(network, names[-1])[0] == "z"
 
 
+@pytest.mark.parametrize(("heads", "peers"), [(2 * OTHERS_MAX + 4, 3), (3, 2 * OTHERS_MAX + 4), (20, 20)])
+def test_a_question_of_any_member_of_a_large_domain_reaches_all_others_also_from_heads_of_one_scope(
+    heads: int, peers: int
+) -> None:
+    """The entry points of one scope for many topics are that many members of the domain around it."""
+    network = Network()
+    network.add_scope("X", policy=lambda of: Tree(1), recovery=lambda of: "srm")
+    network.settle()
+    network.add_scope("S", ["X"], policy=lambda of: Tree(1))
+    network.settle()
+    for owner, topics in (("S", [topic(f"t{number}") for number in range(heads)]), ("X", [topic("t0")] * peers)):
+        for number, of in enumerate(topics):
+            network.add_peer(f"{owner}{number}", [owner])
+            network.role(f"{owner}{number}", of, "X", subscribes=True)
+            network.settle()
+    circle = {
+        member.me.contact: each.others
+        for member in network.peers.values()
+        for circles in member.membership.domains().values()
+        for each in circles
+        if each.scope == scope("X").id
+    }
+    assert len(circle) == heads + peers
+    assert max(map(len, circle.values())) == OTHERS_MAX
+    for first in circle:
+        heard = [first]
+        while to := [*takewhile(first.__ne__, circle[heard[-1]])]:  # as `Suppression` passes messages on
+            heard += to
+        assert sorted(heard) == sorted(circle), "each hears it once"
+
+
 def test_members_that_repair_along_the_tree_are_told_of_nobody() -> None:
     network = campus()
     assert {name: domains(network, name) for name in "BAC"} == {"B": {"P": ()}, "A": {"P": ()}, "C": {"Q": ()}}
@@ -855,6 +892,33 @@ def test_who_may_take_part_does_not_wait_while_the_superscope_hears_of_another_h
     assert membership.answer(T) is not None
     membership.set_role(T, replace(role, publishes=True))
     assert membership.answer(T) is None
+
+
+def test_what_an_owner_answered_to_a_party_before_it_restarted_is_no_answer_to_its_present_roles() -> None:
+    owner, role = scope("P"), Role(T, scope("P").id, publishes=True)
+    member = Membership(peer("A"), owners_of([owner]), LEASE_S)
+    member.begin(0.0)
+    member.set_role(T, role)
+    (registration,) = [send.message for send in member.settle()]
+    may = (Assignment(T, depth=1, publishes=True),)
+    member.ordered(Orders(owner, 1, 70, registration.serial + 1, 1, assignments=may), 0.0)
+    assert member.answer(T) is None, "that was asked in the life before"
+    member.ordered(Orders(owner, 1, 71, registration.serial, 1, assignments=may), 0.0)
+    assert member.answer(T) == may[0]
+
+
+def test_members_and_heads_of_scopes_that_repair_along_the_tree_need_not_be_looked_up() -> None:
+    """Who has an agent depends on all topics of a member, so that would cost topics times topics."""
+    state = manager(nested("tree"), "X").state
+    book, looked = OrderBook(state), list[int]()
+    book._with_agents = lambda label: looked.append(label) or ()
+    first, second = (label for label, member in state.members.items() if member.party.managed)
+    parts = {first: Part(Assignment(T, depth=1)), second: Part(Assignment(T, depth=1, recovery="ring"))}
+    assert book.update(T, parts)
+    assert not book.update(T, parts)
+    assert looked == [second, second], "it may have another head"
+    assert book.update(T, {first: parts[first]})
+    assert looked == [second] * 3
 
 
 # ---- root scopes with seats

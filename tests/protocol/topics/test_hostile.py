@@ -4,13 +4,14 @@ import pytest
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, NO_TERM, RELIABLE_TERMS, REPAIR, SESSION_TERMS, Envelope, Kind, Term
-from quillcast.core.errors import Implausible
+from quillcast.core.errors import Implausible, Malformed
 from quillcast.core.messages import ADDRESS_MAX, Contact, Message
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.messages import Heartbeat
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
+    NEWCOMERS_MAX,
     FindRoot,
     NotRoot,
     Receipts,
@@ -20,7 +21,8 @@ from quillcast.protocol.topics.messages import (
     TransferLeadership,
     Transferred,
 )
-from quillcast.protocol.topics.state.link_reports import PATH_MAX, ChildReport, ParentReport, encode
+from quillcast.protocol.topics.state.link_reports import PATH_MAX, ChildReport, Move, ParentReport, decode, encode
+from quillcast.protocol.wire import decode as decode_message
 from quillcast.protocol.wire import encode as encode_message
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import Parts
@@ -176,14 +178,21 @@ def test_a_path_longer_than_any_is_taken_for_a_loop() -> None:
 
 
 def test_one_message_names_no_more_topics_than_a_page_has_and_no_address_is_longer_than_any_name() -> None:
-    from quillcast.core.errors import Malformed
-    from quillcast.protocol.wire import decode
-
     long = Contact(BOB.node_id, "a" * (ADDRESS_MAX + 1))
     named = FindRoot(TOPIC, BOB, Descriptor("n" * 256), NO_TERM)
     for message in (RecordState([(described("a"), NO_TERM)] * 129), FindRoot(TOPIC, long, None, NO_TERM), named):
         with pytest.raises(Malformed):
-            decode(encode_message(message))
+            decode_message(encode_message(message))
+
+
+@pytest.mark.parametrize("moves", [NEWCOMERS_MAX, NEWCOMERS_MAX + 1])
+def test_a_parent_reports_no_more_arrivals_than_a_child_does(moves: int) -> None:
+    report = encode(ParentReport(FIRST, 0, 0, (), (), arrivals=(Move(BOB.node_id, 1),) * moves))
+    if moves <= NEWCOMERS_MAX:
+        assert decode(report).arrivals[-1] == Move(BOB.node_id, 1)
+    else:
+        with pytest.raises(Malformed, match=f"<= {NEWCOMERS_MAX}"):
+            decode(report)
 
 
 def test_terms_that_a_hostile_root_made_up_are_neither_told_on_without_bound_nor_slow_to_forget() -> None:

@@ -153,8 +153,8 @@ class Agents:
             lacks = RangeSet([*found.lacks, *unsent(found)]).ranges()
 
     def filled(self, stream: StreamId) -> None:
-        """Nothing of a stream is lacking here any more."""
-        for level in self.of(stream.topic):
+        """Nothing of a stream is lacking here any more. Its topic may have had other agents when they were asked."""
+        for level in self.agents.values():
             level.filled(stream)
 
     def link_lost(self, node: bytes) -> None:

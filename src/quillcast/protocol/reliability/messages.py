@@ -13,9 +13,12 @@ from quillcast.protocol.reliability.gaps import RANGES_MAX
 from quillcast.protocol.security.access import Warrant
 
 PROTOCOL_NAME_MAX = 32  # characters of a recovery protocol's name
+RELAYS_MAX = 64  # members that pass one message on: for a thousand members; a guess
 WORD_BYTES_MAX = 32 << 10  # of what an agent of another package says at once; a guess: thousands of ranges
 Wanted = Annotated[list[Range], Meta(max_length=RANGES_MAX)]
 """The indexes that a peer misses, the first ones if these are many."""
+Relays = Annotated[int, Meta(ge=0, le=RELAYS_MAX)]
+"""How many members may still pass a message on. One that never comes round ends there."""
 
 
 class Fetch(Message, frozen=True, tag=70):
@@ -101,7 +104,7 @@ class Sought(Message, frozen=True, tag=75):
     topic: WireId
     term: AnyTerm
     ranges: tuple[Range, ...]
-    relays: Number = 0
+    relays: Relays = 0
 
 
 class Offered(Message, frozen=True, tag=76):
@@ -115,7 +118,7 @@ class Offered(Message, frozen=True, tag=76):
     topic: WireId
     term: AnyTerm
     ranges: tuple[Range, ...]
-    relays: Number = 0
+    relays: Relays = 0
 
 
 class AgentWord(Message, frozen=True, tag=77):

@@ -34,7 +34,7 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.messages import Assignment, Circle
+from quillcast.protocol.scopes.messages import OTHERS_MAX, Assignment, Circle
 from quillcast.protocol.scopes.policies.links import Pair, grown
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.rates import agreed
@@ -520,11 +520,14 @@ def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple
 
 
 def _following(head: Contact | None, circle: tuple[Contact, ...]) -> tuple[Contact, ...]:
-    """Those that come after a head in a circle. The manager of the scope that is the entry point knows it better."""
+    """Those that come next after a head in a circle, in which its scope's own heads stand in front.
+
+    The manager of the scope that is the entry point knows it better.
+    """
     if head is None or head not in circle:
-        return circle
+        return circle[:OTHERS_MAX]
     at = circle.index(head)
-    return (*circle[at + 1 :], *circle[:at])
+    return (*circle[at + 1 :], *circle[:at])[:OTHERS_MAX]
 
 
 def _left_to_links(mechanism: str) -> Filter:

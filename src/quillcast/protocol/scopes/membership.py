@@ -42,6 +42,8 @@ class Owner(msgspec.Struct):
     """The serial under which the roles are what they are now, but for their heads."""
     roles: dict[bytes, Role] = {}
     orders: Orders | None = None
+    circles: dict[bytes, tuple[Circle, ...]] = {}
+    """By topic: the recovery domains that its orders name, its own first and then those around."""
     refused: str = ""
     unmanaged: str = ""
     """That its manager does not run where it was asked, or not yet: this party waits all the same."""
@@ -220,7 +222,7 @@ class Membership:
     def answer(self, topic: bytes) -> Assignment | None:
         """How this party stands in a topic, as an owner answered its present roles. None: it has not yet."""
         owner = self._owner(topic)
-        if owner is None or owner.orders is None or owner.orders.serial < owner.asked:
+        if owner is None or owner.orders is None or not owner.asked <= owner.orders.serial <= owner.serial:
             return None
         return next((each for each in owner.orders.assignments if each.topic == topic), None)
 
@@ -242,13 +244,13 @@ class Membership:
 
     def domains(self) -> dict[bytes, tuple[Circle, ...]]:
         """By topic: the recovery domains that this party has an agent in, its owner's first and then those around."""
-        return {topic: circles for orders in self._obeyed() for topic, circles in _domains(orders)}
+        obeyed = (owner for owner in self.owners.values() if not owner.refused)
+        return {topic: circles for owner in obeyed for topic, circles in owner.circles.items()}
 
     def circles(self, topic: bytes) -> tuple[Circle, ...]:
         """The recovery domains that this party has an agent in for a topic."""
         owner = self._owner(topic)
-        found = _domains(owner.orders) if owner is not None and owner.orders is not None else ()
-        return next((circles for each, circles in found if each == topic), ())
+        return owner.circles.get(topic, ()) if owner is not None else ()
 
     def recorded(self) -> dict[bytes, Assignment]:
         """The same, in the topics whose bundles have records."""
@@ -281,7 +283,7 @@ class Membership:
         if owner is None or (orders.epoch, orders.number) <= owner.stamp:
             return ()
         self._hear(owner, now)
-        old, owner.orders = owner.orders, orders
+        old, owner.orders, owner.circles = owner.orders, orders, dict(_domains(orders))
         owner.party, owner.refused, owner.unmanaged = orders.owner, "", ""
         owner.proof = succession.kept(orders.succession, owner.proof)
         if self.me.id in (orders.owner.id, *orders.above):
@@ -375,14 +377,15 @@ def _headless(role: Role | None) -> Role | None:
 
 def _domains(orders: Orders) -> Iterator[tuple[bytes, tuple[Circle, ...]]]:
     """The recovery domains of each topic, from the owner's outwards."""
-    around = dict[bytes, list[Circle]]()
+    own, around = dict[str, tuple[Circle, ...]](), dict[bytes, list[Circle]]()
     for each in orders.around:
         for topic in each.topics:
             around.setdefault(topic, []).append(each.circle)
     for assignment in orders.assignments:
-        others = orders.others if assignment.recovery != "tree" else ()
-        circle = Circle(orders.owner.id, assignment.recovery, others)
-        yield assignment.topic, (circle, *around.get(assignment.topic, ()))
+        topic, recovery = assignment.topic, assignment.recovery
+        if recovery not in own:  # topics share it: they may be many
+            own[recovery] = (Circle(orders.owner.id, recovery, orders.others if recovery != "tree" else ()),)
+        yield topic, (*own[recovery], *around[topic]) if topic in around else own[recovery]
 
 
 def _by_topic(orders: Orders) -> dict[bytes, list[Assignment | ChannelOrder | tuple[Circle, ...]]]:

@@ -189,6 +189,9 @@ class GroupKey(Message, frozen=True):
     key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 
 
+OTHERS_MAX = 16  # members of a recovery domain that a member is told of; a guess: that many may fail at a time
+
+
 class Circle(Message, frozen=True):
     """The recovery domain of a scope, as one of its members sees it."""
 

@@ -10,10 +10,17 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import superimposed
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.effects import Send
-from quillcast.protocol.scopes.messages import Around, Bounds, Circle, GroupKey, Orders, RootScope, Succession
+from quillcast.protocol.scopes.messages import (
+    OTHERS_MAX,
+    Around,
+    Bounds,
+    Circle,
+    GroupKey,
+    Orders,
+    RootScope,
+    Succession,
+)
 from quillcast.protocol.scopes.state import ScopeState
-
-OTHERS_MAX = 16  # members of a recovery domain that a member is told of; a guess: that many may fail at a time
 
 
 class Common(NamedTuple):
@@ -55,15 +62,19 @@ class OrderBook:
 
     def update(self, topic: bytes, parts: Mapping[int, Part]) -> bool:
         """These are all parts in a topic from now on: did that change anything?"""
-        changed = [label for label, held in self.parts.items() if held.get(topic) != parts.get(label)]
+        former = {label: held.get(topic) for label, held in self.parts.items()}
+        changed = [label for label, part in former.items() if part != parts.get(label)]
+        agents = [label for label in changed if _has_agent(former[label]) or _has_agent(parts.get(label))]
         for label in changed:
             self.owed[label] = None
             if label in parts:
                 self.parts[label][topic] = parts[label]
             else:
                 del self.parts[label][topic]
-        scopes = (label for label in parts if self.state.members[label].party.managed)
-        self._enter_circle(dict.fromkeys((*changed, *scopes)))  # those of scopes may have another head
+        scopes = [
+            label for label, part in parts.items() if _has_agent(part) and self.state.members[label].party.managed
+        ]
+        self._enter_circle(dict.fromkeys((*agents, *scopes)))  # those of scopes may have another head
         return bool(changed)
 
     def numbers_in(self, topic: bytes) -> dict[int, int]:
@@ -86,7 +97,7 @@ class OrderBook:
     def _with_agents(self, label: int) -> tuple[Contact, ...]:
         """The peers through which a member repairs by messages of its own: itself, or the heads of a scope."""
         parts, member = self.parts.get(label, {}), self.state.members.get(label)
-        topics = [topic for topic, part in parts.items() if part.assignment.recovery != "tree"]
+        topics = [topic for topic, part in parts.items() if _has_agent(part)]
         if member is None or not topics:
             return ()
         if not member.party.managed:
@@ -127,6 +138,11 @@ class OrderBook:
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))
         return Send(member.party, orders)
+
+
+def _has_agent(part: Part | None) -> bool:
+    """Does a member with this part in a topic repair it by messages of its own?"""
+    return part is not None and part.assignment.recovery != "tree"
 
 
 def _around(parts: Iterable[Part]) -> Iterator[Around]:

@@ -144,7 +144,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     held: Held = ()
     held_back: bool = False
     descriptor: Descriptor | None = None
-    arrivals: tuple[Move, ...] = ()
+    arrivals: Moves = ()
 
 
 class StreamUp(msgspec.Struct, frozen=True, array_like=True, tag=3):
