@@ -541,6 +541,14 @@ MUTANTS = (
         "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
     ),
     Mutant(
+        "sides-keep-each-other-out",
+        "What the root took of the sources of a partition's sides comes to everybody.",
+        "protocol/topics/state/source_streams.py",
+        "            return FROM_ABOVE\n",
+        "            return FROM_BELOW\n",
+        "sim/test_sources.py::test_sides_of_a_partition_that_had_more_sources_in_sum_than_may_begin_go_on_together",
+    ),
+    Mutant(
         "declared-end-kept",
         "The declared end of a stream moves while later events come to be known.",
         "protocol/topics/state/source_streams.py",

@@ -110,3 +110,37 @@ def test_a_stream_whose_end_a_peer_has_forgotten_is_not_reported_lost_because_an
     simulation = Simulation(plan, 5)
     simulation.run()
     assert all(isinstance(entry, Heard) for reader in simulation.readers for entry in reader.log)
+
+
+@pytest.mark.parametrize(
+    ("sides", "bound", "until_s"),
+    [
+        pytest.param(2, 2, 16.0, id="two sides, closed during the partition"),
+        pytest.param(2, 2, 26.0, id="two sides, closed after it"),
+        pytest.param(4, 1, 16.0, id="four sides"),
+    ],
+)
+def test_sides_of_a_partition_that_had_more_sources_in_sum_than_may_begin_go_on_together(
+    sides: int, bound: int, until_s: float
+) -> None:
+    """Their events come to all, or are reported lost. Then a source that waited gets its turn."""
+    each = [range(first, first + bound + 1) for first in range(0, sides * (bound + 1), bound + 1)]
+    sources = [peer for side in each for peer in side[:bound]]
+    writers = [Writing(peer=peer, from_s=12.0, until_s=until_s, every_s=0.5, closes=True) for peer in sources]
+    writers.append(Writing(peer=each[0][-1], from_s=until_s + 1.0, until_s=until_s + 2.0, closes=True))
+    readers = [Reading(peer=side[-1], from_s=5.0) for side in each]
+    plan = Scenario(
+        peers=sides * (bound + 1), duration_s=until_s + 40.0, join_s=1.0, topology=Uniform(),
+        config=Config(
+            topics=TopicConfig(lease_s=8.0, past_terms_s=16.0, streams_max=bound, children_per_topic_max=2)
+        ),
+        topics=[TopicPlan(name="t0", admission="source", writers=writers, readers=readers)],
+        faults=[faults.Partition(at_s=10.0, peers=[str(peer) for peer in side], for_s=10.0) for side in each[1:]],
+    )  # fmt: skip
+    simulation = Simulation(plan, 2)
+    simulation.run()
+    for writer in simulation.writers:
+        assert writer.publisher.stable == len(writer.written) > 0, writer.name
+    trees = [tree for peer in peers(simulation) for tree in peer.scribe.trees.values()]
+    assert trees
+    assert not any(tree.sources.states for tree in trees)

@@ -29,7 +29,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.source import source_term
-from quillcast.protocol.topics.state.source_streams import direction, known_end
+from quillcast.protocol.topics.state.source_streams import FROM_ABOVE, direction, known_end
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
@@ -387,7 +387,8 @@ def test_a_stream_for_which_there_is_no_room_is_asked_for_again(world: Parts) ->
     """Its source may be far away and not hear of it, and neighbours say nothing twice."""
     tree, far = below(world, CAROL), Term(OF_SOURCES + 1, PAUL)
     world.source_streams.config = replace(CONFIG, streams_max=1)
-    world.source_streams.learn(tree, STREAM, 0)
+    for number in range(FROM_ABOVE):
+        world.source_streams.begin(tree, STREAM._replace(counter=STREAM.counter + number), 0, None)
     told = (stream_key(tree.topic, far), encode(StreamDown(2, 2, 0)))
     world.streams.receive(CAROL, Changes(bytes(12), 0, 1, (told,)))
     with pytest.raises(Implausible, match="no room yet"):

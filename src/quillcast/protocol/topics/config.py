@@ -39,7 +39,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     admissions_max: int = 4096  # publishers that a root knows per topic (docs/topics.md); a guess: under 2 MB
     idle_topics_max: int = 1024  # topics that a peer knows and neither uses nor keeps for others; a guess: 400 kB
     topics_max: int = 1 << 18  # topics that a peer knows at the word of others; a guess: 500 MB if in the trees of all
-    streams_max: int = 1024  # live streams per topic whose events are numbered by their sources; further sources wait
+    streams_max: int = 1024  # live streams per topic, beyond which sources wait that begin; four times as many at most
     bundle_bytes: int = 256 * 1024  # the root seals at most about this much into one bundle
     fallbacks: int = 3  # parents named to children for the case that theirs dies; a guess. 0: rejoin as in the paper
     children_per_topic_max: int = 16  # docs/design.md, section 4: hard

@@ -163,7 +163,7 @@ class Joins:
         shown = shown_by_source(join.warrants)
         for term, _, stable in join.streams:
             start, warrant = 0 if tree.subscriptions else stable, shown.get(term.node[:HALF_BYTES])
-            self.source_streams.learn(tree, term, start, warrant, join.child)
+            self.source_streams.learn(tree, term, start, warrant, join.child, held=stable > 0)
         self.dismiss_mistaken(tree)
         has, new = {term: frontier for term, frontier, _ in join.streams}, join.have is None
         starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest and new)

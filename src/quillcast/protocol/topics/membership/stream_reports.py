@@ -157,17 +157,16 @@ class StreamReporting:
             is_here = isinstance(report, StreamUp) and report.alive
             reach = max(report.frontier, report.reach) if is_here else NUMBER_MAX
             if self._may_go_on(tree, term, report):
-                self.source_streams.resume(tree, term, report.warrant, reach)
+                self.source_streams.resume(tree, term, report.warrant, reach, sender)
                 self._hear_again(tree, term, sender)
         else:
-            self.source_streams.learn(tree, term, 0, report.warrant, sender)
+            self.source_streams.learn(tree, term, 0, report.warrant, sender, held=report.end is not None)
         if term in tree.sources.states:
             self.source_streams.show_warrant(tree, term)
         else:
             self._deny(tree, sender, term, report, full=True)
-            if not term.is_of(sender.node_id):  # its source comes again later, and others are asked again
-                raise Implausible(f"{sender.address} names one more source's stream, for which there is no room yet")
-        return tree.sources.states.get(term)
+            raise Implausible(f"{sender.address} names one more source's stream, for which there is no room yet")
+        return tree.sources.states[term]
 
     def _hear_again(self, tree: Tree, term: Term, sender: Contact) -> None:
         """A stream goes on: children whose reports on it were forgotten may still have it, and not repeat them."""

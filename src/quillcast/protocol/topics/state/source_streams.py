@@ -38,6 +38,12 @@ from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
 JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB for 1,024 streams
+FROM_BELOW, FROM_ABOVE = 2, 4
+"""So many times `streams_max` streams there may be here if a child, or the parent, names another that others hold.
+
+Two sides of a partition may have `streams_max` each. A peer may hold twice that which its parent does not take yet. If
+it took nothing from the parent then, neither's events would ever become stable, and no stream would be forgotten.
+"""
 CLOSED_MILESTONES_MAX = 8  # in each of a source's reports on a stream that it closed; its neighbours have their own
 Starts = Sequence[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
@@ -100,12 +106,21 @@ class SourceStreams:
             tree.sources = Sources()
         return tree.sources
 
-    def _full(self, tree: Tree) -> bool:
+    def _full(self, tree: Tree, times: int = 1) -> bool:
+        """Are there as many streams as so many times the bound, or is too much told to a neighbour?"""
         untold = any(self.streams.full(each.node_id) for each in tree.neighbours())
-        if len(tree.flow.others) < self.config.streams_max and not untold:
+        if len(tree.flow.others) < times * self.config.streams_max and not untold:
             return False
         self.host.trace(Mark("streams_full"))
         return True
+
+    def _times(self, tree: Tree, term: Term, sender: Contact | None, *, held: bool) -> int:
+        """How many times the bound holds for a stream that a neighbour names: once if its source can still wait."""
+        if sender is None:
+            return 1
+        if tree.parent is not None and tree.parent.node_id == sender.node_id:
+            return FROM_ABOVE
+        return FROM_BELOW if held or not term.is_of(sender.node_id) else 1
 
     def begin(
         self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None, *, here: bool = False
@@ -148,24 +163,28 @@ class SourceStreams:
 
     def learn(
         self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None = None,
-        sender: Contact | None = None,
+        sender: Contact | None = None, *, held: bool = False,
     ) -> Stream | None:  # fmt: skip
         """The stream that a neighbour names, begun if it is new. Without a `sender`, only an event of it came.
 
-        None: it is over here, its source may not publish, or there are too many.
+        `held`: it has ended, or others have some of it, so that its source cannot wait with it. None: it is over here,
+        its source may not publish, or there are too many.
         """
-        stream = tree.flow.live(term)
-        if stream is None and term.of_source and term not in tree.flow.forgotten and not self._full(tree):
+        stream, times = tree.flow.live(term), self._times(tree, term, sender, held=held)
+        if stream is None and term.of_source and term not in tree.flow.forgotten and not self._full(tree, times):
             stream = self.begin(tree, term, start, warrant) if self.may_take(tree, term, warrant, sender) else None
         return stream
 
-    def resume(self, tree: Tree, term: Term, warrant: SourceWarrant | None, reach: int = NUMBER_MAX) -> None:
+    def resume(
+        self, tree: Tree, term: Term, warrant: SourceWarrant | None, reach: int = NUMBER_MAX,
+        sender: Contact | None = None,
+    ) -> None:  # fmt: skip
         """A stream that was over here goes on: its source had been out of reach, or the root waits for it yet.
 
         If the source has come only up to `reach`, somebody made up an end beyond that. A stream of this peer's own goes
         no further than it went.
         """
-        if self._full(tree):
+        if self._full(tree, self._times(tree, term, sender, held=True)):
             return
         self.host.trace(Mark("stream_resumed"))
         end = tree.flow.forgotten.pop(term)
