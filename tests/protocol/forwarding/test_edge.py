@@ -9,7 +9,7 @@ from quillcast.core.envelope import OF_SOURCES, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX
+from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX, Waiting
 from quillcast.protocol.forwarding.doubts import OLD_LOOKS
 from quillcast.protocol.forwarding.edge import Edge, Readmits
 from quillcast.protocol.forwarding.ledger import Gone, Run
@@ -708,6 +708,41 @@ def test_the_first_event_of_a_publisher_waits_for_those_behind_a_gap_of_an_earli
     assert notes.got == [b"a"], "only that publisher's events wait"
     edge.take(down(FIRST, 0, block(PAUL, 5), block(PAUL, 6)))
     assert (notes.got, notes.lost_) == ([b"a", b"5", b"6", b"7", b"8", b"9"], [])
+
+
+def test_all_that_waits_is_looked_through_once_only_for_what_a_publishers_first_event_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    edge, notes, _ = an_edge()
+    looks = list[int]()
+    monkeypatch.setattr(Waiting, "values", lambda self: looks.append(len(self)) or dict.values(self), raising=False)
+    for at in range(2, 8):
+        edge.take(down(FIRST, at, block(PAUL, at)))
+    edge.begin(SECOND, 0)
+    for at in range(6):
+        edge.take(down(SECOND, at, block(PAUL, 8 + at)))
+    assert (notes.got, looks) == ([], [6])
+    edge.take(down(FIRST, 0, block(PAUL, 0), block(PAUL, 1)))
+    assert notes.got == [b"%d" % sequence for sequence in range(14)]
+
+
+def test_the_lowest_sequence_that_waits_is_known_in_whatever_order_bundles_come_and_go() -> None:
+    waiting = Waiting()
+    for at, first in ((5, 25), (3, 23)):
+        waiting.add(down(FIRST, at, block(PAUL, first)))
+    assert (waiting.lowest(PAUL), waiting.lowest(PAULA)) == (23, None)
+    for at, publisher, first in ((2, PAUL, 22), (7, PAULA, 4), (6, PAUL, 26)):
+        waiting.add(down(FIRST, at, block(publisher, first)))
+    assert (waiting.lowest(PAUL), waiting.lowest(PAULA)) == (22, 4)
+    waiting.take_next(3)
+    waiting.take_next(3)
+    assert (waiting.lowest(PAUL), waiting.lowest(PAULA)) == (25, 4)
+    for _ in range(3):
+        waiting.take_next(7)
+    assert (waiting.lowest(PAUL), waiting.sequences) == (None, {})
+    waiting.add(down(FIRST, 9, block(PAUL, 30)))
+    waiting.take_next(9)
+    assert waiting.sequences is None, "nothing is kept where nothing waits"
 
 
 @pytest.mark.parametrize("runs", [(), (Run(0, PAUL, 5, 2),)])

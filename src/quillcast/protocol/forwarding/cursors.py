@@ -13,13 +13,18 @@ DELIVERED_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: te
 
 
 class Waiting(dict[int, Bundle]):
-    """Bundles beyond a gap, by their first index; `firsts` is a heap of these."""
+    """Bundles beyond a gap, by their first index; `firsts` is a heap of these.
 
-    __slots__ = ("firsts",)
+    `sequences` holds a heap for each publisher, of the first sequences of its blocks, each with the first index of the
+    block's bundle. It exists from the first question for the lowest one until nothing waits here.
+    """
+
+    __slots__ = ("firsts", "sequences")
 
     def __init__(self) -> None:
         super().__init__()
         self.firsts: list[int] = []
+        self.sequences: dict[bytes, list[tuple[int, int]]] | None = None
 
     def add(self, bundle: Bundle) -> None:
         """Keep a bundle. A later one from the same index takes its place."""
@@ -27,10 +32,32 @@ class Waiting(dict[int, Bundle]):
         if first not in self:
             heappush(self.firsts, first)
         self[first] = bundle
+        if self.sequences is not None:
+            _note_sequences(self.sequences, bundle)
 
     def take_next(self, index: int) -> Bundle | None:
         """Take the first bundle out, if it begins at an index or before."""
-        return self.pop(heappop(self.firsts)) if self.firsts and self.firsts[0] <= index else None
+        if not self.firsts or self.firsts[0] > index:
+            return None
+        bundle = self.pop(heappop(self.firsts))
+        self.sequences = self.sequences if self else None
+        return bundle
+
+    def lowest(self, publisher: bytes) -> int | None:
+        """The lowest sequence at which a block of a publisher begins here, without a look at all that waits."""
+        if self.sequences is None:
+            self.sequences = {}
+            for bundle in self.values():
+                _note_sequences(self.sequences, bundle)
+        heap = self.sequences.get(publisher)
+        while heap and heap[0][1] not in self:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+
+def _note_sequences(sequences: dict[bytes, list[tuple[int, int]]], bundle: Bundle) -> None:
+    for block in bundle.blocks:
+        heappush(sequences.setdefault(block.publisher, []), (block.first, bundle.envelope.first))
 
 
 _NONE_WAIT = Waiting()  # shared by all cursors without a gap

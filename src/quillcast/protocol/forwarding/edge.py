@@ -678,12 +678,12 @@ class Edge(Sink):
         return cursor.lost.contiguous_from(expected) if cursor.lost.starts else expected
 
     def _behind_gaps(self, publisher: bytes, term: Term) -> Iterator[int]:
-        """The sequences at which a publisher's events begin that wait in earlier terms, and are owed (`_older`)."""
+        """The lowest sequences of a publisher that wait in each of the earlier terms, and are owed (`_older`)."""
         for each in self.term_cursors():
             is_owed = term > self.owed_in_part or not isinstance(each, EarlierTermCursor)
             if is_owed and each.waiting and each.term < term and not each.term.of_source:
-                blocks = (block for bundle in each.waiting.values() for block in bundle.blocks)
-                yield from (block.first for block in blocks if block.publisher == publisher)
+                lowest = each.waiting.lowest(publisher)
+                yield from () if lowest is None else (lowest,)
 
     def _begins_anew(self, cursor: PublisherCursor, term: Term) -> bool:
         """Is a publisher's event of a term owed, and those between its last one here and this one are not?
