@@ -338,13 +338,14 @@ def test_a_peer_that_must_leave_stays_until_its_parent_has_the_last_copies(
     assert tree.topic not in world.trees
 
 
-def test_a_peer_that_must_leave_does_not_stay_for_longer_than_leaving_may_take(world: Parts) -> None:
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_peer_that_must_leave_does_not_stay_for_longer_than_leaving_may_take(world: Parts, *, paused: bool) -> None:
     tree = the_last_copy(world)
     tree.barred = True
     world.membership.leave_if_idle(tree)
     assert tree.keeping_until == world.host.time + CONFIG.leave_s
     world.host.time += CONFIG.leave_s
-    world.housekeeping._check_tree(tree, world.host.time, paused=False)
+    world.housekeeping._check_tree(tree, world.host.time, paused=paused)
     assert LeaveIfIdle(tree, anyway=True) in world.ordered
     world.membership.leave_if_idle(tree, anyway=True)
     assert tree.topic not in world.trees

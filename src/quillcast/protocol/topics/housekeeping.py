@@ -109,7 +109,7 @@ class Housekeeping:
         until = now + self.config.lease_s
         for past in tree.flow.past.values():
             past.until = max(past.until, until)
-        if tree.keeping_until is not None:
+        if tree.keeping_until is not None and not self.trees.must_leave(tree):
             tree.keeping_until = max(tree.keeping_until, until)
         for edge in tree.subscriptions:
             edge.prolong_holes()
