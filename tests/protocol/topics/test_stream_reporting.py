@@ -383,6 +383,21 @@ def test_what_a_neighbour_reported_before_it_became_one_is_taken_up(world: Parts
     assert tree.sources.states[STREAM].above == StreamDown(2, 2, 0)
 
 
+def test_so_is_the_first_stream_of_a_topic_once_a_list_lets_its_source_publish(world: Parts) -> None:
+    """The root took over from sources beyond a partition, and the parent knew the list before."""
+    tree = world.tree(described("elsewhere"))
+    tree.parent = BOB
+    listed = OWNER.own(replace(tree.descriptor, access=(entry("publish", FRIEND.principal),)))
+    tree.descriptor, open_to_all = listed, tree.descriptor
+    told = (stream_key(tree.topic, STREAM), encode(StreamDown(0, 2, 0)))
+    world.streams.receive(BOB, Changes(bytes(12), 0, 1, (told,)))
+    world.stream_reporting.changed(BOB, *told)
+    assert tree.sources.states == {}
+    tree.descriptor = open_to_all
+    world.stream_reporting.take_up(tree, BOB)
+    assert tree.sources.states[STREAM].above == StreamDown(0, 2, 0)
+
+
 def test_a_stream_for_which_there_is_no_room_is_asked_for_again(world: Parts) -> None:
     """Its source may be far away and not hear of it, and neighbours say nothing twice."""
     tree, far = below(world, CAROL), Term(OF_SOURCES + 1, PAUL)

@@ -96,8 +96,8 @@ class StreamReporting:
             self.source_streams.learn_ends(tree, message.ends, sender)
 
     def take_up(self, tree: Tree, neighbour: Contact) -> None:
-        """A neighbour became parent or child: it may have told before, and will not repeat it."""
-        if not tree.by_source:
+        """A neighbour became parent or child, or another list came: it may have told before, and does not repeat it."""
+        if not (tree.by_source or tree.sources.denied):
             return
         for key, value in list(self.streams.told(neighbour.node_id).items()):
             if not is_topic(key) and key.startswith(tree.topic):
@@ -207,6 +207,7 @@ class StreamReporting:
     def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport, *, full: bool) -> None:
         """A stream is not taken, nor passed on. Its source is told so, if it is the neighbour that speaks of it."""
         if not full:
+            self.source_streams.note_denied(tree)
             self.host.trace(Mark("stream_denied"))
         if report.end is None and term.is_of(sender.node_id):
             self.host.send(sender, Denied(tree.descriptor, full))

@@ -233,6 +233,10 @@ class SourceStreams:
         shown = [state.warrant for state in tree.sources.states.values() if state.warrant is not None]
         return tuple(dict.fromkeys([*shown, *(each for join in tree.waiting.values() for each in join.warrants)]))
 
+    def note_denied(self, tree: Tree) -> None:
+        """A neighbour spoke of a stream that is not taken, by the topic's list. By another list it may be."""
+        self._of(tree).denied = True
+
     def list_learned(self, tree: Tree) -> None:
         """Another list came to be known: which sources may publish by that?"""
         if not tree.by_source:

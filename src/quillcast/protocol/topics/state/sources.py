@@ -56,6 +56,7 @@ class Sources:
 
     __slots__ = (
         "changed",
+        "denied",
         "listed_at",
         "milestones",
         "mine",
@@ -79,6 +80,7 @@ class Sources:
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before
+        self.denied = False  # did a neighbour speak of a stream whose source might not publish? It does not repeat that
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
 
     def is_due(self, flow: Flow) -> bool:
