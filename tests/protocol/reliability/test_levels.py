@@ -190,6 +190,19 @@ def test_messages_of_each_domain_reach_the_agent_there_and_agents_of_domains_tha
     assert outer.heard == 1
 
 
+@pytest.mark.parametrize("inside", ["tree", "gossip"])
+def test_around_a_domain_that_does_not_seek_a_token_goes_out_at_once_but_nobody_sends_what_is_asked_inside(
+    inside: str,
+) -> None:
+    world = TwoLevels()
+    world.agents.follow({WEATHER: (Domain(INNER, inside, ()), Domain(OUTER, "ring", ()))})
+    world.look()
+    assert world.agents.agents[OUTER, "ring"].within.lacking == {STREAM: [(0, 5)]}
+    assert world.asked == [(CAROL, [(0, 5)])]
+    world.refuse(CAROL, FIRST, [(0, 5)])
+    assert world.asked[1:] == [(DAVE, [(0, 5)])]
+
+
 def test_a_domain_whose_protocol_is_not_known_here_leaves_the_one_around_it_its_agent() -> None:
     world = TwoLevels()
     world.agents.follow({WEATHER: (Domain(INNER, "unheard of", ()), Domain(OUTER, "ring", (DAVE,)))})
