@@ -113,9 +113,7 @@ class Agents:
             if key not in self.agents:
                 level.agent.end()
 
-    def _level(
-        self, domain: Domain, former: Mapping[tuple[bytes, str], Level], within: InnerDomain | None
-    ) -> Level:  # fmt: skip
+    def _level(self, domain: Domain, former: Mapping[tuple[bytes, str], Level], within: InnerDomain | None) -> Level:
         key = domain.scope, domain.protocol
         if key in self.agents:
             return self.agents[key]
@@ -123,13 +121,10 @@ class Agents:
         if make is None:
             self.host.trace(Mark("recovery_protocol_unknown"))
             return TREE
-        if key not in former:
-            post = Post(self.host, self.times, domain.scope, within or self.bottom)
-            self.agents[key] = Level(make(post), within)
-        else:
-            self.agents[key] = former[key]
-        self.agents[key].agent.follow(domain.others)
-        return self.agents[key]
+        post = Post(self.host, self.times, domain.scope, within or self.bottom)
+        level = self.agents[key] = former.get(key) or Level(make(post), within)
+        level.agent.follow(domain.others)
+        return level
 
     def of(self, topic: bytes) -> tuple[Level, ...]:
         """The agents that a topic is repaired by, from the innermost domain outwards."""
