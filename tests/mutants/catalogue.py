@@ -757,6 +757,22 @@ MUTANTS = (
         "protocol/topics/test_sessions.py::test_peers_take_nothing_from_a_source_that_heeds_neither_the_list_nor_their_refusals",
     ),
     Mutant(
+        "lossy-flush-cut-short",
+        "A best-effort session does not begin while a peer with a lease misses an event of the reliable one.",
+        "protocol/topics/root/sessions.py",
+        "        if root.closing and not self._loses(root):\n",
+        "        if root.closing:\n",
+        "protocol/topics/test_sessions.py::test_a_best_effort_session_does_not_begin_while_a_peer_misses_an_event_of_the_reliable_one",
+    ),
+    Mutant(
+        "slow-lease-outlives-flush",
+        "Where slow subscribers are cut, a change to best-effort waits for them no longer than a lease.",
+        "protocol/topics/state/flow_control.py",
+        "            if subscription.needed_from(tree.term) < index and subscription.channel",
+        "            if subscription.needed_from(tree.term) < 0 and subscription.channel",
+        "protocol/topics/test_sessions.py::test_a_slow_subscriber_has_the_time_of_a_lease_until_a_best_effort_session_begins",
+    ),
+    Mutant(
         "agents-without-a-limit",
         "A recovery agent whose call never ends is stopped.",
         "live/scopes/agents.py",

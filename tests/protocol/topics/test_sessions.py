@@ -11,11 +11,12 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import ENTRIES_MAX, AccessDenied, entry, noting_former
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sessions import FlushDue
 from quillcast.protocol.topics.state.effects import Outdone, Resign
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
-from tests.protocol.recording import ALICE, BOB, FIRST, PAUL, RecordingHost
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, RecordingHost, block, down
 from tests.protocol.topics.parts import Parts
 from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
 from tests.protocol.topics.test_publisher import Listener
@@ -90,6 +91,45 @@ def test_sessions_follow_each_other_under_load_and_nothing_is_lost_or_comes_twic
         assert sorted(reader.payloads) == sorted(3 * events), reader.losses
         assert not reader.losses
     assert all(publisher.stable == publisher.next for publisher in publishers)
+
+
+def flushed_beside_a_slow_reader(slow: str) -> tuple[Village, list[object]]:
+    """A reader below the root has room for nothing, and another takes all. Then the topic is to be best-effort."""
+    village = Village(6, seed=3, config=DEEP)
+    village.act(0, lambda peer: peer.create(NAME, Settings(slow=slow), lambda answer: None))
+    village.run(2)
+    for peer in village.alive():
+        village.subscribe(peer, NAME, Reader(room_bytes=0 if peer == 5 else 1 << 20))
+    village.run(5)
+    village.publish(1, village.publisher(1, NAME), b"a", b"b")
+    village.run(2)
+    answers: list[object] = []
+    village.act(2, lambda peer: peer.change(NAME, {"delivery": "best_effort"}, answers.append))
+    return village, answers
+
+
+def test_a_slow_subscriber_has_the_time_of_a_lease_until_a_best_effort_session_begins() -> None:
+    village, answers = flushed_beside_a_slow_reader("cut")
+    village.run(DEEP.topics.lease_s - 2)
+    assert session_at(village, village.root(NAME)) == (0, SessionState.FLUSHING)
+    village.run(5)
+    assert session_at(village, village.root(NAME)) == (1, SessionState.ACTIVE)
+    assert [type(answer) for answer in answers] == [Descriptor]
+
+
+def test_a_best_effort_session_does_not_begin_while_a_peer_misses_an_event_of_the_reliable_one() -> None:
+    world = Parts(ALICE, BOB)
+    tree = world.root(RELIABLE)
+    root = tree.root
+    assert root is not None
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    child, root.index = world.child(tree, CAROL), 1
+    root.session_state, root.closing, root.noted = SessionState.FLUSHING, True, replace(RELIABLE, upcoming=BEST_EFFORT)
+    world.sessions.due(FlushDue(tree.topic, root.term))
+    assert (root.session_state, world.host.sent) == (
+        SessionState.FLUSHING, [(CAROL, CutLeases(tree.topic, FIRST, 1, slow=True))],
+    )  # fmt: skip
+    assert (world.timers, child.is_cut) == ([FlushDue(tree.topic, root.term)], False)
 
 
 def test_what_cannot_change_is_refused() -> None:

@@ -541,6 +541,8 @@ class CutLeases(Message, frozen=True, tag=68):
     topic: WireId
     term: AnyTerm
     index: Number
+    slow: bool = False
+    """Only those of subscribers without room for what their peer has: the session is to end, and buffers have room."""
 
 
 class Denied(Message, frozen=True, tag=61):

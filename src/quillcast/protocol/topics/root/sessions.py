@@ -95,10 +95,12 @@ class Sessions:
             return
         if root.session_state is not SessionState.FLUSHING:
             return
-        if root.closing and not (self._loses(root) and root.descriptor.settings.slow == "wait"):
+        if root.closing and not self._loses(root):
             self._hear(tree, root, SessionInput.FLUSHED)
-        else:
-            self._flush(tree, root)
+            return
+        if root.closing and not tree.waits:
+            self.progress.flow_control.end_slow_leases(tree, root.index)
+        self._flush(tree, root)
 
     def _hear(self, tree: Tree, root: Root, what: SessionInput) -> SessionStep:
         root.session_state, step = SESSION_TABLE[root.session_state, what]
@@ -126,7 +128,8 @@ class Sessions:
         """End the session once all subscribers have what was admitted, or had `linger_s` for it.
 
         Where the next session is best-effort, or takes publishers off the list, they have until their leases end, and
-        publishers first send again what is not stable of earlier terms.
+        publishers first send again what is not stable of earlier terms. Leases of slow subscribers end after `lease_s`,
+        unless the topic waits for them.
         """
         now, due = self.host.now(), FlushDue(tree.topic, root.term)
         if self._loses(root) and root.held_until > now:
@@ -134,8 +137,8 @@ class Sessions:
         elif root.stable == root.index or not root.descriptor.settings.reliable:
             self._hear(tree, root, SessionInput.FLUSHED)
         else:
-            root.closing = True
-            self.host.set_timer(due, self.config.lease_s if self._loses(root) else self.config.linger_s)
+            first, root.closing = not root.closing, True
+            self.host.set_timer(due, self.config.lease_s if first and self._loses(root) else self.config.linger_s)
 
     def _begin(self, tree: Tree, root: Root) -> None:
         session = root.noted.upcoming

@@ -397,6 +397,9 @@ class FlowControl:
             return
         if tree.parent is None or tree.parent.node_id != sender.node_id:
             return
+        if message.slow:
+            self.end_slow_leases(tree, message.index)
+            return
         by_source = tree.by_source
         index = tree.total if by_source else message.index  # peers count streams differently
         for holder in list(tree.holders(now)):
@@ -407,6 +410,18 @@ class FlowControl:
                 self.host.send(holder.contact, message)
             else:
                 self._end(tree, holder, now)
+
+    def end_slow_leases(self, tree: Tree, index: int) -> None:
+        """End the leases, here and below, of subscribers without room for what their peer has below an index.
+
+        Those go on whose peer misses some of it, as do those that wait for an event before it.
+        """
+        for subscription in tree.subscriptions:
+            if subscription.needed_from(tree.term) < index and subscription.channel.cursor < tree.flow.log.end:
+                self._end(tree, subscription, self.host.now())
+        for child in tree.children.values():
+            if child.needed_from(tree.term) < index:
+                self.host.send(child.contact, CutLeases(tree.topic, tree.term, index, slow=True))
 
 
 def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:
