@@ -427,6 +427,22 @@ MUTANTS = (
         "protocol/topics/test_restarts.py",
     ),
     Mutant(
+        "repeated-join-is-a-restart",
+        "A Join that comes twice leaves no lease behind that nobody can end.",
+        "protocol/topics/membership/children.py",
+        "        is_known = former is not None and same_life(former.number, join.number)\n",
+        "        is_known = False\n",
+        "protocol/topics/test_restarts.py::test_a_join_that_comes_twice_is_no_restart",
+    ),
+    Mutant(
+        "late-answers-leave-leases",
+        "Who needs a topic no more when a late answer accepts it holds nobody up, however young it is.",
+        "protocol/topics/membership/children.py",
+        "        if message.run and child is not None and not is_of_run(child.number, message.run):\n",
+        "        if message.run and child is not None:\n",
+        "protocol/topics/test_restarts.py::test_a_young_peer_that_is_no_child_leaves_a_lease_behind_only_in_a_former_run",
+    ),
+    Mutant(
         "old-word-believed",
         "What a child said before it came does not speak for those that were below it.",
         "protocol/topics/state/holders.py",

@@ -6,13 +6,22 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.root.leadership_transfer import Offer
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, decode, encode, next_life
+from quillcast.protocol.topics.state.link_reports import (
+    ChildReport,
+    Move,
+    ParentReport,
+    decode,
+    encode,
+    first_number,
+    next_life,
+)
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL
 from tests.protocol.topics.parts import DESCRIPTOR, Parts
 
 NUMBER = next_life(7)
+RUN = b"this run"
 DAVE = Contact(b"d" * 16, "dave")
 
 
@@ -73,6 +82,41 @@ def test_a_child_that_was_restarted_and_comes_from_another_parent_ends_no_lease_
     joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
     says(world, tree, BOB)
     assert awaited(tree) == left
+
+
+@pytest.mark.parametrize("gone", ["", "lost", "moved"], ids=["still a child", "lost", "moved"])
+@pytest.mark.parametrize("life", ["same", "next"])
+def test_a_join_that_comes_twice_is_no_restart(gone: str, life: str) -> None:
+    """The first answer was slow, so the child asked again, from before it had anything; others came below it since."""
+    world = Parts()
+    tree = world.root()
+    assert tree.root is not None
+    joined(world, tree, BOB, None, number=NUMBER)
+    says(world, tree, BOB)
+    if gone:
+        world.children.remove(tree, BOB.node_id, gone, lease=True)
+    tree.root.awaited = {BOB.node_id: NUMBER}
+    joined(world, tree, BOB, None, number=NUMBER if life == "same" else next_life(NUMBER))
+    says(world, tree, BOB)
+    left = life == "next"
+    assert (awaited(tree), [*tree.root.awaited]) == ([[UNKNOWN_PEER]] * left, [UNKNOWN_PEER] * left)
+
+
+@pytest.mark.parametrize(
+    ("number", "left"),
+    [(first_number(RUN) + 3, []), (NUMBER, [[BOB.node_id]]), (0, [[BOB.node_id]])],
+    ids=["joined in this run", "joined in a former run", "not known"],
+)
+def test_a_young_peer_that_is_no_child_leaves_a_lease_behind_only_in_a_former_run(
+    number: int, left: list[list[bytes]]
+) -> None:
+    """The parent's answer was late, and the child has left the topic meanwhile."""
+    world = Parts()
+    tree = world.root()
+    joined(world, tree, BOB, None, number=number)
+    says(world, tree, BOB)
+    world.children.left(BOB, Leave(tree.topic, run=RUN))
+    assert (awaited(tree), tree.children) == (left, {})
 
 
 def test_what_a_child_said_before_it_came_speaks_for_nobody_until_it_says_it_again() -> None:

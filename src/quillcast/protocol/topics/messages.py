@@ -162,6 +162,8 @@ class Leave(Message, frozen=True, tag=45):
     """How many parents I have had. If I have joined you again since (`Join.number`), this is old. 0: it is not."""
     lives: tuple[Number, ...] = ()
     """For each of `leases`, in their order, the number of its last move that I know: it tells a restart. 0: of none."""
+    run: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
+    """My incarnation, if it began within a lease: where I came to you in an earlier one, leases go on below me."""
 
 
 UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]

@@ -22,6 +22,7 @@ from quillcast.protocol.topics.state.link_reports import (
     is_of_run,
     joined_since,
     lowest_above_both,
+    same_life,
 )
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
@@ -140,14 +141,18 @@ class ChildrenTables:
         """Is a newcomer to join somebody else, rather than this peer?"""
         return bool(self.placement.refer(tree, newcomer))
 
-    def forgot(self, tree: Tree, contact: Contact) -> None:
-        """A peer that was restarted joins anew: leases go on of those below it, of whom it knows nothing any more."""
-        node = contact.node_id
+    def forgot(self, tree: Tree, join: Join) -> None:
+        """A peer that was restarted joins anew: leases go on of those below it, of whom it knows nothing any more.
+
+        It knows of those that were below it by another move of the same life, if this Join is an old one.
+        """
+        node = join.child.node_id
         former = tree.children.get(node)
-        if former is not None and former.spoken and not self.links.is_leaf(node, tree.topic):
+        is_known = former is not None and same_life(former.number, join.number)
+        if former is not None and former.spoken and not (is_known or self.links.is_leaf(node, tree.topic)):
             tree.orphan_lease(former, self.host.now() + self.config.lease_s, (UNKNOWN_PEER,))
-        tree.forgot(node)
-        if tree.root is not None:
+        tree.forgot(node, join.number)
+        if tree.root is not None and not same_life(tree.root.awaited.get(node, 0), join.number):
             tree.root.forgot(node)
 
     # ---- rights
@@ -256,6 +261,9 @@ class ChildrenTables:
         why, child = "moved" if message.moved else "left", tree.children.get(sender.node_id)
         if child is not None and joined_since(child.number, message.number):
             return  # this word was overtaken by the Join that followed it
+        if message.run and child is not None and not is_of_run(child.number, message.run):
+            message = Leave(message.topic, moved=True)
+            why = "moved"
         up_to = message.up_to if message.moved else None
         numbers = dict(zip(message.leases, message.lives, strict=False))
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, numbers=numbers, up_to=up_to)

@@ -133,7 +133,7 @@ class Joins:
         if tree.parent is not None and not tree.children:
             self._be_no_leaf(tree, join)
         if join.is_new or _is_of_another_life(tree, join):
-            self.children.forgot(tree, contact)
+            self.children.forgot(tree, join)
         self.source_streams.learn_ends(tree, join.ended, contact)
         start = _start_for(tree, join)
         starts = self._starts_for(tree, join)

@@ -5,6 +5,8 @@ The other end of the same links, the children table, is `children.py`; what foll
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
@@ -216,9 +218,10 @@ class TreeMembership:
         if self.invited_by.get(topic) == other.node_id:
             return
         tree = self.trees.by_topic.get(topic)
-        restarted = tree is None and self.host.now() - self.began_at < self.config.lease_s
-        if restarted or (tree is not None and tree.root is not None):
-            word = Leave(topic, moved=True)  # before a restart, too, it may have had leases below it
+        if tree is not None and tree.root is not None:
+            word = Leave(topic, moved=True)
+        elif tree is None and self.host.now() - self.began_at < self.config.lease_s:
+            word = replace(self.last_word(topic), run=self.host.incarnation)  # leases may go on of a former one
         elif tree is None or not tree.needed:
             word = self.last_word(topic)
         else:

@@ -69,8 +69,8 @@ class MoveCount:
 
 
 def same_life(number: int, other: int) -> bool:
-    """Did a peer give both numbers without a restart in between, and without leaving anybody behind?"""
-    return number >> COUNT_BITS == other >> COUNT_BITS
+    """Did a peer give both numbers without a restart in between, and without leaving anybody behind? 0: of none."""
+    return number > 0 and number >> COUNT_BITS == other >> COUNT_BITS
 
 
 def joined_since(number: int, left: int) -> bool:

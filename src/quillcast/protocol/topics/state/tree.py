@@ -22,7 +22,7 @@ from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.holders import SINCE, Child, LeaseHolder, OrphanedLease
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, same_life
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
@@ -368,7 +368,7 @@ class Tree:
         """
         for move in child.others.arrivals:
             if any(lease.is_of_another_life(move) for lease in self.orphaned_leases.values()):
-                self.forgot(move.peer)
+                self.forgot(move.peer, move.number)
         return self.heard_from(name for name in child.speaks_for if name not in child.outdated)
 
     def note_arrived(self, arrivals: Iterable[Move]) -> bool:
@@ -382,10 +382,13 @@ class Tree:
                 del self.orphaned_leases[former]
         return len(self.orphaned_leases) < before
 
-    def forgot(self, node: bytes) -> None:
-        """A peer comes again that knows nothing, as after a restart: it does not speak for those that were below it."""
+    def forgot(self, node: bytes, number: int) -> None:
+        """A peer comes again that knows nothing, as after a restart: it does not speak for those that were below it.
+
+        But for those that were below it in the life of which its move has this number.
+        """
         for lease in self.orphaned_leases.values():
-            if node in lease.awaited and not lease.leaf:
+            if node in lease.awaited and not lease.leaf and not same_life(lease.numbers.get(node, 0), number):
                 del lease.awaited[node]
                 lease.awaited[UNKNOWN_PEER] = None
 
