@@ -97,11 +97,9 @@ class MemoryFile(mmap.mmap):
 
     def fill(self, parts: Sequence[bytes | memoryview]) -> memoryview:
         """Write these bytes; returns a view of them."""
-        view, at = memoryview(self), _USE.size
-        for part in parts:
-            view[at : at + len(part)] = part
-            at += len(part)
-        return view[_USE.size : at]
+        self.seek(_USE.size)
+        size = sum(map(self.write, parts))
+        return memoryview(self)[_USE.size : _USE.size + size]
 
     def take_back(self) -> bool:
         """Begin another use of the file, if no other process has it open."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
-from quillcast.core.messages import Contact
+from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Dropped
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
@@ -39,35 +39,30 @@ class Intake:
     def up(self, sender: Contact, bundle: Bundle) -> None:
         """A publisher's events: admit them, or say who is root."""
         tree = self.trees.by_topic.get(bundle.topic)
-        if tree is None or tree.root is None:
-            self.host.release(sender.node_id, bundle.size)
-            self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
-            self.host.send(sender, NotRoot(bundle.topic, self.successors.of(bundle.topic)))
+        if tree is None or (root := tree.root) is None:
+            self._drop(sender, bundle, "not_root", NotRoot(bundle.topic, self.successors.of(bundle.topic)))
             return
-        if tree.descriptor.settings.by_source:
+        descriptor = tree.descriptor
+        if descriptor.settings.admission == "source":  # `by_source`, inline: this runs for every bundle
+            self._drop(sender, bundle, "not_root", RootIs(root.term, descriptor))  # its own peer numbers its events
+        elif descriptor.access and not self._may_publish(tree, sender):
+            self._drop(sender, bundle, "denied", Denied(descriptor))
+        elif bundle.envelope.session < root.session:
+            self._drop(sender, bundle, "old_session", RootIs(root.term, descriptor))  # it sends them again in this one
+        elif self.flow_control.held_back and self._turns_away(tree, bundle):
             self.host.release(sender.node_id, bundle.size)
-            self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
-            self.host.send(sender, RootIs(tree.root.term, tree.descriptor))  # its own peer numbers its events
-            return
-        if tree.descriptor.access and not self._may_publish(tree, sender):
+        elif root.closing:
             self.host.release(sender.node_id, bundle.size)
-            self.host.trace(Dropped(bundle.topic, bundle.count, "denied"))
-            self.host.send(sender, Denied(tree.descriptor))
-            return
-        if bundle.envelope.session < tree.root.session:
-            self.host.release(sender.node_id, bundle.size)
-            self.host.trace(Dropped(bundle.topic, bundle.count, "old_session"))
-            self.host.send(sender, RootIs(tree.root.term, tree.descriptor))  # it sends them again in this one
-            return
-        if self.flow_control.held_back and self._turns_away(tree, bundle):
-            self.host.release(sender.node_id, bundle.size)
-            return
-        if tree.root.closing:
-            self.host.release(sender.node_id, bundle.size)
-            tree.root.turn_away(sender, bundle)
-            return
-        tree.root.admit(sender, bundle)
-        self.sealing.admitted(tree, tree.root, sender.node_id, bundle.size)
+            root.turn_away(sender, bundle)
+        else:
+            root.admit(sender, bundle)
+            self.sealing.admitted(tree, root, sender.node_id, bundle.size)
+
+    def _drop(self, sender: Contact, bundle: Bundle, why: str, answer: Message) -> None:
+        """Admit nothing of a bundle, and tell the sender why."""
+        self.host.release(sender.node_id, bundle.size)
+        self.host.trace(Dropped(bundle.topic, bundle.count, why))
+        self.host.send(sender, answer)
 
     def _turns_away(self, tree: Tree, bundle: Bundle) -> bool:
         """Is there no room for what a publisher sends that is held back? It sends that again after a while."""
