@@ -11,16 +11,20 @@ from quillcast.cli.app import run
 from quillcast.cli.judging import State, of_scope
 from quillcast.cli.scopeview import show
 from quillcast.core.errors import LocalError
+from quillcast.core.messages import Contact
 from quillcast.core.status import ScopeMember, ScopeSender, ScopeStatus, SenderRate, Superscope
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.config import parse
+from quillcast.protocol.scopes.rights import why_not
 from tests.cli.commands import Commands
 from tests.cli.test_welcome import completed
 from tests.live.scopes.agents_in_need import NeverEnds
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scope-files.md").read_text()
-NORTH, SENTENCES, ERROR = (block for _, block in re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL))
+NORTH, SENTENCES, RIGHTS, REFUSAL, ERROR = (block for _, block in re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL))
 HUB = (ROOT / "examples" / "policies" / "pinned_file" / "around_hub.py").read_text()
 PINNED = f"""\
 name = "lab"
@@ -232,6 +236,43 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
     assert "to members in the scope's file" in err
 
 
+def test_a_member_that_registers_for_topics_it_has_no_right_to_is_refused_and_others_go_on(quillcast: Commands) -> None:
+    writer = "0" * 32
+    rule = f'[[topics]]\npattern = "prices/#"\npublishers = {{ members = ["{writer}"] }}\n'
+    Path("site.toml").write_text(f'name = "site"\n[admission]\njoin_line = true\n{rule}')
+    code, out, _ = quillcast.run("scope", "check", "site.toml")
+    assert code == 0
+    sentence = f"Members publish only if they are {writer}; what others register is refused."
+    assert sentence in out
+    manager = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json")
+    assert json.loads(manager.line())["scope"] == "site"
+
+    def enter() -> tuple[str, str]:
+        return "--scope", quillcast.run("scope", "invite", "site")[1].strip()
+
+    reader = quillcast.start("sub", "prices/gold", *enter(), "--json")
+    assert "subscribed" in reader.line(2)
+    code, _, err = quillcast.run("pub", "prices/gold", "false", *enter())
+    assert code == 2
+    why = err.strip().removeprefix("quillcast: ")
+    assert re.fullmatch(
+        "scope site does not let member [0-9a-f]{32} publish in topic prices/gold: add it to publishers in the rule "
+        "for prices/# in the scope's file and start the scope's manager again",
+        why,
+    ), err
+    assert quillcast.run("pub", "prices/gold", "true")[0] == 0, "peers outside are no members"
+    assert json.loads(reader.line())["payload"] == "true"
+    assert f"  prices/#: {sentence}\n" in quillcast.run("scope", "topics", "site")[1]
+    assert why in manager.line(2)
+
+
+def test_the_page_tells_how_a_refusal_reads() -> None:
+    (rule,) = parse(f'name = "site-north"\n[admission]\njoin_line = true\n{RIGHTS}', "north.toml").scope.topics
+    id_ = bytes.fromhex("ffeeddccbbaa99887766554433221100")
+    member = Party(id_, Contact(id_, "127.0.0.1:1"))
+    assert why_not(rule, "site-north", member, {}, "prices/gold", "publishes") == REFUSAL.strip()
+
+
 def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> None:
     rule = '[[topics]]\npattern = "#"\nrecovery = "srm"\nbundles_per_s = 9\n'
     Path("campus.toml").write_text('name = "campus"\n[admission]\nmembers = ["site"]\n' + rule)
@@ -324,6 +365,7 @@ def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(
     assert node_id[:8] in quillcast.run("scope", "members", "site")[1]
     changed = quillcast.json("scope", "policy", "set", "site", "news/+", "chain")
     chain = {"pattern": "news/+", "policy": "chain", "parameters": {}, "is_set": True, "lets_in": [], "recovery": ""}
+    chain["rights"] = []
     assert (changed["topics"], changed["rules"][0], changed["rules"][1]["recovery"]) == ([], chain, "ring")
     code, _, err = quillcast.run("scope", "policy", "set", "site", "news/+", "k_ary", "fan_out=1")
     assert (code, err) == (2, "quillcast: policy k_ary: fan_out: expected int >= 2\n")

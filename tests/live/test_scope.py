@@ -227,6 +227,41 @@ def test_an_application_takes_part_in_a_scope_through_its_peer_and_the_manager_k
     asyncio.run(main())
 
 
+def test_a_certificate_gives_the_right_to_publish_and_applications_of_others_hear_what_to_do(tmp_path: Path) -> None:
+    file, config = scope_file(tmp_path, []), LiveConfig(join_timeout_s=2.0)
+    who = 'publishers = { certificate = { organization = "North" } }'
+    file.write_text(file.read_text().replace("members = []", "join_line = true") + who)
+    Keyring(tmp_path / "manager").make_authority("n", time.time_ns())
+
+    def node(name: str, **options: Any) -> Node:
+        return Node(network="n", data=tmp_path / name, runtime_dir=tmp_path / f"run-{name}", live=config, **options)
+
+    async def main() -> None:
+        lines = list[str]()
+        async with node("manager", on_problem=lines.append) as manager:
+            await manager.manage_scope(file)
+            north, south = (manager.invite({"organization": name}) for name in ("North", "South"))
+            async with (
+                node("north", join=north, scope=manager.invite_to_scope("site")) as first,
+                node("south", join=south, scope=manager.invite_to_scope("site")) as second,
+                quillcast.connect(network="n", runtime_dir=tmp_path / "run-south") as application,
+            ):
+                subscription = second.subscribe("news/today")
+                await subscription.started()
+                for each in (second, application):
+                    with pytest.raises(AccessDenied, match="a certificate that has organization = North"):
+                        await each.publish("news/today", b"no", wait="root")
+                await first.publish("news/today", b"yes", wait="stable")
+                assert (await anext(subscription)).payload == b"yes"
+                (told,) = lines
+                (status,) = manager.scopes()
+                assert [each.refused for each in status.members] == [(), (told,)]
+                assert f"  refused: {told}" in scopeview.members(status)
+                assert second.contact.node_id.hex() in told
+
+    asyncio.run(main())
+
+
 def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(LocalError, match="'site' names no scope: write NAME@HOST:PORT"):

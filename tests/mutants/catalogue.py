@@ -659,6 +659,25 @@ MUTANTS = (
     ),
     # ---- scopes
     Mutant(
+        "rights-of-before",
+        "A manager that comes back judges what members registered for by its present file.",
+        "protocol/scopes/manager.py",
+        """            self._roles_changed(self.rights.judge_again(member))
+""",
+        "",
+        "protocol/test_scope_rights.py::"
+        "test_a_right_that_is_taken_away_ends_what_began_with_it_and_given_again_lets_it_begin",
+    ),
+    Mutant(
+        "served-past-a-right",
+        "A client is served by members that have the right to do what it wants.",
+        "protocol/scopes/clients.py",
+        "for each in others if not any(self.rights.refusals(each, role)))",
+        "for each in others)",
+        "protocol/test_scope_rights.py::"
+        "test_a_client_has_no_right_that_its_host_lacks_and_is_served_by_nobody_without_it",
+    ),
+    Mutant(
         "any-origin-without-a-pair",
         "A record without a pair for a channel's level means that the bundle originated at the channel's source.",
         "protocol/scopes/records.py",

@@ -98,13 +98,14 @@ def rules(shown: tuple[ScopeRule, ...]) -> Iterator[str]:
     """Rules in the order in which they decide."""
     rows = [[rule.pattern, policy(rule), rule.recovery or "-", "set" if rule.is_set else "file"] for rule in shown]
     yield from table("rules", ["topics", "policy", "recovery", "from"], rows)
-    yield from (f"  {rule.pattern}: {sentence}" for rule in shown for sentence in rule.lets_in)
+    yield from (f"  {rule.pattern}: {sentence}" for rule in shown for sentence in (*rule.rights, *rule.lets_in))
 
 
 def members(status: ScopeStatus) -> Iterator[str]:
     """Who is in a scope."""
     columns = ["member", "address", "label", "ring", "heard", "clients", "topics"]
     yield from table("members", columns, map(_member, status.members))
+    yield from (f"  refused: {why}" for member in status.members for why in member.refused)
     if status.clients:
         yield from table(
             "clients", ["client", "member", "heard", "receives", "publishes", "topics"], map(_client, status.clients)
@@ -140,6 +141,7 @@ def topics(status: ScopeStatus) -> Iterator[str]:
     yield from (f"  {topic.name} {_rooted(topic, status, names)}" for topic in status.topics if topic.root_scope)
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
     yield from (f"  {topic.name} changes: {topic.change}" for topic in status.topics if topic.change)
+    yield from (f"  {rule.pattern}: {sentence}" for rule in status.rules for sentence in rule.rights)
 
 
 def _rooted(topic: ScopeTopic, status: ScopeStatus, names: Mapping[str, str]) -> str:

@@ -482,6 +482,8 @@ class ScopeMember(PeerContact, frozen=True):
     """The name of a member that is a scope."""
     clients: int = 0
     """The applications that use it as their peer (`quillcast.connect`). They are no members, and never forward."""
+    refused: tuple[str, ...] = ()
+    """What it registered for without a right to it since it or the manager began, in a sentence each."""
 
 
 class ScopeClient(Status, frozen=True):
@@ -529,6 +531,8 @@ class ScopeRule(Status, frozen=True):
     """Its filter and bounds, in sentences."""
     recovery: str = ""
     """How members repair its topics. Empty in a rule that was set: the rules of the file say how."""
+    rights: tuple[str, ...] = ()
+    """Which members may publish and subscribe, in sentences; none if all may."""
 
 
 class ScopeChannel(Status, frozen=True):

@@ -28,7 +28,7 @@ from quillcast.protocol.scopes.clients import SERVERS_MAX, is_client_of
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.direct import AnswerDue, DirectPatterns, Found
-from quillcast.protocol.scopes.effects import Effect, Measure, Save, Send, Superseded
+from quillcast.protocol.scopes.effects import Effect, Measure, NotEntitled, Save, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.hosting import ClientHost, Decided, WaitingUse
@@ -128,6 +128,7 @@ class Scoping:
         "permissions",
         "placement",
         "publishing",
+        "refused",
         "subscribing",
         "superseded",
         "table",
@@ -152,6 +153,8 @@ class Scoping:
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
         self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
         """Hears why a scope that is managed here is no member of another one, once for each reason."""
+        self.refused: Callable[[str], object] = lambda why: None
+        """Hears what a member of a scope that is managed here registered for without a right to it."""
         self.controller: LocalController | None = None
         self.domains: dict[bytes, tuple[Domain, ...]] = {}
         self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
@@ -424,10 +427,20 @@ class Scoping:
         self.hosting.follow(controller.membership)
         self.hosting.decide()
         if changed or self.bounds:
+            self._heed_refusals(controller)
             self.subscribing.permitted()
             self.publishing.permitted()
         if not self.overlay.lifecycle.left:
             self._invite(controller)
+
+    def _heed_refusals(self, controller: LocalController) -> None:
+        """Applications here get the error for what this peer has no right to, also what began when it had."""
+        if topics := controller.membership.refused_in():
+            for topic in topics:
+                for doing, why in controller.membership.refusals(topic):
+                    using: Publishing | Subscribing = self.publishing if doing == "publishes" else self.subscribing
+                    using.refuse(topic, why)
+            self._tell_roles(controller)
 
     def _follow_bounds(self, controller: LocalController) -> bool:
         """Go by what scopes bound now: is that something else than before?"""
@@ -600,6 +613,8 @@ class Scoping:
                     self.host.send(to.contact, Control(to.id, message))
                 case Measure(to):
                     self.host.measure(to.contact)
+                case NotEntitled(why):
+                    self.refused(why)
                 case Superseded(epoch, at):
                     self.host.trace(Mark("manager_superseded"))
                     del self.managers[party]

@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from quillcast.core.ids import topic_id
-from quillcast.protocol.scopes.config import Described, FilterTable, ScopeFileWrong, check_together, parse
+from quillcast.core.messages import Contact
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.config import (
+    Allowed,
+    Described,
+    FilterTable,
+    ScopeFileWrong,
+    TopicRule,
+    check_together,
+    parse,
+)
 from quillcast.protocol.scopes.filters import (
     AddTag,
     Custom,
@@ -19,6 +29,8 @@ from quillcast.protocol.scopes.filters import (
     Tagged,
     Topics,
 )
+from quillcast.protocol.scopes.rights import why_not
+from quillcast.protocol.scopes.uses import Doing
 
 ALICE = "00112233445566778899aabbccddeeff"
 SITE = f"""\
@@ -220,3 +232,64 @@ def test_two_root_scopes_for_one_pattern() -> None:
         "city.toml:6: topics of +/golf would have two root scopes, city and site (site.toml:5: sport/+); "
         "set root = false in one"
     )
+
+
+GUARDED = f"""\
+name = "site"
+[admission]
+join_line = true
+[[topics]]
+pattern = "prices/#"
+publishers = {{ members = ["{ALICE}", "lab"], certificate = {{ organization = "North" }} }}
+[topics.subscribers]
+members = []
+"""
+
+
+def test_a_rule_says_which_members_may_publish_and_subscribe() -> None:
+    (rule,) = parse(GUARDED, "site.toml").scope.topics
+    assert rule.publishers == Allowed(members=(ALICE, "lab"), certificate={"organization": "North"})
+    assert rule.subscribers == Allowed(members=())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (ALICE, "0" * 20, "site.toml:6: member '00000000000000000000' is neither a nodeId of 32 hexadecimal digits"),
+        ("organization =", "organisation =", "site.toml:6: certificates have no attribute organisation (did you mean"),
+        ("members = []", "", "site.toml:7: this does not say who may subscribe in topics of prices/#: give members"),
+        ("members = []", 'member = ["lab"]', "site.toml:8: unknown key member (did you mean members?); there are: mem"),
+        ("members = []", "members = 3", "site.toml:8: topics[0].subscribers.members: "),
+        ("[topics.subscribers]\nmembers = []", 'subscribers = "lab"', "site.toml:7: topics[0].subscribers: Expected"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_who_may_publish_names_file_line_and_remedy(old: str, new: str, expected: str) -> None:
+    with pytest.raises(ScopeFileWrong) as wrong:
+        parse(GUARDED.replace(old, new, 1), "site.toml")
+    assert str(wrong.value).casefold().startswith(expected.casefold())
+
+
+def party(name: str, *, managed: bool = False) -> Party:
+    id_ = bytes.fromhex(ALICE) if name == "alice" else name.encode().ljust(16, b".")
+    return Party(id_, Contact(id_, "127.0.0.1:1"), managed=managed, name=name)
+
+
+def test_who_may_publish_is_who_is_listed_or_has_the_certificate_and_a_refusal_says_what_to_do() -> None:
+    (rule,) = parse(GUARDED, "site.toml").scope.topics
+
+    def why(who: Party, attributes: dict[str, str], doing: Doing = "publishes") -> str:
+        return why_not(rule, "site", who, attributes, "prices/gold", doing)
+
+    north = {"organization": "North", "country": "SE"}
+    assert why(party("alice"), {}) == why(party("lab", managed=True), {}) == why(party("bob"), north) == ""
+    bob = party("bob").id.hex()
+    assert why(party("bob"), {"organization": "South"}) == (
+        f"scope site does not let member {bob} publish in topic prices/gold: add it to publishers in the rule for "
+        "prices/# in the scope's file and start the scope's manager again, or have it join the network with a "
+        "certificate that has organization = North"
+    )
+    assert why(party("lab"), {}).startswith("scope site does not let member 6c61622e"), (
+        "a peer is no scope of that name"
+    )
+    assert why(party("alice"), north, "subscribes").endswith("and start the scope's manager again")
+    assert not why_not(TopicRule(pattern="#"), "site", party("bob"), {}, "prices/gold", "subscribes")

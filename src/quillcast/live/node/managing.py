@@ -32,7 +32,7 @@ class Managing:
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._served: dict[str, Served] = {}
         self._admissions: dict[str, ScopeAdmission] = {}
-        scoping.superseded, scoping.obstructed = self._ended, self._obstructed
+        scoping.superseded, scoping.obstructed, scoping.refused = self._ended, self._obstructed, tell
 
     async def manage(
         self, scope: Served, contact: Contact, links: Links, exported: ExportedScope | None = None
@@ -48,7 +48,10 @@ class Managing:
         if exported is not None:
             _take_over(store, name, exported)
         admission = self._admissions[name] = ScopeAdmission(scope.scope, store, partial(_attributes, links))
-        config, saved = scope.config._replace(refusal=admission.refusal), store.scope(name)
+        config = scope.config._replace(
+            refusal=admission.refusal, attributes=lambda party: _attributes(links, party.contact.node_id)
+        )
+        saved = store.scope(name)
         party = Party(scope_id(name.encode()), contact, managed=True, name=name)
         known = ScopeManager.known_owners(saved) if saved else {}
         owners = [await self._superscope(each, contact, links, known) for each in scope.superscopes]

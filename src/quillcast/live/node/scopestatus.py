@@ -13,7 +13,7 @@ from quillcast.core.status import (
     SenderRate,
     Superscope,
 )
-from quillcast.live.scopes.files import about_all, let_in
+from quillcast.live.scopes.files import about_all, allowed, let_in
 from quillcast.live.scopes.rules import Rules
 from quillcast.live.scopes.serving import Served
 from quillcast.protocol.scopes.channels import Rate, Subchannels
@@ -107,7 +107,9 @@ def shown_rule(rules: Rules, rule: TopicRule) -> ScopeRule:
     """A rule, and where it comes from."""
     is_set = any(rule is each for each in rules.settings)
     recovery = "" if is_set else rule.recovery
-    return ScopeRule(rule.pattern, rule.policy, rule.parameters, is_set, tuple(let_in(rule)), recovery)
+    return ScopeRule(
+        rule.pattern, rule.policy, rule.parameters, is_set, tuple(let_in(rule)), recovery, tuple(allowed(rule))
+    )
 
 
 def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
@@ -121,6 +123,7 @@ def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
         topics=tuple(sorted(_name(manager, topic) for topic in member.roles)),
         scope=member.party.name if member.party.managed else "",
         clients=sum(each.host is member for each in manager.clients.known.values()),
+        refused=tuple(manager.rights.told.get(member.party.id, ())),
     )
 
 

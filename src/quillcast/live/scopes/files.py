@@ -161,8 +161,18 @@ def _ways_in(admission: Admission) -> Iterator[str]:
     if admission.join_line:
         yield "shows a join line of the scope"
     if admission.certificate:
-        told = [f"{name} = {value}" for name, value in admission.certificate.items()]
-        yield f"has a certificate with {_listed(told, 'and')}"
+        yield f"has a certificate with {_attributes(admission.certificate)}"
+
+
+def _ways_of(members: Sequence[str], certificate: Mapping[str, str]) -> Iterator[str]:
+    if members:
+        yield f"are {_listed(members, 'or')}"
+    if certificate:
+        yield f"have a certificate with {_attributes(certificate)}"
+
+
+def _attributes(certificate: Mapping[str, str]) -> str:
+    return _listed([f"{name} = {value}" for name, value in certificate.items()], "and")
 
 
 def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterator[str]:
@@ -176,7 +186,17 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
         yield sentence
     if rule.root:
         yield f"{scope} is their root scope: members number the events, which do not leave it."
+    yield from allowed(rule)
     yield from let_in(rule)
+
+
+def allowed(rule: TopicRule) -> Iterator[str]:
+    """Which members may publish and subscribe, in sentences; none if all may."""
+    for verb, who in (("publish", rule.publishers), ("subscribe", rule.subscribers)):
+        if who is not None:
+            ways = [*_ways_of(who.members or (), who.certificate)]
+            condition = f"Members {verb} only if they {_listed(ways, 'or')}" if ways else f"No member may {verb}"
+            yield f"{condition}; what others register is refused." if ways else f"{condition}."
 
 
 def let_in(rule: TopicRule) -> Iterator[str]:

@@ -4,7 +4,7 @@ A rule that was set goes before the rules of the file, the latest one first, unt
 go, and not which topics the scope carries.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,13 @@ from quillcast.core.errors import LocalError
 from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
 from quillcast.live.scopes.plugins import check_recovery, opened, unknown_filters
 from quillcast.protocol.scopes import patterns
+from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.config import Described, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.messages import ClientRights
 from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.protocol.scopes.rights import why_not
 from quillcast.protocol.scopes.state import Entering, MayLeave
+from quillcast.protocol.scopes.uses import Doing
 
 
 class OpenRule(NamedTuple):
@@ -82,6 +85,12 @@ class Rules:
         """What clients may do in a topic, as the file says."""
         found = _first(self._file, topic)
         return found.rule.clients if found is not None else "both"
+
+    def rights(self, party: Party, attributes: Mapping[str, str], topic: str, doing: Doing) -> str:
+        """Why a member may not do this in a topic, as the file says; empty if it may."""
+        found = _first(self._file, topic)
+        name = self._described.scope.name
+        return why_not(found.rule, name, party, attributes, topic, doing) if found is not None else ""
 
     @property
     def of_file(self) -> tuple[TopicRule, ...]:

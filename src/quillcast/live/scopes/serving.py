@@ -50,6 +50,7 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
         roots=tuple((rule.pattern, rule.root) for rule in scope.topics),
         bounds=tuple(_bounds(scope)), clients=rules.clients, clients_max=scope.limits.clients_max or 0,
         in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0), leaving=rules.leaving,
+        rights=rules.rights,
     )  # fmt: skip
     return Served(scope, described.file, config, rules, tuple(_superscopes(described)))
 
@@ -57,7 +58,9 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
 def _bounds(scope: ScopeFile) -> Iterator[TopicBounds]:
     for rule in scope.topics:
         clients = scope.limits.clients_max is not None or rule.clients != "both"
-        yield TopicBounds(rule.pattern, rule.publishers_max is not None, rule.subscribers_max is not None, clients)
+        publishes = rule.publishers_max is not None or rule.publishers is not None
+        subscribes = rule.subscribers_max is not None or rule.subscribers is not None
+        yield TopicBounds(rule.pattern, publishes, subscribes, clients)
 
 
 def _superscopes(described: Described) -> Iterator[Superscope]:

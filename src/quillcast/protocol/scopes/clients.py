@@ -26,6 +26,7 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Role,
 )
+from quillcast.protocol.scopes.rights import Entitlements
 from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState
 
 CLIENTS_MAX = 1 << 14  # of a scope, if its file names no bound; a guess: what hosts may cost a manager
@@ -61,8 +62,8 @@ class Client(msgspec.Struct):
 class Clients:
     """The clients of one scope's members."""
 
-    def __init__(self, state: ScopeState, config: ScopeConfig) -> None:
-        self.state, self.config = state, config
+    def __init__(self, state: ScopeState, config: ScopeConfig, rights: Entitlements) -> None:
+        self.state, self.config, self.rights = state, config, rights
         self.known: dict[bytes, Client] = {}
         self.numbers = count(1)
 
@@ -132,23 +133,29 @@ class Clients:
         """What a client may do in a topic, and why not what else it wants."""
         if topic_id(role.name) != role.topic:
             return Assignment(role.topic, why="the topic was not named")
-        rights = self.config.clients(role.name)
+        rights, hosts = self.config.clients(role.name), dict(self.rights.refusals(host, role))
         publishes = role.publishes and rights in ("both", "publish")
         subscribes = role.subscribes and rights in ("both", "subscribe")
         refuses = (publishes, subscribes) != (role.publishes, role.subscribes)
+        why = _why_not(role.name, self.state.scope.name, rights) if refuses else next(iter(hosts.values()), "")
         return Assignment(
-            role.topic, why=_why_not(role.name, self.state.scope.name, rights) if refuses else "",
-            publishes=publishes, subscribes=subscribes, servers=self._servers(role.topic, host) if role.direct else (),
+            role.topic, why=why, publishes=publishes and "publishes" not in hosts,
+            subscribes=subscribes and "subscribes" not in hosts,
+            servers=self._servers(role, host) if role.direct else (),
         )  # fmt: skip
 
-    def _servers(self, topic: bytes, host: Member) -> tuple[Contact, ...]:
-        """Who may serve a client past its host: entry point and stand-bys, members in the ring, then any others."""
-        kept = self.state.topics.get(topic)
+    def _servers(self, role: Role, host: Member) -> tuple[Contact, ...]:
+        """Who may serve a client past its host: entry point and stand-bys, members in the ring, then any others.
+
+        Each may do itself what the client wants to do.
+        """
+        kept = self.state.topics.get(role.topic)
         entries = kept.entries if kept is not None else ()
         labels = dict.fromkeys((*entries, *self.state.ring, *self.state.members))
         members = (self.state.members[label] for label in labels if label in self.state.members)
-        peers = (each.party.contact for each in members if each is not host and not each.party.managed)
-        return tuple(islice(peers, SERVERS_MAX))
+        others = (each for each in members if each is not host and not each.party.managed)
+        able = (each.party.contact for each in others if not any(self.rights.refusals(each, role)))
+        return tuple(islice(able, SERVERS_MAX))
 
 
 def _why_not(topic: str, scope: str, rights: ClientRights) -> str:

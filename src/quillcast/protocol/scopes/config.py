@@ -42,6 +42,15 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """Those whose certificate has all these attributes."""
 
 
+class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+    """Which members may do something in a topic: those that meet one of these conditions."""
+
+    members: tuple[str, ...] | None = None
+    """NodeIds of peers in hexadecimal, and names of scopes."""
+    certificate: dict[str, str] = {}
+    """Those whose certificate has all these attributes."""
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds for the whole scope."""
 
@@ -152,6 +161,9 @@ class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
     leaving_bundles_per_s: Limit | None = None
     clients: ClientRights = "both"
     """What applications may do that use members as their peers."""
+    publishers: Allowed | None = None
+    """Who may publish. None: all members."""
+    subscribers: Allowed | None = None
     publishers_max: Limit | None = None
     subscribers_max: Limit | None = None
 
@@ -250,7 +262,7 @@ def check_together(described: Sequence[Described]) -> list[Fault]:
 
 _TABLES: Mapping[type, Mapping[str, type]] = {
     ScopeFile: {"admission": Admission, "limits": Limits, "channels": Channels, "topics": TopicRule},
-    TopicRule: {"filter": FilterTable},
+    TopicRule: {"filter": FilterTable, "publishers": Allowed, "subscribers": Allowed},
     FilterTable: {
         "modulo": ModuloTable,
         "sample": SampleTable,
@@ -339,6 +351,8 @@ def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
                 text = f"no topic gets here: the rule for {before.pattern} above decides for {rule.pattern}"
                 yield (*place, "pattern"), f"{text}; move this rule before that one, or remove it"
         yield from (((*place, key), text) for key, text in _border_faults(scope, rule))
+        for key, doing in (("publishers", "publish"), ("subscribers", "subscribe")):
+            yield from _allowed_faults((*place, key), getattr(rule, key), f"{doing} in topics of {rule.pattern}")
         if rule.sha256 and not rule.policy.partition(":")[0].endswith(".py"):
             yield (*place, "sha256"), f"policy {rule.policy} is not in a file; remove sha256, or name FILE.py:Class"
         if rule.filter is not None:
@@ -364,20 +378,32 @@ def _border_faults(scope: ScopeFile, rule: TopicRule) -> Iterator[tuple[str, str
 def _admission_faults(admission: Admission) -> Iterator[tuple[Place, str]]:
     if not (admission.members or admission.join_line or admission.certificate):
         yield ("admission",), "nobody can be admitted; give members, join_line = true, or a certificate's attributes"
-    for member in admission.members:
+    yield from _party_faults(("admission",), admission.members, admission.certificate)
+
+
+def _allowed_faults(place: Place, allowed: Allowed | None, doing: str) -> Iterator[tuple[Place, str]]:
+    if allowed is None:
+        return
+    if allowed.members is None and not allowed.certificate:
+        yield place, f"this does not say who may {doing}: give members, or a certificate's attributes; [] is nobody"
+    yield from _party_faults(place, allowed.members or (), allowed.certificate)
+
+
+def _party_faults(place: Place, members: Sequence[str], certificate: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
+    for member in members:
         if not re.fullmatch(rf"[0-9a-f]{{{2 * ID_BYTES}}}|[a-z0-9][a-z0-9._-]{{0,63}}", member) or (
             re.fullmatch(r"[0-9a-f]{17,}", member) and len(member) != 2 * ID_BYTES
         ):
             yield (
-                ("admission", "members"),
+                (*place, "members"),
                 f"member {member!r} is neither a nodeId of {2 * ID_BYTES} hexadecimal digits nor the name of a scope",
             )
-    for name in admission.certificate:
+    for name in certificate:
         if name not in ATTRIBUTES:
             near = get_close_matches(name, ATTRIBUTES, 1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             text = f"certificates have no attribute {name}{hint}; there are: {', '.join(ATTRIBUTES)}"
-            yield ("admission", "certificate", name), text
+            yield (*place, "certificate", name), text
 
 
 def _node(text: str) -> bytes:

@@ -26,6 +26,13 @@ class Superseded(msgspec.Struct, frozen=True):
     """Where it runs; at this peer itself, if this one began with an old state."""
 
 
+class NotEntitled(msgspec.Struct, frozen=True):
+    """A member registered for what it has no right to: tell the operator."""
+
+    why: str
+    """A sentence that names the member, the topic and the remedy."""
+
+
 class Install(msgspec.Struct, frozen=True):
     """Open a channel to an address or multicast mechanism, in the flows of all its topics; or change its topics."""
 
@@ -44,4 +51,4 @@ class Measure(msgspec.Struct, frozen=True):
     to: Party
 
 
-Effect = Save | Send | Superseded | Install | Remove | Measure
+Effect = Save | Send | Superseded | NotEntitled | Install | Remove | Measure

@@ -20,7 +20,7 @@ from quillcast.protocol.scopes.channels import Ask, Party, Rate
 from quillcast.protocol.scopes.clients import Clients, is_client_of
 from quillcast.protocol.scopes.composition import Composition, Part, ScopeContext
 from quillcast.protocol.scopes.config import TopicRule
-from quillcast.protocol.scopes.effects import Effect, Save, Send, Superseded
+from quillcast.protocol.scopes.effects import Effect, NotEntitled, Save, Send, Superseded
 from quillcast.protocol.scopes.hierarchy import OVERLAY, ManagerMoved, NoRootScope, TwoRootScopes
 from quillcast.protocol.scopes.members import Members
 from quillcast.protocol.scopes.membership import Membership, owners_of
@@ -47,10 +47,12 @@ from quillcast.protocol.scopes.orders import Common, OrderBook
 from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
+from quillcast.protocol.scopes.rights import Entitlements
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.succession import appointed, is_genuine
 from quillcast.protocol.scopes.swaps import Swaps
+from quillcast.protocol.scopes.uses import Doing
 
 AGAIN_S = 300.0  # at least, until a member measures round trips again; a guess: ways seldom change
 
@@ -65,9 +67,10 @@ class ScopeManager:
         self.succession: Succession | None = None
         self.membership = Membership(state.scope, state.owners, config.lease_s)
         self.requests = Requests(state.scope, state.asked)
-        self.members = Members(state, config.refusal, config.members_max)
+        self.rights = Entitlements(config)
+        self.members = Members(state, config, self.rights)
         self.receiver = Receiver(state)
-        self.clients = Clients(state, config)
+        self.clients = Clients(state, config, self.rights)
         self.round_trips = RoundTripTable()
         self.known_roots: tuple[RootScope, ...] = ()
         self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
@@ -132,9 +135,16 @@ class ScopeManager:
         self.members.begin(now)
         self.receiver.begin(now)
         self.membership.begin(now)
+        self._judge_again()
         for topic in self.topics:
             self._cascade(topic)
-        return self._effects(())
+        return self._effects(self._tell_refusals())
+
+    def _judge_again(self) -> None:
+        """The scope's file may say otherwise than before what members may do."""
+        for member in self.state.members.values():
+            self._roles_changed(self.rights.judge_again(member))
+            self._mark(member.refused)
 
     def received(self, message: ControlMessage, now: float) -> list[Effect]:
         """A message of a member, client, sender, owner or receiver."""
@@ -286,6 +296,15 @@ class ScopeManager:
         self.orders.owe([member.label])
         self._choose_ring()
         self._roles_changed(topics)
+        yield from self._tell_refusals([member])
+
+    def _tell_refusals(self, members: Iterable[Member] | None = None) -> Iterator[NotEntitled]:
+        """The operator hears of what members register for without a right to it, once for each reason."""
+        for member in self.state.members.values() if members is None else members:
+            for role in member.refused.values():
+                for _, why in self.rights.refusals(member, role):
+                    if self.rights.tell(member, why):
+                        yield NotEntitled(why)
 
     def _of_client(self, message: Registration | Alive, now: float) -> Iterable[Effect]:
         """A member speaks of a client of its own: tell what that may do."""
@@ -521,7 +540,24 @@ class ScopeManager:
                 root, other = (self.scope_name(id_) for id_ in (kept.root, member.roles[topic].root))
                 two = TwoRootScopes(kept.name or topic.hex()[:8], root, other)
                 parts[member.label] = Part(Assignment(topic, why=str(two)))
+        above = self.membership.refusals(topic)
+        for member in self.state.members.values():
+            if refusals := tuple(self._refusals(member, topic, above)):
+                part = parts.get(member.label, Part(Assignment(topic, why=refusals[0][1])))
+                assignment = msgspec.structs.replace(part.assignment, refusals=refusals)
+                parts[member.label] = part._replace(assignment=assignment)
         self.changed = self.orders.update(topic, parts) or self.changed
+
+    def _refusals(
+        self, member: Member, topic: bytes, above: tuple[tuple[Doing, str], ...]
+    ) -> Iterator[tuple[Doing, str]]:
+        """What a member registered for, and this scope or one above it does not let it do."""
+        if (refused := member.refused.get(topic)) is not None:
+            yield from self.rights.refusals(member, refused)
+        if (role := member.roles.get(topic)) is not None:
+            for doing, why in above:
+                if getattr(role, doing) or (doing == "publishes" and role.has_publishers):
+                    yield doing, why
 
     def _tell_head(self, topic: bytes) -> None:
         """Tell the superscope who speaks for this scope among its members, if that is another peer than before."""

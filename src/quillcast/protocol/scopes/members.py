@@ -8,16 +8,16 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ManagerElsewhere, ScopeCycle, TwoManagers
 from quillcast.protocol.scopes.messages import Registration, Role, Succession
-from quillcast.protocol.scopes.state import Member, Refusal, ScopeState
+from quillcast.protocol.scopes.rights import Entitlements
+from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState
 from quillcast.protocol.scopes.succession import follows, kept
 
 
 class Members:
     """The members and clients of one scope."""
 
-    def __init__(self, state: ScopeState, refusal: Refusal = lambda party, token: "", members_max: int = 0) -> None:
-        """`refusal` says why a party cannot be a member; empty if it can. `members_max` is 0 without a limit."""
-        self.state, self.refusal, self.members_max = state, refusal, members_max
+    def __init__(self, state: ScopeState, config: ScopeConfig, rights: Entitlements) -> None:
+        self.state, self.config, self.rights = state, config, rights
         self.labels = {member.party.id: member.label for member in state.members.values()}
         self.heard_at: dict[bytes, float] = {}
         self.unheard: dict[bytes, None] = {}  # members that may not know yet of this epoch
@@ -45,7 +45,7 @@ class Members:
         if party.managed:
             self._check_scope(party, above)
             self._check_place(party, message.succession)
-        if why := self.refusal(party, message.token):
+        if why := self.config.refusal(party, message.token):
             raise LocalError(why)
         member = self.find(party.id)
         if message.relation == "member" and (member is None or member.relation != "member"):
@@ -55,12 +55,15 @@ class Members:
             self.state.proofs[party.id] = proof
         self.heard_at[party.id] = now
         known = (member.party, member.relation) == (party, message.relation)
-        if known and message.serial == member.serial:
+        attributes = self.config.attributes(party)
+        if known and message.serial == member.serial and attributes == member.attributes:
             return member, ()
-        old, roles = member.roles, {role.topic: role for role in message.roles}
-        member.party, member.relation, member.serial, member.roles = party, message.relation, message.serial, roles
-        member.seats = message.seats if party.managed else ()
-        return member, tuple(topic for topic in old | roles if not known or old.get(topic) != roles.get(topic))
+        old = {**member.roles, **member.refused}
+        member.party, member.relation, member.serial = party, message.relation, message.serial
+        member.attributes, member.seats = dict(attributes), message.seats if party.managed else ()
+        asked = {role.topic: role for role in message.roles}
+        changed = self.rights.judge(member, asked)
+        return member, changed if known else tuple(old | asked)
 
     def _new(self, message: Registration) -> Member:
         label = self.labels[message.member.id] = self.state.assign_label()
@@ -69,10 +72,10 @@ class Members:
 
     def _check_room(self) -> None:
         count = sum(each.relation == "member" for each in self.state.members.values())
-        if self.members_max and count >= self.members_max:
+        if (most := self.config.members_max) and count >= most:
             raise LocalError(
-                f"scope {self.state.scope.name} is full, with {count} of at most {self.members_max} members: wait "
-                "until one leaves, or raise members_max in the scope's file and start its manager again"
+                f"scope {self.state.scope.name} is full, with {count} of at most {most} members: wait until "
+                "one leaves, or raise members_max in the scope's file and start its manager again"
             )
 
     def _check_scope(self, party: Party, above: Iterable[bytes]) -> None:
@@ -110,6 +113,7 @@ class Members:
         label = self.labels.pop(id_, None)
         self.heard_at.pop(id_, None)
         self.unheard.pop(id_, None)
+        self.rights.forget(id_)
         return self.state.members.pop(label) if label is not None else None
 
     def silent(self, since: float) -> list[bytes]:

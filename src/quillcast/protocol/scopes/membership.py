@@ -217,7 +217,18 @@ class Membership:
         answer = self.answer(topic)
         if answer is not None and getattr(answer, doing):
             return ""
-        return (answer.why if answer is not None else "") or self.awaited()
+        refused = dict(answer.refusals).get(doing) if answer is not None else None
+        return refused or (answer.why if answer is not None else "") or self.awaited()
+
+    def refusals(self, topic: bytes) -> tuple[tuple[Doing, str], ...]:
+        """What this party has no right to in a topic, of what it registered for, and why."""
+        answer = self.answer(topic)
+        return answer.refusals if answer is not None else ()
+
+    def refused_in(self) -> list[bytes]:
+        """The topics in which this party has no right to something that it registered for."""
+        told = (each.topic for orders in self._obeyed() for each in orders.assignments if each.refusals)
+        return [topic for topic in dict.fromkeys(told) if self.refusals(topic)]
 
     def answer(self, topic: bytes) -> Assignment | None:
         """How this party stands in a topic, as an owner answered its present roles. None: it has not yet."""

@@ -180,6 +180,8 @@ class Assignment(Message, frozen=True):
     """The scope's entry point for the topic, where that is another than the first of those in the ring."""
     servers: tuple[Contact, ...] = ()
     """Who may serve a client that wants to be served directly, the preferred one first."""
+    refusals: tuple[tuple[Doing, str], ...] = ()
+    """What the member has no right to, of what it registered for, and why: a sentence each."""
 
 
 class GroupKey(Message, frozen=True):

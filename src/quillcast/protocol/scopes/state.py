@@ -23,6 +23,7 @@ from quillcast.protocol.scopes.messages import (
 )
 from quillcast.protocol.scopes.policy import Delivery, ScopePolicy, WantedChannel
 from quillcast.protocol.scopes.requests import Asked
+from quillcast.protocol.scopes.uses import Doing
 
 SCOPE_LEASE_S = 5.0  # a guess: the time after which peers of the overlay lose a silent neighbour
 RING_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
@@ -31,6 +32,8 @@ SEATS_MAX = 8  # peers among which topics have their rendezvous points; a guess:
 
 Refusal = Callable[[Party, str], str]
 """Why a party that shows this token of a join line cannot be a member, in a sentence; empty if it can."""
+MemberRights = Callable[[Party, Mapping[str, str], str, Doing], str]
+"""Why a member whose certificate has these attributes may not do this in a topic, in a sentence; empty if it may."""
 
 
 class LabelsExhausted(LocalError):
@@ -84,6 +87,10 @@ class ScopeConfig(NamedTuple):
     """What may leave in a topic, by its name."""
     refusal: Refusal = lambda party, token: ""
     """Why a party cannot be a member."""
+    rights: MemberRights = lambda party, attributes, topic, doing: ""
+    """What members may do in a topic, by its name."""
+    attributes: Callable[[Party], Mapping[str, str]] = lambda party: {}
+    """What the certificate of the peer says that speaks for a party."""
     members_max: int = 0
     """The most members; 0: no limit. Those that it has already stay, even if they are more."""
     roots: tuple[tuple[str, bool], ...] | None = None
@@ -104,8 +111,13 @@ class Member(msgspec.Struct):
     relation: Relation
     serial: int
     roles: dict[bytes, Role]
+    """Its part in each topic, as far as it has a right to it."""
     seats: tuple[Contact, ...] = ()
     """Of a scope: its peers that may be rendezvous points."""
+    attributes: dict[str, str] = {}
+    """What its certificate said when it registered."""
+    refused: dict[bytes, Role] = {}
+    """What it registered for with something in it that it has no right to."""
 
 
 class Basis(msgspec.Struct, frozen=True):

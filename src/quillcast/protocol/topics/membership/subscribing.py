@@ -96,6 +96,19 @@ class Subscribing:
                 del self.unpermitted[number]
                 self._enter(self.known.descriptors.get(subscription.topic, descriptor), subscription)
 
+    def refuse(self, topic: bytes, why: str) -> None:
+        """A scope does not let this peer subscribe: its subscriptions to the topic end, begun or not."""
+        error, tree = AccessDenied(why), self.trees.by_topic.get(topic)
+        for number, (_, subscription) in list(self.unpermitted.items()):
+            if subscription.topic == topic:
+                del self.unpermitted[number]
+                subscription.subscriber.failed(error)
+        if tree is not None and (tree.subscriptions or tree.unstarted):
+            self._end(tree, list(tree.subscriptions), error)
+            self.fail(tree, error)
+            self.schedule.touch(tree)
+            self.dispatch.order(LeaveIfIdle(tree))
+
     def _enter(self, descriptor: Descriptor, subscription: Subscription) -> None:
         tree = self.trees.open(descriptor)
         if tree.barred and denied(tree.descriptor, self.host.me, subscription.wish.warrant) is None:
@@ -204,10 +217,15 @@ class Subscribing:
             if (rule := denied(tree.descriptor, self.host.me, edge.wish.warrant)) is not None
         ]  # fmt: skip
         for edge, rule in ended:
+            self._end(tree, [edge], AccessDenied(rule))
+        return bool(ended)
+
+    def _end(self, tree: Tree, edges: list[Subscription], error: QuillcastError) -> None:
+        """End subscriptions that have begun."""
+        for edge in edges:
             tree.stop(edge)
             self.host.trace(Unsubscribed(tree.topic, edge.number))
-            edge.subscriber.failed(AccessDenied(rule))
-        return bool(ended)
+            edge.subscriber.failed(error)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""

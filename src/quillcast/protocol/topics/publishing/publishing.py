@@ -133,6 +133,12 @@ class Publishing:
                 for publisher in waiting:
                     publisher.listener.progressed()
 
+    def refuse(self, topic: bytes, why: str) -> None:
+        """A scope does not let this peer publish: its publishers of the topic end, begun or not."""
+        for publisher in list(self.publishers.get(topic, {}).values()):
+            if publisher.listener is not NOBODY:
+                self._fail(publisher, AccessDenied(why))
+
     def new_id(self) -> bytes:
         """A PublisherId that no other publisher of this peer has or had."""
         self.count += 1
