@@ -62,6 +62,9 @@ _OFFSET = struct.Struct("<i")
 _LONE_OFFSETS = struct.Struct("<ii")  # offsets of a column with one value
 _LONE_BLOCK = struct.Struct(_BLOCK.format + "ii")  # everything before the payload of a block with one event
 _LONE_BUNDLE = struct.Struct(_LONE_HEAD.format + _BLOCK.format[1:])  # everything before the columns of the block
+_BLOCK_BYTES, _LONE_HEAD_BYTES, _LONE_BLOCK_BYTES, _LONE_BUNDLE_BYTES = (
+    each.size for each in (_BLOCK, _LONE_HEAD, _LONE_BLOCK, _LONE_BUNDLE)
+)
 _RUN_COUNT = struct.Struct("<II")
 _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE, _RUNS = 1, 2, 4, 8, 16
@@ -163,14 +166,14 @@ class Block:
     @classmethod
     def parse(cls, data: bytes | memoryview) -> "Block":
         """The block in these bytes, which it keeps. Raises `Malformed` if their header is invalid."""
-        if len(data) < _BLOCK.size:
-            raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK.size}")
+        if len(data) < _BLOCK_BYTES:
+            raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK_BYTES}")
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
         if size != len(data) or size % 8 or layout != _LAYOUT or zero or flags > 31:
             raise Malformed(f"a block's header gives {size} bytes in layout {layout}, but {len(data)} bytes arrived")
         if not 0 < count <= EVENT_COUNT_MAX or not 0 <= first <= NUMBER_MAX - count:
             raise Malformed(f"invalid block of {count} events from sequence {first}")
-        if 4 * (count + 1) > size - _BLOCK.size:
+        if 4 * (count + 1) > size - _BLOCK_BYTES:
             raise Malformed(f"a block of {size} bytes is too short for {count} events")
         return cls(data, publisher, first, count, time_ns, flags, payload_bytes)
 
@@ -202,7 +205,7 @@ class Block:
             raise LocalError(f"{count} events cannot be one block; a block holds 1 to {EVENT_COUNT_MAX}")
         parts: list[bytes] = [b""]  # reserves the place of the header
         payload_bytes = _add_column(parts, payloads, count)
-        flags, size = 0, _BLOCK.size + _column_size(count, payload_bytes)
+        flags, size = 0, _BLOCK_BYTES + _column_size(count, payload_bytes)
         if times is not None:
             flags |= _TIMES
             size += 8 * count
@@ -222,7 +225,7 @@ class Block:
     def lone(cls, publisher: bytes, first: int, payload: bytes, time_ns: int) -> "Block":
         """Do what `seal` does, in fewer steps, for the common case of one event that has only a payload."""
         payload_bytes = len(payload)
-        size = _LONE_BLOCK.size + (payload_bytes + 7 & ~7)
+        size = _LONE_BLOCK_BYTES + (payload_bytes + 7 & ~7)
         head = _LONE_BLOCK.pack(size, _LAYOUT, 0, 0, publisher, first, time_ns, 1, payload_bytes, 0, payload_bytes)
         data = b"".join((head, payload, _ZEROS[: -payload_bytes % 8]))
         return cls(data, publisher, first, 1, time_ns, 0, payload_bytes)
@@ -230,10 +233,10 @@ class Block:
     def payloads(self) -> list[bytes]:
         """The payload of every event. Raises `Malformed` if the columns are inconsistent."""
         if self.count == 1:
-            data, end = self.data, _LONE_BLOCK.size + self._payload_bytes
-            if end <= len(data) and _LONE_OFFSETS.unpack_from(data, _BLOCK.size) == (0, self._payload_bytes):
-                return [bytes(data[_LONE_BLOCK.size : end])]
-        return self._values(_BLOCK.size)
+            data, end = self.data, _LONE_BLOCK_BYTES + self._payload_bytes
+            if end <= len(data) and _LONE_OFFSETS.unpack_from(data, _BLOCK_BYTES) == (0, self._payload_bytes):
+                return [bytes(data[_LONE_BLOCK_BYTES:end])]
+        return self._values(_BLOCK_BYTES)
 
     def times(self) -> list[int]:
         """The publish time of every event, nanoseconds since 1970 UTC."""
@@ -303,7 +306,7 @@ class Block:
             columns["time"] = pa.Array.from_buffers(pa.timestamp("ns", "UTC"), self.count, [None, times])
         else:
             columns["time"] = pa.array(self.times(), pa.timestamp("ns", "UTC"))
-        columns["payload"] = binary(_BLOCK.size)
+        columns["payload"] = binary(_BLOCK_BYTES)
         if self._flags & _KEYS:
             columns["key"] = binary(self._keys_at())
         if self._flags & _ATTRIBUTES:
@@ -318,7 +321,7 @@ class Block:
         (size,) = _OFFSET.unpack_from(self.data, at + 4 * self.count)
         if not 0 <= size <= len(self.data) - data_at:
             raise Malformed(f"a column of {size} bytes at byte {data_at} exceeds the block's {len(self.data)} bytes")
-        if at == _BLOCK.size and size != self._payload_bytes:
+        if at == _BLOCK_BYTES and size != self._payload_bytes:
             raise Malformed(
                 f"a block's header gives {self._payload_bytes} bytes of payload, but its offsets give {size}"
             )
@@ -344,7 +347,7 @@ class Block:
         return list(map(source.read, map(sub, offsets[1:], offsets)))
 
     def _times_at(self) -> int:
-        at = _BLOCK.size + _padded(4 * (self.count + 1)) + _padded(self._payload_bytes)
+        at = _BLOCK_BYTES + _padded(4 * (self.count + 1)) + _padded(self._payload_bytes)
         if self._flags & _TIMES and at + 8 * self.count > len(self.data):
             raise Malformed(f"the times of {self.count} events exceed the block's {len(self.data)} bytes")
         return at
@@ -451,7 +454,7 @@ class Bundle:
 
         `cut` finds the blocks if they do not follow the head directly.
         """
-        if cut is None and _LONE_BUNDLE.size < len(data) < _COPIED_BYTES_MAX and (lone := cls._lone(data)) is not None:
+        if cut is None and _LONE_BUNDLE_BYTES < len(data) < _COPIED_BYTES_MAX and (lone := cls._lone(data)) is not None:
             return lone
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
@@ -483,15 +486,15 @@ class Bundle:
             kind, _, serial, session, topic, counter, node, index, events, blocks, record, tags, block_size,
             size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes,
         ) = _LONE_BUNDLE.unpack_from(data)  # fmt: skip
-        if blocks != 1 or record or tags or not size == block_size == len(data) - _LONE_HEAD.size:
+        if blocks != 1 or record or tags or not size == block_size == len(data) - _LONE_HEAD_BYTES:
             return None
-        if size % 8 or layout != _LAYOUT or flags > 31 or zero or 4 * (count + 1) > size - _BLOCK.size:
+        if size % 8 or layout != _LAYOUT or flags > 31 or zero or 4 * (count + 1) > size - _BLOCK_BYTES:
             return None
         if not 0 < count == events or kind not in _KINDS or counter > NUMBER_MAX:
             return None
         if not 0 <= first <= NUMBER_MAX - count or not 0 <= index <= NUMBER_MAX - count:
             return None
-        block = Block(bytes(data[_LONE_HEAD.size :]), publisher, first, count, time_ns, flags, payload_bytes)
+        block = Block(bytes(data[_LONE_HEAD_BYTES:]), publisher, first, count, time_ns, flags, payload_bytes)
         term = new_tuple(Term, (counter, node))
         return cls(Envelope(topic, _KINDS[kind], term, index, session, b"", b"", serial), (block,))
 

@@ -247,9 +247,10 @@ class Peer:
 
     def _heard(self, sender: Contact) -> None:
         """Another peer spoke, so that it is alive; and this process may have been paused until now."""
-        if self.host.now() - self._schedule.last_round_at > self._schedule.pause_s:
+        now = self.host.now()
+        if now - self._schedule.last_round_at > self._schedule.pause_s:
             self.scribe.housekeeping.notice()
-        self.neighbours.heard(sender)
+        self.neighbours.heard(sender, now)
         if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
             self.overlay.heard(sender)
 

@@ -58,7 +58,7 @@ class RecordingHost:
         self.recovered_ones.append(contact)
 
     def hear(self, contact: Contact, message: Message | None = None) -> None:
-        self.neighbours.heard(contact)
+        self.neighbours.heard(contact, self.time)
         if message is not None:
             self.neighbours.receive(contact, message)
 

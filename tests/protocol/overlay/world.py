@@ -94,7 +94,7 @@ class TestPeer:
     # Inputs
     def message(self, arrived: tuple[Contact, bytes]) -> None:
         sender, wire = arrived
-        self.neighbours.heard(sender)
+        self.neighbours.heard(sender, self.now())
         message = CODEC.decode(wire)
         self.overlay.heard(sender)
         (self.neighbours if isinstance(message, NEIGHBOUR) else self.overlay).receive(sender, message)

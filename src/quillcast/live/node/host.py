@@ -57,10 +57,13 @@ class LiveHost:
             self._links.send(to, message)
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
-        if to.node_id == self.me:
+        link = self._links.links.get(to.node_id)
+        if link is not None:
+            link.carry(bundle)
+        elif to.node_id == self.me:
             self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.bundle, to, bundle)
         else:
-            (self._links.links.get(to.node_id) or self._links.way(to)).carry(bundle)
+            self._links.way(to).carry(bundle)
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
         if delay_s > 0:

@@ -91,8 +91,12 @@ class Pump:
         """Phases 2 to 5."""
         while True:
             try:
-                if self._deferred:
-                    self._settle()
+                if self._deferred:  # what these defer waits until the links have written
+                    self.turning = True
+                    for _ in range(len(self._deferred)):
+                        handler, args = self._deferred.popleft()
+                        if not self.closed:
+                            self.call(handler, *args)
             finally:
                 self.turning = False
                 events_left = self.write()
@@ -109,14 +113,6 @@ class Pump:
             if self._due:  # timers are a turn of their own
                 self._yield_cpu()
                 self._turn_of(self._due)
-
-    def _settle(self) -> None:
-        """Handle the inputs that are deferred by now. What they defer waits until the links have written."""
-        self.turning = True
-        for _ in range(len(self._deferred)):
-            handler, args = self._deferred.popleft()
-            if not self.closed:
-                self.call(handler, *args)
 
     def _deliver(self) -> None:
         """Run handlers in order. One that publishes may add more; those come last."""

@@ -151,7 +151,7 @@ class Link:
         return connection is not None and not (connection.closing or connection.transport.stream.is_closing())
 
     def flush(self) -> bool:
-        """Write the queues in one call; returns whether there were bundles."""
+        """Write the queues in one call, bundles up to `write_bytes_max`; returns whether there were any."""
         self.dirty = False
         connection = self.connection
         if connection is None or connection.closing or connection.transport.stream.is_closing():
@@ -159,12 +159,14 @@ class Link:
         transport = connection.transport
         parts = self._small_parts() if self._frames or self.owed or self._messages else []
         size_bytes = sum(map(len, parts)) if parts else 0
-        carried_bytes = self._add_bundles(transport.pack, parts) if self._bundles else 0
+        carried_bytes, bundles = 0, self._bundles
+        while bundles and not self.paused and carried_bytes < self.context.config.write_bytes_max:
+            carried_bytes += transport.pack(bundles.popleft(), parts)
         size_bytes += carried_bytes
         if parts:
             transport.write([b"".join(parts)] if size_bytes <= _JOINED_BYTES_MAX else parts)
         self.context.counters["bytes_out"] += size_bytes
-        if self._bundles and not self.paused:
+        if bundles and not self.paused:
             self.mark_dirty()
         if transport.stream.get_write_buffer_size() > self.context.config.unread_bytes_max:
             connection.abort()
@@ -190,13 +192,6 @@ class Link:
         if half == 0:
             raise ValueError(f"a {type(messages[0]).__name__} of {len(content)} bytes is larger than any frame")
         return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
-
-    def _add_bundles(self, pack: Callable[[Bundle, list[Part]], int], parts: list[Part]) -> int:
-        """Add bundles, up to `write_bytes_max`, their blocks by reference; returns how many bytes that is."""
-        added = 0
-        while self._bundles and not self.paused and added < self.context.config.write_bytes_max:
-            added += pack(self._bundles.popleft(), parts)
-        return added
 
     def mark_dirty(self) -> None:
         """Have the link write at the end of this turn."""

@@ -203,11 +203,11 @@ class Neighbours:
 
     # Inputs from the peer
 
-    def heard(self, contact: Contact) -> None:
+    def heard(self, contact: Contact, now: float) -> None:
         """A message or bundle arrived from this peer."""
         link = self._links.get(contact.node_id)
         if link is not None:
-            link.heard = self.host.now()
+            link.heard = now
         elif self._lost and contact.node_id in self._lost:
             self._recover(contact)
 

@@ -147,10 +147,13 @@ class Admitter:
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
         self.sealing = False
+        first, waiting, self.waiting = self.sealed, self.waiting, _NO_BLOCKS
+        if len(waiting) == 1:  # as nearly always: one publisher's
+            return [self._bundle(first, waiting)]
         bundles: list[Bundle] = []
         blocks: list[Block] = []
-        size, first = 0, self.index - sum(map(_COUNT, self.waiting))
-        for block in self.waiting:
+        size = 0
+        for block in waiting:
             if blocks and size + block.size > self.config.bundle_bytes:
                 bundles.append(self._bundle(first, blocks))
                 first, blocks, size = bundles[-1].last, [], 0
@@ -158,7 +161,6 @@ class Admitter:
             size += block.size
         if blocks:
             bundles.append(self._bundle(first, blocks))
-        self.waiting = _NO_BLOCKS
         return bundles
 
     def _bundle(self, first: int, blocks: list[Block]) -> Bundle:
