@@ -792,6 +792,14 @@ MUTANTS = (
         "protocol/topics/test_sessions.py::test_peers_take_nothing_from_a_source_that_heeds_neither_the_list_nor_their_refusals",
     ),
     Mutant(
+        "earliest-from-own-buffer",
+        "A subscription to the earliest events waits for its peer's parent to say how far back its buffer reaches.",
+        "protocol/topics/state/tree.py",
+        '        return self.root is None and subscription.wish.start == "earliest"\n',
+        "        return False\n",
+        "protocol/topics/test_delivery.py::test_earliest_begins_at_what_the_parent_holds_also_beside_another_subscription",
+    ),
+    Mutant(
         "lossy-flush-cut-short",
         "A best-effort session does not begin while a peer with a lease misses an event of the reliable one.",
         "protocol/topics/root/sessions.py",

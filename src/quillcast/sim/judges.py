@@ -16,7 +16,7 @@ docs/decisions/judges.md says which text of docs/delivery.md each judge checks, 
 
 from collections.abc import Iterator
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import Position, Term
 from quillcast.core.trace import Admitted, Delivered, Dropped
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
@@ -128,6 +128,7 @@ class Judges:
         near = dict(self._reachable(reader.host.machine.number))
         near = {number: peer for number, peer in near.items() if not self._struck_off(plan, told.term, number, peer)}
         if told.why == "start":  # of what came before a start, only the parent was asked, some time ago
+            self._kept_above(reader, told)
             near = {number: peer for number, peer in near.items() if number == reader.host.machine.number}
         if not told.publisher:  # its events may still arrive under another term
             self._unknown(reader, told, near)
@@ -138,6 +139,32 @@ class Judges:
         for number, peer in near.items():
             for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):
                 self._avoidable(reader, writer, told, number, begin, end)
+
+    def _kept_above(self, reader: Reader, told: Told) -> None:
+        """An earliest start is where the parent's buffer begins, if that reaches further back than its own peer's."""
+        topic, peer = self.run.topics[reader.topic], peer_of(reader.host)
+        parent = peer.scribe.trees[topic].parent
+        running = {each.host.contact: each for _, each in self.run.running()}
+        above = running[parent].scribe.trees.get(topic) if parent in running else None
+        if above is None:
+            return
+        subscription = next(each for each in peer.scribe.trees[topic].subscriptions if each.subscriber is reader)
+        for term, index in self._places(reader, told):
+            cursor = subscription.term_cursor(term) if above.flow.live(term) is not None else None
+            if cursor is not None and above.flow.kept_from(term) <= index < cursor.start:
+                raise Broken(
+                    f"start: reader {reader.name} of topic {reader.topic} was told that it lost position {index} of "
+                    f"{term}, which came before it began, and its peer's parent keeps it",
+                    f"topic:{reader.topic}",
+                )
+
+    def _places(self, reader: Reader, told: Told) -> Iterator[Position]:
+        """Where the events that a report names stood."""
+        for number in range(told.first, told.last):
+            if told.publisher:
+                yield from self.run.ledgers[reader.topic].positions(told.publisher, number)
+            else:
+                yield Position(told.term, number)
 
     def _struck_off(self, plan: TopicPlan, term: Term, number: int, peer: Peer) -> bool:
         """Is this the source of a stream, taken off the list? Nobody takes anything from it, so nobody asks it."""

@@ -28,6 +28,7 @@ def a_subscription_to_sources(world: Parts, start: str = "now") -> tuple[Tree, N
     tree.root, tree.parent, world.host.time = None, BOB, 10.0
     subscription = world.subscribing.subscribe("weather", notes, start=start)
     notes.turn_over = subscription.tell_losses
+    world.subscribing.start_waiting(tree, ())
     world.host.time = 30.0
     return tree, notes
 

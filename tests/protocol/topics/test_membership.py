@@ -54,6 +54,7 @@ def test_a_subscription_to_the_earliest_events_is_told_what_was_given_up_beyond_
     tree.flow.move(down(FIRST, 2, block(PAUL, 2)), tree.flow.current)
     tree.flow.lose(FIRST, [(1, 2)])
     notes.turn_over = world.subscribing.subscribe("weather", notes, start=start).tell_losses
+    world.subscribing.start_waiting(tree, ())  # the parent keeps no more than is here
     assert notes.lost_ == lost
     tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
     assert notes.got == got

@@ -594,6 +594,10 @@ class Flow:
         ranges = again.missing(0, end)
         return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), term not in self.forgotten)
 
+    def with_runs(self, gone: Iterable[Gone]) -> tuple[Gone, ...]:
+        """What another peer keeps no more, with the events that are known here at these positions."""
+        return tuple([each._replace(runs=(*each.runs, *self.runs(each.term, each.ranges))) for each in gone])
+
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> list[Run]:
         """Keep runs at lost positions that a neighbour knows and this peer does not. Returns these."""
         stream = self._stream(term)

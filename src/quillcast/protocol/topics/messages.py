@@ -51,7 +51,7 @@ class Join(Message, frozen=True, tag=41):
     digest: bytes = b""
     descriptor: Descriptor | None = None
     earliest: bool = False
-    """Start as far back as the parent's buffer reaches, not at its frontier."""
+    """Start as far back as the parent's buffer reaches, not at its frontier. A child may ask for that later, too."""
     note: bytes = b""
     """What the application's fault handler added (Scribe, section 3.2)."""
     warrant: Warrant | None = None
@@ -106,8 +106,9 @@ class Accepted(Message, frozen=True, tag=43):
 
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
     far earlier terms went, as far as is known here: what else there is of them is owed too. `gone`: you asked for the
-    earliest events, and these are not kept any more. `frontier` is how far the term came to me: your subscriptions that
-    begin now begin there. `streams`: of each source, from where on its events will come, and how far they came to me.
+    earliest events, and these are not kept any more; None: you did not. `frontier` is how far the term came to me: your
+    subscriptions that begin now begin there. `streams`: of each source, from where on its events will come, and how far
+    they came to me.
     """
 
     topic: WireId
@@ -117,7 +118,7 @@ class Accepted(Message, frozen=True, tag=43):
     fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
     past: PastEnds = ()
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[Gone, ...] | None = None
     frontier: Number = 0
     streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
     sends_only: bool = False

@@ -106,7 +106,7 @@ class Joins:
         root = tree.root if tree is not None else None
         return root is not None and child in root.awaited and any(term.is_of(child) for term in root.followed[-1:])
 
-    def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
+    def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...] | None) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
         self.dismiss_mistaken(tree)
         self.placement.install(tree)
@@ -127,7 +127,7 @@ class Joins:
                 self.host.send(child.contact, Orphaned([tree.topic]))
                 self.children.remove(tree, node, "refused", lease=True)
 
-    def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
+    def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] | None = None) -> None:
         """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
         contact = join.child
         if tree.parent is not None and not tree.children:
@@ -166,14 +166,14 @@ class Joins:
             self.source_streams.learn(tree, term, start, warrant, join.child, held=stable > 0)
         self.dismiss_mistaken(tree)
         has, new = {term: frontier for term, frontier, _ in join.streams}, join.have is None
-        starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest and new)
+        starts = self.source_streams.starts(tree, has, new=new, earliest=join.earliest)
         return [start for start in starts if start[0] in has] if join.sends_only else starts
 
-    def _send_accepted(self, tree: Tree, join: Join, start: int, starts: Starts, gone: tuple[Gone, ...]) -> None:
+    def _send_accepted(self, tree: Tree, join: Join, start: int, starts: Starts, gone: tuple[Gone, ...] | None) -> None:
         descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
         fallbacks = self.placement.stand_ins(tree)
-        gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
+        gone = (gone or tree.flow.gone(start)) if join.earliest else None
         past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
         sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events all the same
         ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
@@ -201,5 +201,5 @@ def _start_for(tree: Tree, join: Join) -> int:
     if have is None:
         return tree.flow.earliest if join.earliest else tree.frontier
     if have.term == tree.term:
-        return have.frontier
+        return min(have.frontier, tree.flow.earliest) if join.earliest else have.frontier
     return 0  # it was here under an earlier root: this one's events are owed from the first

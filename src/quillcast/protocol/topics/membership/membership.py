@@ -24,6 +24,7 @@ from quillcast.protocol.topics.messages import Accepted, Join, Leave, RecordStat
 from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     ChildIsParent,
+    GapNoticed,
     NobodyAnswers,
     ParentAccepted,
     PlaceTaken,
@@ -83,9 +84,9 @@ class TreeMembership:
     def join(self, tree: Tree, *, fault: bool = False) -> None:
         """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6).
 
-        A parent that is known is asked to send the topic's events too, or no more.
+        A parent that is known is asked to send the topic's events too, or no more, or the earliest that it keeps.
         """
-        if (tree.attached and tree.served) or not tree.needed:
+        if tree.is_placed or not tree.needed:
             return
         if tree.parent is not None:
             self._ask_parent(tree, tree.parent)
@@ -175,7 +176,7 @@ class TreeMembership:
     def timed_out(self, timer: JoinTimeout) -> None:
         """The time for an answer has passed."""
         tree = self.trees.by_topic.get(timer.topic)
-        if tree is None or (tree.attached and tree.served) or tree.attempt != timer.attempt:
+        if tree is None or tree.is_placed or tree.attempt != timer.attempt:
             return
         if not tree.needed:
             self.close(tree)
@@ -294,6 +295,8 @@ class TreeMembership:
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
             tree.serve_from(message.start)
+        if message.gone is not None:
+            self.dispatch.order(GapNoticed(tree.topic))  # what it asked for anew may get lost
         if message.term == tree.term:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
@@ -315,10 +318,11 @@ class TreeMembership:
             self.host.send(parent, Rejoin(self.host.contact, b"", joins))
         self.dispatch.order(ParentAccepted(tree, parent))
 
-    def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:
+    def settled(self, tree: Tree, gone: tuple[Gone, ...] | None = None) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.
 
-        `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
+        `gone` is what the parent does not keep any more, if it was asked for the earliest events. If it was not, and a
+        subscription wants these, it is now.
         """
         tree.joining = tree.doubted = False
         if not tree.served:
@@ -329,6 +333,8 @@ class TreeMembership:
         self.dispatch.order(PlaceTaken(tree, gone))
         self.schedule.touch(tree)
         self._send_only(tree)
+        if tree.served:
+            self.join(tree)  # a subscription may wait for the earliest events
 
     def detach(self, tree: Tree, why: str) -> None:
         """There is no parent any more."""

@@ -59,7 +59,7 @@ class Subscribing:
         delivery: str | None = None,
         warrant: Warrant | None = None,
     ) -> Subscription:
-        """Subscribe to a topic. `start` is now or earliest (as far back as the parent's buffer reaches).
+        """Subscribe to a topic. `start` is now or earliest (as far back as this peer's or its parent's buffer reaches).
 
         A subscriber that asks for the earliest events is told which are not kept any more, as losses.
 
@@ -114,7 +114,7 @@ class Subscribing:
         if tree.barred and denied(tree.descriptor, self.host.me, subscription.wish.warrant) is None:
             tree.begin_later(subscription)
             self.host.set_timer(ListChanged(tree.topic, revoked=True), 0.0)
-        elif tree.begins:
+        elif tree.begins and (tree.root is not None or subscription.wish.start != "earliest"):
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
@@ -167,14 +167,18 @@ class Subscribing:
             if subscription.number == timer.number:
                 subscription.tell_losses()
 
-    def start_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
+    def start_waiting(self, tree: Tree, gone: tuple[Gone, ...] | None) -> None:
         """This peer has a parent or is root: the subscriptions that waited for that begin.
 
-        `gone` is what the parent said it keeps no more.
+        `gone` is what the parent said it keeps no more; None: it was not asked for the earliest events. Those that want
+        these go on waiting then.
         """
-        unstarted, tree.unstarted = tree.unstarted, EMPTY
-        for subscription in unstarted.values():
-            self._start(tree, subscription, gone)
+        starts = [each for each in tree.unstarted.values() if gone is not None or not tree.waits_for_earliest(each)]
+        for subscription in starts:
+            del tree.unstarted[subscription.number]
+        tree.unstarted = tree.unstarted or EMPTY
+        for subscription in starts:
+            self._start(tree, subscription, gone or ())
 
     def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
         """A subscription begins behind all that came here, in every term it knows: what is admitted after will come.
@@ -203,7 +207,7 @@ class Subscribing:
             self.host.trace(StreamOwed(tree.topic, term, start, edge.number))
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
-            edge.miss(gone or tree.flow.gone(first))
+            edge.miss(tree.flow.with_runs(gone) or tree.flow.gone(first))
         for term, start in ((tree.term, first), *starts):
             if given_up := tree.flow.given_up(term, start):
                 edge.skip(term, given_up, "unavailable", tree.flow.runs(term, given_up))

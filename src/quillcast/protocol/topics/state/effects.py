@@ -101,11 +101,11 @@ class NobodyAnswers(msgspec.Struct, frozen=True):
 class PlaceTaken(msgspec.Struct, frozen=True):
     """This peer has a parent or is root: the children that it took in meanwhile, and local subscriptions, begin.
 
-    `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
+    `gone` is what the parent does not keep any more, if it was asked for the earliest events.
     """
 
     tree: Tree
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[Gone, ...] | None = None
 
 
 class TopicFailed(msgspec.Struct, frozen=True):

@@ -424,7 +424,9 @@ class SourceStreams:
         sources.served = served
         self._bar(tree)  # the parent may be the root
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
-            if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
+            stream = self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent)
+            if stream is not None:
+                stream.start = min(stream.start, start)
                 above[term] = frontier
                 sources.states[term].above = StreamDown(frontier, _known_to(told, frontier), 0)
                 self.learn_milestones(tree, term, told)
@@ -490,15 +492,11 @@ class SourceStreams:
     def starts(self, tree: Tree, has: Mapping[Term, int], *, new: bool, earliest: bool) -> list[tuple[Term, int, int]]:
         """From where on a child is owed each stream. `new`: it begins now, and has no claim to what came before."""
         return [
-            (term, has[term] if term in has else self._start_of(tree, stream, new=new, earliest=earliest), front)
-            for term, stream in tree.flow.others.items()
+            (term, min(start, tree.flow.kept_from(term)) if earliest else start, front)
+            for term in tree.flow.others
             for front in (tree.flow.front(term) or 0,)
+            for start in (has.get(term, front if new else 0),)
         ]
-
-    def _start_of(self, tree: Tree, stream: Stream, *, new: bool, earliest: bool) -> int:
-        if not new:
-            return 0
-        return tree.flow.kept_from(stream.term) if earliest else tree.flow.front(stream.term) or 0
 
     def begin_at(self, tree: Tree, *, earliest: bool) -> list[tuple[Term, int]]:
         """Where a subscription here begins in each stream: behind what is known to have been there."""

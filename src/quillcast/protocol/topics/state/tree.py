@@ -460,6 +460,17 @@ class Tree:
         """Can a subscription begin here, or below? Not where later terms may be that this peer should know of."""
         return self.attached and self.served and not self.doubted
 
+    def waits_for_earliest(self, subscription: Subscription) -> bool:
+        """Has the parent yet to say how far back its buffer reaches? A root's own is all there is."""
+        return self.root is None and subscription.wish.start == "earliest"
+
+    @property
+    def is_placed(self) -> bool:
+        """Does this peer get what is wanted here, without another word of its parent?"""
+        if not (self.attached and self.served):
+            return False
+        return self.doubted or not any(self.waits_for_earliest(each) for each in self.unstarted.values())
+
     @property
     def was_served(self) -> bool:
         """Is anybody here or below owed events already? An answer to an old Join may say that none will come."""
