@@ -800,6 +800,14 @@ MUTANTS = (
         "protocol/topics/test_delivery.py::test_earliest_begins_at_what_the_parent_holds_also_beside_another_subscription",
     ),
     Mutant(
+        "old-drops-reported",
+        "A best-effort subscription is not told that it lost what a source published before it began.",
+        "protocol/forwarding/edge.py",
+        "            if max(first, start) < last:\n                self._report(Loss(term, max(first, start), last,",
+        "            if first < last:\n                self._report(Loss(term, first, last,",
+        "protocol/topics/test_sources.py::test_a_best_effort_subscriber_did_not_lose_what_a_source_published_before_it_began",
+    ),
+    Mutant(
         "lossy-flush-cut-short",
         "A best-effort session does not begin while a peer with a lease misses an event of the reliable one.",
         "protocol/topics/root/sessions.py",

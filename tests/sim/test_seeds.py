@@ -289,6 +289,17 @@ def test_what_failed_once_in_a_wild_history_where_sources_number_the_events_hold
     Simulation(wild(seed).by_sources(), seed).run()
 
 
+BEST_EFFORT_SOURCE_SEEDS = {
+    1963038: "a reader was told that it lost what was in transit from a source when it began",
+    1963045: "as 1963038, of a stream that its peer had not known",
+}
+
+
+@pytest.mark.parametrize("seed", BEST_EFFORT_SOURCE_SEEDS)
+def test_what_failed_once_in_best_effort_topics_where_sources_number_the_events_holds(seed: int) -> None:
+    Simulation(Plan(wild=("best_effort",), sources=True).scenario(seed), seed).run()
+
+
 LISTED_SOURCE_SEEDS = {
     3: "a former root that may not have events asked for some for ever, and held back what is stable",
     10: "a root sent readers on to peers that only publish, which sent them back, thousands of times a second",

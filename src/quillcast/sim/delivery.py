@@ -274,6 +274,9 @@ class Delivery:
         """What a reader skipped within a term was delivered or reported dropped, and never both."""
         if reader.start is None:
             return
+        for entry in reader.log:
+            if isinstance(entry, Told):
+                self._check_not_older(reader, entry)
         heard = self.heard_by[reader.name]
         places = {
             event: list(self.ledger.positions(self.writers[event.writer].publisher.id, event.number))
@@ -299,6 +302,16 @@ class Delivery:
                     f"{self._who(reader)} received an event after {self._what(event)}, "
                     "and got no report of losing that one",
                 )
+
+    def _check_not_older(self, reader: Reader, told: Told) -> None:
+        """A report of drops in a source's stream reaches back no further than peers know when its events came."""
+        who = f"reports: {self._who(reader)} learned at {told.at:.3f} s that it lost {self._range(told)}"
+        events = self.ledger.events(told.term, told.first, told.last) if told.term.of_source else ()
+        for publisher, (first, _) in events:
+            writer = self.by_publisher[publisher]
+            between = any(each.writer == writer.name and each.number < first for each in self.heard_by[reader.name])
+            old = not between and self._came_long_before(reader, told, writer, first)
+            self._holds(not old, f"{who}; number {first} of {writer.name} is older than its subscription")
 
     def _named(self, reader: Reader, event: Event) -> bool:
         """Whether a report of a loss named the event."""

@@ -16,6 +16,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.sources import SourceState
+from quillcast.sim.network import partition
 from tests.protocol.topics.village import Reader, Village, Writer
 
 BY_SOURCE = Settings(admission="source")
@@ -447,6 +448,26 @@ def test_a_subscriber_to_the_earliest_events_learns_which_of_each_stream_are_gon
     assert late.payloads == [b"new", b"new"]
     lost = {(loss.publisher, loss.first, loss.last, loss.why) for loss in late.losses}
     assert lost == {(publisher.id, 0, 2, "start") for publisher in sources}
+
+
+def test_a_best_effort_subscriber_did_not_lose_what_a_source_published_before_it_began() -> None:
+    """The source is beyond a cut when it begins."""
+    village, _ = a_village(6, 0, settings=Settings(admission="source", delivery="best_effort"))
+    source, other = [number for number in range(1, 6) if not rooted(village, number)][:2]
+    (publisher,) = publishers(village, source)
+    cut, late = village.world.cut(partition([source])), Reader()
+    village.publish(source, publisher, *[b"before"] * 5)
+    village.run(20)
+    village.subscribe(other, "news", late)
+    village.run(20)
+    village.publish(source, publisher, *[b"missed"] * 3)
+    village.run(1)
+    village.world.heal(cut)
+    village.run(20)
+    village.publish(source, publisher, b"came")
+    village.run(5)
+    assert late.payloads == [b"came"]
+    assert [(loss.first, loss.last, loss.why) for loss in late.losses] == [(5, 8, "dropped")]
 
 
 def test_a_subscriber_that_cannot_keep_up_is_cut_and_delays_nobody_else() -> None:

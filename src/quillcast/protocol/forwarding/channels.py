@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
@@ -32,6 +32,9 @@ class Sink(ABC):
 
     owed = False
     """Is it owed every event of every term? A peer is not: it detects what it misses, and requests a repair."""
+
+    undated: Mapping[Term, tuple[Range, float]] = EMPTY
+    """What it missed first of streams, and may have been there before it began (`Edge.date`)."""
 
     @abstractmethod
     def room(self) -> int:

@@ -63,9 +63,12 @@ class Edge(Sink):
         "since",
         "subscriber",
         "topic",
+        "undated",
     )  # fmt: skip
 
     owed = True
+    begins_now = False
+    """Is it owed of a source's stream only what came after it began, and not what its peer finds there?"""
 
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, *, ordered: bool, number: int = 0) -> None:
         """`number` distinguishes the subscriptions of one peer in trace records."""
@@ -81,6 +84,7 @@ class Edge(Sink):
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
         self.losses: LossReports | None = None  # losses that the subscriber has not been told of yet
+        self.undated: dict[Term, tuple[Range, float]] = EMPTY  # missed first of streams, and since when
 
     def _is_only(self, term: Term) -> bool:
         """Is what a publisher has in a term in no other, and nothing missing in it? Its source numbers it."""
@@ -179,6 +183,7 @@ class Edge(Sink):
         Where gaps delay nothing, no later event tells any more what was missed before the end.
         """
         term_cursor = self.term_cursor(term)
+        self.date(term, self._old(term))
         if term_cursor is not None and not self.ordered:
             self._drop(term, term_cursor, end)
         if term_cursor is not None and term_cursor.start > end:
@@ -188,6 +193,8 @@ class Edge(Sink):
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Forget the cursors of terms that nobody keeps any more."""
+        for term in [term for term in self.undated if not keep(term)]:
+            self.date(term)
         kept = [term_cursor for term_cursor in self.term_cursors() if keep(term_cursor.term)]
         self.latest = kept.pop() if kept else None
         self.older = {term_cursor.term: term_cursor for term_cursor in kept} or EMPTY
@@ -226,7 +233,10 @@ class Edge(Sink):
                 term_cursor.waiting = term_cursor.waiting or Waiting()
                 term_cursor.waiting.add(bundle)
                 return
-            self._drop(term, term_cursor, bundle.envelope.first)
+            if term.of_source and self.begins_now and term_cursor.next == term_cursor.start:
+                self._drop_undated(term_cursor, bundle.envelope.first)
+            else:
+                self._drop(term, term_cursor, bundle.envelope.first)
         self._run(bundle, term_cursor)
         if term_cursor.waiting or term_cursor.given_up is not NO_RANGES:
             self._resume(term_cursor)
@@ -256,6 +266,19 @@ class Edge(Sink):
             self._doubt(Loss(term, first, last, "dropped"), term_cursor)
             term_cursor.given_up.add(first, last)
         self._forget_given_up(term_cursor)
+
+    def _drop_undated(self, term_cursor: TermCursor, before: int) -> None:
+        """The first events of a stream did not arrive. Those are lost that came after this began: its source knows."""
+        missed = term_cursor.next, before
+        self.undated = {**self.undated, term_cursor.term: (missed, self.host.now())}
+        term_cursor.given_up = RangeSet([*term_cursor.given_up, missed])
+
+    def date(self, term: Term, start: int = 0) -> None:
+        """What came of a stream after this began stands from an index on: report what was missed of that at first."""
+        if term in self.undated:
+            (first, last), _ = self.undated.pop(term)
+            if max(first, start) < last:
+                self._report(Loss(term, max(first, start), last, "dropped"))
 
     def _came_late(self, bundle: Bundle, term_cursor: TermCursor) -> None:
         """Positions that were reported lost arrived late, where gaps delay nothing. Now their events are known.
@@ -347,6 +370,8 @@ class Edge(Sink):
 
         Holes that are filled by what waits for room (`untaken`) are kept.
         """
+        for term in [term for term, (_, since) in self.undated.items() if since < before]:
+            self.date(term)
         old = [publisher for publisher, since in self.holes.items() if since < before]
         waiting = sequences_of(runs_of(*untaken)) if old else {}
         for publisher in old:

@@ -483,6 +483,14 @@ class Flow:
         sinks = [channel.sink for channel in self.channels] if runs else []
         return sum(sink.pass_had(term, past.seen, past.end, runs) for sink in sinks) > 0
 
+    def undated(self) -> dict[Term, list[Range]]:
+        """What sinks missed first of streams, and may have been there before they began."""
+        missed: dict[Term, list[Range]] = {}
+        for channel in self.channels:
+            for term, (piece, _) in channel.sink.undated.items():
+                missed.setdefault(term, []).append(piece)
+        return {term: RangeSet(ranges).ranges() for term, ranges in missed.items()}
+
     def front(self, term: Term) -> int | None:
         """The first missing index of a term: of an ended one, of what is owed here or a neighbour asked for."""
         current = self.current
@@ -593,6 +601,15 @@ class Flow:
             again.add(at + max(0, kept.get(publisher, first + events) - first), at + events)
         ranges = again.missing(0, end)
         return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), term not in self.forgotten)
+
+    def reopen(self, term: Term, start: int) -> None:
+        """A live term is wanted from an index on: what this peer had of that and discarded counts as missing."""
+        stream, kept = self.live(term), RangeSet((b.envelope.first, b.last) for b in self.log.of(term))
+        if stream is None:
+            return
+        for first, last in kept.missing(start, self.kept_from(term)):
+            stream.seen.discard(first, last)
+        stream.start = min(stream.start, start)
 
     def with_runs(self, gone: Iterable[Gone]) -> tuple[Gone, ...]:
         """What another peer keeps no more, with the events that are known here at these positions."""

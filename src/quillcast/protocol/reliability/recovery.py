@@ -105,6 +105,9 @@ class Recovery:
                 gap = self._look_at(flow.topic, term, missing)
                 self._fill_present(group, term, gap)
                 yield (flow.topic, term), gap
+        for term, missed in flow.undated().items():
+            self._ask_source(group, term, missed)
+            self.look_soon(flow.topic)
         for term in sorted(flow.past):
             if flow.pass_had(term):
                 self.groups.gave_up(group)
@@ -423,13 +426,17 @@ class Recovery:
     def _refused(self, sender: Contact, message: Unavailable) -> None:
         """A repairer does not have what it was asked for: ask the next one at once."""
         group, gap = self.groups.find(message.topic), self.gaps.get((message.topic, message.term))
-        if group is None or gap is None:
+        if group is None:
             return
-        if news := group.flow.learn_runs(message.term, message.runs):
-            self._pass_on_runs(group, message.term, news, sender)
         is_source = message.term.of_source and message.term.is_of(sender.node_id)
         above = group.upstream(group.flow.term)
         root = group.root or (above.node_id if above is not None else b"")
+        if gap is None:
+            if message.milestones and (is_source or sender.node_id == root) and message.term in group.flow.undated():
+                self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)
+            return
+        if news := group.flow.learn_runs(message.term, message.runs):
+            self._pass_on_runs(group, message.term, news, sender)
         asked = is_source or sender.node_id in gap.repairers or sender.node_id == root
         if message.milestones and asked:
             self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)

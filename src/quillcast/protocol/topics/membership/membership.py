@@ -296,7 +296,7 @@ class TreeMembership:
         elif message.term == tree.term:
             tree.serve_from(message.start)
         if message.gone is not None:
-            self.dispatch.order(GapNoticed(tree.topic))  # what it asked for anew may get lost
+            self._reopen(tree, message)
         if message.term == tree.term:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
@@ -317,6 +317,13 @@ class TreeMembership:
             joins = [self.join_message(tree, fault=False, whole=False)]
             self.host.send(parent, Rejoin(self.host.contact, b"", joins))
         self.dispatch.order(ParentAccepted(tree, parent))
+
+    def _reopen(self, tree: Tree, message: Accepted) -> None:
+        """The parent sends what it keeps anew: this peer had discarded some of it, and what comes now may get lost."""
+        starts = [(term, start) for term, start, _ in message.streams if term not in tree.sources.mine]
+        for term, start in ((message.term, message.start), *starts):
+            tree.flow.reopen(term, start)
+        self.dispatch.order(GapNoticed(tree.topic))
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] | None = None) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.

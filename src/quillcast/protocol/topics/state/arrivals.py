@@ -53,6 +53,8 @@ class Arrivals:
     def _moved_stream(self, tree: Tree, term: Term) -> None:
         self.source_streams.came(tree, term)
         stream = tree.flow.others.get(term)
+        if stream is not None and stream.seen.start > stream.start and tree.flow.undated():
+            self.gap(tree.flow)
         if stream is not None and stream.via != self.host.me and term.is_of(stream.via):
             self.dispatch.order(CameFromSource(tree.topic, term, stream.via))
 

@@ -395,6 +395,7 @@ class SourceStreams:
         True if that is news.
         """
         start = self._came_before(tree, term, subscription.began_at)
+        subscription.date(term, start)
         if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):
             return False
         self.host.trace(StreamOwed(tree.topic, term, start, subscription.number))
@@ -424,9 +425,7 @@ class SourceStreams:
         sources.served = served
         self._bar(tree)  # the parent may be the root
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
-            stream = self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent)
-            if stream is not None:
-                stream.start = min(stream.start, start)
+            if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
                 above[term] = frontier
                 sources.states[term].above = StreamDown(frontier, _known_to(told, frontier), 0)
                 self.learn_milestones(tree, term, told)

@@ -76,6 +76,10 @@ class Subscription(Edge):
         elif self.ordered and not ordered:
             self.note_passed_over()
 
+    @property
+    def begins_now(self) -> bool:  # type: ignore[override]
+        return self.wish.start != "earliest"
+
     def waits_in(self, term_cursor: TermCursor) -> bool:
         return bool(self.readmits) and term_cursor.owed and self.wish.delivery != "best_effort"
 

@@ -499,7 +499,7 @@ class Tree:
             return True
         if self.root is not None and (self.root.sealing or self.root.stable < self.root.index):
             return True
-        held = any(subscription.holes for subscription in self.subscriptions)
+        held = any(subscription.holes or subscription.undated for subscription in self.subscriptions)
         named = any(child.named_until for child in self.children.values())
         ending = self.orphaned_leases or self.ended or self.flow.past or self.keeping_until is not None
         return bool(held or named or ending or self.sources.is_due(self.flow))
