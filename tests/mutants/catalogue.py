@@ -808,6 +808,14 @@ MUTANTS = (
         "protocol/topics/test_sources.py::test_a_best_effort_subscriber_did_not_lose_what_a_source_published_before_it_began",
     ),
     Mutant(
+        "best-effort-lease",
+        "A best-effort subscription to a reliable topic holds nobody back.",
+        "protocol/topics/state/tree.py",
+        '= [each for each in self.subscriptions if each.wish.delivery != "best_effort"]\n',
+        "= [*self.subscriptions]\n",
+        "protocol/topics/test_delivery.py::test_a_slow_best_effort_subscription_to_a_reliable_topic_holds_nobody_back",
+    ),
+    Mutant(
         "lossy-flush-cut-short",
         "A best-effort session does not begin while a peer with a lease misses an event of the reliable one.",
         "protocol/topics/root/sessions.py",
@@ -819,8 +827,8 @@ MUTANTS = (
         "slow-lease-outlives-flush",
         "Where slow subscribers are cut, a change to best-effort waits for them no longer than a lease.",
         "protocol/topics/state/flow_control.py",
-        "            if subscription.needed_from(tree.term) < index and subscription.channel",
-        "            if subscription.needed_from(tree.term) < 0 and subscription.channel",
+        "            elif isinstance(holder, Subscription) and holder.channel.cursor < tree.flow.log.end:\n",
+        "            elif isinstance(holder, Subscription) and holder.channel.cursor < 0:\n",
         "protocol/topics/test_sessions.py::test_a_slow_subscriber_has_the_time_of_a_lease_until_a_best_effort_session_begins",
     ),
     Mutant(

@@ -502,6 +502,25 @@ class Stopping:
         return join
 
 
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_a_slow_best_effort_subscription_to_a_reliable_topic_holds_nobody_back(admission: str) -> None:
+    village = Village(6)
+    village.act(1, lambda peer: peer.create(NAME, Settings(admission=admission, slow="wait"), lambda answer: None))
+    village.run(2)
+    slow, reader, publisher = Reader(room_bytes=0), Reader(), village.publisher(1, NAME)
+    subscription = village.subscribe(2, NAME, slow, delivery="best_effort")
+    village.subscribe(3, NAME, reader)
+    village.run(5)
+    village.publish(1, publisher, b"a", b"b")
+    village.run(5)
+    assert (reader.payloads, publisher.stable) == ([b"a", b"b"], 2)
+    slow.room_bytes = 1 << 20
+    village.act(2, lambda peer: peer.drained(subscription))
+    village.publish(1, publisher, b"c")
+    village.run(5)
+    assert (slow.payloads, [(loss.first, loss.last, loss.why) for loss in slow.losses]) == ([b"c"], [(0, 2, "cut")])
+
+
 def test_best_effort_continues_past_a_gap_even_if_the_topic_was_believed_reliable() -> None:
     village = Village(12)
     village.act(1, lambda peer: peer.create(NAME, Settings(delivery="best_effort"), lambda answer: None))

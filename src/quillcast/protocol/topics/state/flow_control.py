@@ -35,6 +35,7 @@ from quillcast.protocol.topics.state.holders import Child, LeaseHolder, Orphaned
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.shares import Shares
 from quillcast.protocol.topics.state.small_topics import SmallTopics
+from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
@@ -416,12 +417,13 @@ class FlowControl:
 
         Those go on whose peer misses some of it, as do those that wait for an event before it.
         """
-        for subscription in tree.subscriptions:
-            if subscription.needed_from(tree.term) < index and subscription.channel.cursor < tree.flow.log.end:
-                self._end(tree, subscription, self.host.now())
-        for child in tree.children.values():
-            if child.needed_from(tree.term) < index:
-                self.host.send(child.contact, CutLeases(tree.topic, tree.term, index, slow=True))
+        for holder in tree.holders(self.host.now()):
+            if holder.needed_from(tree.term) >= index:
+                continue
+            if isinstance(holder, Child):
+                self.host.send(holder.contact, CutLeases(tree.topic, tree.term, index, slow=True))
+            elif isinstance(holder, Subscription) and holder.channel.cursor < tree.flow.log.end:
+                self._end(tree, holder, self.host.now())
 
 
 def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:

@@ -557,10 +557,12 @@ class Tree:
         return min([frontier, *[each.needed_from(needed) for each in self.holders(now) if not each.is_cut]])
 
     def holders(self, now: float) -> list[LeaseHolder]:
-        """The leases that are owed the topic's events here: local subscribers, and those below."""
-        if not self.children and not self.orphaned_leases:
-            return [*self.subscriptions]
-        return [*self.subscriptions, *self.leases(now)]
+        """The leases that are owed the topic's events here: local subscribers, and those below.
+
+        A subscriber that asked for no guarantee has none.
+        """
+        own: list[LeaseHolder] = [each for each in self.subscriptions if each.wish.delivery != "best_effort"]
+        return [*own, *self.leases(now)] if self.children or self.orphaned_leases else own
 
     def end_lease(self, holder: LeaseHolder, now: float, catch_up_s: float = CATCH_UP_S) -> None:
         """It cannot keep up: hold back nothing for it any more, until it does."""
