@@ -94,21 +94,45 @@ def test_somebody_knows_what_a_topic_had_though_its_root_leaves_together_with_th
     assert [loss.count for loss in reader.losses] == [1]
 
 
-def child_with_the_last_copy(village: Village) -> tuple[int, Tree]:
-    """A peer and its parent's tree: only the peer knows of an earlier term, and it has an event of that."""
+def give_last_copy(village: Village, number: int, tree: Tree) -> None:
+    """Only this peer knows of an earlier term, and it has an event of that."""
+    village.act(number, lambda peer: peer.scribe.terms.recall(tree, EARLIER, 1))
+    repair = Bundle(Envelope(tree.topic, REPAIR, EARLIER, 0), (block(PAUL, 0),))
+    village.act(number, lambda peer: peer.table.move(tree.flow, repair))
+
+
+def a_root_with_children(village: Village) -> int:
     for number in village.alive():
         village.subscribe(number, NAME, Reader())
     village.run(3)
-    root = village.root(NAME)
+    return village.root(NAME)
+
+
+def child_with_the_last_copy(village: Village) -> tuple[int, Tree]:
+    """A peer and its parent's tree: only the peer knows of an earlier term, and it has an event of that."""
+    root = a_root_with_children(village)
     number = next(each for each in village.alive() if each != root)
     above, here = village.tree(root, NAME), village.tree(number, NAME)
     assert above is not None
     assert here is not None
     assert here.parent == village.world.machines[root].contact
-    village.act(number, lambda peer: peer.scribe.terms.recall(here, EARLIER, 1))
-    repair = Bundle(Envelope(here.topic, REPAIR, EARLIER, 0), (block(PAUL, 0),))
-    village.act(number, lambda peer: peer.table.move(here.flow, repair))
+    give_last_copy(village, number, here)
     return number, above
+
+
+def test_the_last_copy_of_an_earlier_term_outlives_a_root_that_leaves() -> None:
+    village = Village(3)
+    leaver = a_root_with_children(village)
+    here = village.tree(leaver, NAME)
+    assert here is not None
+    give_last_copy(village, leaver, here)
+    village.act(leaver, lambda peer: peer.leave())
+    village.run(3)
+    assert village.peers[leaver].left
+    village.kill(leaver)
+    successor = village.tree(village.root(NAME), NAME)
+    assert successor is not None
+    assert successor.flow.past[EARLIER].kept() == [(0, 1)]
 
 
 def test_the_last_copy_of_an_earlier_term_outlives_a_peer_that_leaves() -> None:

@@ -3,10 +3,11 @@
 The other end of the same links, the children table, is `children.py`; what follows a loss is `repair.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
@@ -405,10 +406,15 @@ class TreeMembership:
         self.schedule.touch(tree)
         self.host.trace(Mark("last_copies_handed_over"))
         known = [term for term, *_ in tree.parent_held]
-        for bundle in (each for term in known for each in tree.flow.holding(term, lacks.get(term, []))):
-            if self.host.room(parent) > 0:
+        for bundle in self.last_copies(tree):
+            if self.host.room(parent) > 0 and bundle.envelope.term in known:
                 self.host.carry(parent, bundle)
         return True
+
+    def last_copies(self, tree: Tree) -> Iterator[Bundle]:
+        """What is kept here of ended terms, and may be needed, and is not kept by the parent, if there is one."""
+        for term, ranges in self._parent_lacks(tree).items():
+            yield from tree.flow.holding(term, ranges)
 
     def handed_over(self, tree: Tree) -> None:
         """The parent reported: does it have by now what a peer that must leave stays for?"""

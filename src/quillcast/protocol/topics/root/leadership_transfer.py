@@ -3,10 +3,12 @@
 What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Position, Term
 from quillcast.core.host import Host, Timer
@@ -180,7 +182,7 @@ class LeadershipTransfer:
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
         self._tell(to, self._last_words(tree, root, to))
         self.intake.sealing.hand_over(tree.topic, to)
-        for bundle in tree.flow.holding(tree.term, [(root.stable, root.index)]):
+        for bundle in self._to_hand_over(tree, root):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
@@ -191,6 +193,12 @@ class LeadershipTransfer:
             self.membership.follow(tree, to)
         elif not tree.needed:
             self.membership.close(tree)
+
+    def _to_hand_over(self, tree: Tree, root: Root) -> Iterator[Bundle]:
+        """What of its term is not stable, and what it alone may have of earlier ones, if it leaves."""
+        yield from tree.flow.holding(tree.term, [(root.stable, root.index)])
+        if self.trees.leaving:
+            yield from self.membership.last_copies(tree)
 
     def begin_session(self, tree: Tree, root: Root, session: Descriptor) -> None:
         """The topic's next session begins: this root transfers the topic to itself, as it were."""
