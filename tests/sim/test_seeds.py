@@ -292,6 +292,7 @@ def test_what_failed_once_in_a_wild_history_where_sources_number_the_events_hold
 BEST_EFFORT_SOURCE_SEEDS = {
     1963038: "a reader was told that it lost what was in transit from a source when it began",
     1963045: "as 1963038, of a stream that its peer had not known",
+    1963136: "as 1963038, of which a peer spoke that had just learned of it",
 }
 
 

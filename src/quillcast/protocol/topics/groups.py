@@ -169,6 +169,8 @@ class TreeGroups:
         upstream = direction(tree, term)
         near = term.is_of(by) or by == group.root or (upstream is not None and by == upstream.node_id)
         self.source_streams.learn_milestones(tree, term, milestones, near=near)
+        if term.is_of(by) or by in tree.path[:1]:
+            self.source_streams.date(tree, term)
 
     def gave_up(self, group: PeerGroup) -> None:
         tree = self.trees[group.flow.topic]

@@ -389,13 +389,17 @@ class SourceStreams:
             if self._pass_by(tree, term, subscription):
                 self._news(tree, term)
 
+    def date(self, tree: Tree, term: Term) -> None:
+        """Its source has said how long events of a stream have been there, or the root for it."""
+        for subscription in tree.subscriptions if term in tree.flow.others else ():
+            subscription.date(term, self._came_before(tree, term, subscription.began_at))
+
     def _pass_by(self, tree: Tree, term: Term, subscription: Subscription) -> bool:
         """What came of a stream before a subscription began is not owed to it, unless it asked for that.
 
         True if that is news.
         """
         start = self._came_before(tree, term, subscription.began_at)
-        subscription.date(term, start)
         if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):
             return False
         self.host.trace(StreamOwed(tree.topic, term, start, subscription.number))
