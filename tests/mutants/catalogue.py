@@ -371,10 +371,10 @@ MUTANTS = (
         "credit-kept-of-what-is-turned-away",
         "Bundles that a root rejects during a transfer have left it: their credit goes back.",
         "protocol/topics/root/intake.py",
-        """        if tree.root.closing:
+        """        elif root.closing:
             self.host.release(sender.node_id, bundle.size)
 """,
-        """        if tree.root.closing:
+        """        elif root.closing:
 """,
         "protocol/topics/test_terms.py::test_bundles_rejected_during_a_transfer_return_their_credit",
     ),
