@@ -7,8 +7,8 @@ rights               a reader or writer fails only where a list is against it. I
 always               no event reaches a handler twice, none is invented, a writer's events arrive in order, and
                      skipped events were reported lost
 losses are exact     an event is reported lost at most once and never arrives; a report names events that were owed,
-                     and is merged with an adjacent one; positions in uncertain reports were assigned to events; an
-                     event that arrives after such a report of its position is marked as recovered
+                     and is merged with an adjacent one of that reason; positions in uncertain reports were assigned to
+                     events; an event that arrives after such a report of its position is marked as recovered
 owed and delivered   an event that was written after a reader's subscription was established, if the reader lives to
                      the end, and the writer does too, or knew that the event is stable, or a living peer still had
                      it; unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
@@ -148,7 +148,7 @@ class Delivery:
     def check_reports(self, reader: Reader) -> None:
         """Each report names events that were owed and never arrived, each once. Adjacent reports are merged."""
         named: dict[bytes, RangeSet] = {}
-        ends: dict[tuple[bytes, float], tuple[int, int]] = {}
+        ends: dict[tuple[bytes, str, float], tuple[int, int]] = {}
         positions: dict[Term, RangeSet] = {}
         came: set[Event] = set()
         for entry in reader.log:
@@ -168,10 +168,10 @@ class Delivery:
             else:
                 self._check_uncertain(reader, entry, who)
                 self._check_not_given(entry, came, who)
-            first, last = ends.get((entry.publisher, entry.at), (-1, -1))
+            first, last = ends.get((entry.publisher, entry.why, entry.at), (-1, -1))
             beside = bool(entry.publisher) and (last == entry.first or entry.last == first)
             self._holds(not beside, f"{who}, and at the same time {(first, last)}: this must be one report")
-            ends[entry.publisher, entry.at] = (entry.first, entry.last)
+            ends[entry.publisher, entry.why, entry.at] = (entry.first, entry.last)
 
     def check_marks(self, reader: Reader) -> None:
         """An event that arrives after an uncertain report of its position is marked as recovered; no other event is."""

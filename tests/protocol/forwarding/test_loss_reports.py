@@ -29,6 +29,14 @@ def test_losses_are_told_in_a_moment_as_ranges_that_do_not_touch() -> None:
     assert ranges_told(notes) == [(0, 4), (5, 6)]
 
 
+def test_losses_for_different_reasons_are_told_apart() -> None:
+    losses, notes, _ = reports()
+    for first, last, why in ((0, 2, "cut"), (2, 3, "unavailable"), (3, 4, "cut")):
+        losses.add(Loss(NO_TERM, first, last, why, PAUL))
+    losses.tell_all()
+    assert [told[1:] for told in notes.told] == [(0, 2, "cut"), (3, 4, "cut"), (2, 3, "unavailable")]
+
+
 def test_before_an_event_only_the_earlier_losses_of_its_publisher_are_told() -> None:
     losses, notes, _ = reports()
     losses.add(by_name(0, 2))

@@ -36,7 +36,7 @@ class LossReports:
         """Report a loss before what follows it, and otherwise in a moment."""
         if not self.pending:
             self.host.set_timer(TellLosses(self.topic, self.number), TELL_LOSSES_S)
-        place = (loss.publisher, "") if loss.publisher else (loss.term, loss.why)
+        place = loss.publisher or loss.term, loss.why
         _, ranges = self.pending.setdefault(place, (loss, RangeSet()))
         ranges.add(loss.first, loss.last)
 
