@@ -193,9 +193,9 @@ def test_uncertain_positions_count_as_so_many_events(notes: Notes) -> None:
     notes.stop("carol", 103.5, 106.5)
     notes.lose("carol", 4, 6)
     notes.more.pop()
-    notes.add("carol", entry.Lost(150.0, "carol", "", 40, 41, "unavailable"))
+    notes.add("carol", entry.Lost(150.0, "carol", "", 4, 5, "unavailable"))
     assert notes.kinds() == ["neither came nor was reported lost"]
-    notes.add("carol", entry.Lost(150.0, "carol", "", 41, 42, "unavailable"))
+    notes.add("carol", entry.Lost(150.0, "carol", "", 5, 6, "unavailable"))
     assert notes.kinds() == []
 
 
@@ -391,7 +391,7 @@ def stopped(notes: Notes) -> None:
         (entry.Lost(150.0, "carol", "aa", 7, 8, "cut"), "was reported lost and came"),
         (entry.Lost(150.0, "carol", "aa", COUNT, COUNT + 1, "cut"), "was reported lost and never published"),
         (entry.Lost(150.0, "carol", "bb", 0, 1, "cut"), "was reported lost and never published"),
-        (entry.Lost(150.0, "carol", "", 40, 44, "cut"), "more was reported lost than is missing"),
+        (entry.Lost(150.0, "carol", "", 8, 12, "cut"), "more was reported lost than is missing"),
     ],
 )
 def test_a_report_that_is_not_exact(notes: Notes, loss: entry.Lost, kind: str) -> None:
@@ -405,8 +405,46 @@ def test_an_event_may_arrive_after_an_uncertain_report(notes: Notes) -> None:
     notes.stable = {}
     for number in range(4, COUNT):
         notes.came["carol"][number] = 151.0 + number / 10
-    notes.add("carol", entry.Lost(150.0, "carol", "", 40, 46, "unavailable"))
+    notes.add("carol", entry.Lost(150.0, "carol", "", 4, COUNT, "unavailable"))
     assert notes.kinds() == []
+
+
+def uncertain(first: int, last: int, term: str, at: float = 150.0) -> entry.Lost:
+    return entry.Lost(at, "carol", "", first, last, "unavailable", term)
+
+
+@pytest.mark.parametrize(
+    ("losses", "kinds"),
+    [
+        ([uncertain(4, 8, "1:aa")], []),
+        ([uncertain(4, 8, "1:aa"), uncertain(4, 8, "2:bb")], []),
+        ([uncertain(2, 9, "1:aa")], ["more was reported lost than is missing"]),
+        ([uncertain(2, 6, "1:aa"), uncertain(6, 9, "1:aa", at=160.0)], ["more was reported lost than is missing"]),
+        ([uncertain(8, 11, "1:aa")], ["more was reported lost than is missing"]),
+        ([uncertain(4, 6, "1:aa"), uncertain(5, 7, "1:aa")], ["was reported lost more than once"]),
+    ],
+    ids=["came by another term", "stood in two terms", "stood in one term only", "in several reports",
+         "more than were published", "twice"],
+)  # fmt: skip
+def test_events_of_uncertain_reports_may_have_come_by_another_term(
+    notes: Notes, losses: list[entry.Lost], kinds: list[str]
+) -> None:
+    """All ten came to carol; four of them were stable before anything befell anybody."""
+    notes.stop("carol", 103.9, 120.0)
+    notes.stable = {3: 103.3}
+    notes.add("carol", *losses)
+    assert notes.kinds() == kinds
+
+
+@pytest.mark.parametrize(
+    ("at", "kinds"), [(106.5, []), (109.5, ["was marked as recovered, and not reported lost before"])]
+)
+def test_only_what_was_reported_lost_is_marked_as_recovered(notes: Notes, at: float, kinds: list[str]) -> None:
+    notes.stop("carol", 103.5, 106.0)
+    notes.stable = {}
+    del notes.came["carol"][7]
+    notes.add("carol", uncertain(5, 6, "1:aa", at), entry.Delivered(107.2, "carol", "a", 7, 7, True, recovered=True))
+    assert notes.kinds() == kinds
 
 
 # --- who is healthy

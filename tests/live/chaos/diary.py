@@ -85,16 +85,18 @@ class Delivered(Entry):
     number: int
     sequence: int
     whole: bool
+    recovered: bool = False
 
 
 class Lost(Entry):
-    """A loss report: sequences of a publisher, or, without one, positions that nobody knows more of."""
+    """A loss report: sequences of a publisher, or, without one, positions in a term that nobody knows more of."""
 
     reader: str
     publisher: str
     first: int
     last: int
     why: str
+    term: str = ""
 
 
 class Closed(Entry):

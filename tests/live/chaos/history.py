@@ -102,8 +102,8 @@ class History:
     writers: dict[str, Writer] = field(default_factory=dict)
     readers: dict[str, Reader] = field(default_factory=dict)
     topics: dict[str, entry.Topic] = field(default_factory=dict)
-    befallen: dict[str, None] = field(default_factory=dict)
-    """Names of processes that anything befell."""
+    befallen: dict[str, float] = field(default_factory=dict)
+    """Names of processes that anything befell, and when for the first time."""
     stopped: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
     """When processes were paused."""
     partitioned: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
@@ -127,6 +127,11 @@ class History:
 
     def life(self, name: str, number: int) -> Life:
         return self.lives.setdefault((name, number), Life(name, number))
+
+    @property
+    def troubled_at(self) -> float:
+        """When the first fault began: before, none made a topic change its root."""
+        return min(self.befallen.values(), default=inf)
 
     def healthy(self, one: Writer | Reader) -> bool:
         """Did nothing ever befall its process, and does it take what comes?"""
@@ -259,7 +264,7 @@ class _Reading:
                 life.ended_at = line.at
                 life.killed, life.left = isinstance(line, entry.Killed), isinstance(line, entry.Leaving)
                 if line.at < history.settled_at:  # afterwards all leave
-                    history.befallen[line.name] = None
+                    history.befallen.setdefault(line.name, line.at)
                     history.faults[type(line).__name__] += 1
             case entry.Ended():
                 history.statuses.append(line)
@@ -270,7 +275,7 @@ class _Reading:
             case entry.Stopped() | entry.Partitioned():
                 history.faults[type(line).__name__] += 1
                 for name in _names(line):
-                    history.befallen[name] = None
+                    history.befallen.setdefault(name, line.at)
                     self._away[name] = line.at
             case entry.Resumed() | entry.Healed():
                 spans = history.partitioned if isinstance(line, entry.Healed) else history.stopped

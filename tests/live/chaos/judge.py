@@ -7,10 +7,13 @@ its process and its handler is not slow: it must not notice the faults of others
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
+from tests.live.chaos import diary as entry
 from tests.live.chaos.history import History, Reader, Span, Writer
 
 EXAMPLES = 3  # of what a violation is about, in its text
@@ -207,21 +210,47 @@ def misreported(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 
 def exaggerated(history: History, bounds: Bounds) -> Iterator[Violation]:
-    """Positions that nobody knows more of stand for events that never came, or that came after all."""
+    """Positions that nobody knows more of were given to events, and each is told of once.
+
+    The event may have come by another term, in which a later root admitted it again. So in one term there may be as
+    many positions as events were published, but for those that came and surely stand at one position only.
+    """
     for reader in filter(history.reliable, history.readers.values()):
-        vague = [loss.at for loss in reader.losses if not loss.publisher]
-        if not vague:
-            continue
-        events = [
-            (writer.name, number, at) for writer in history.of(reader.topic) for number, at in writer.published.items()
-        ]
-        never = sum((name, number) not in reader.got for name, number, _ in events)
-        after_all = sum(
-            at < max(vague) and reader.got.get((name, number), 0.0) > min(vague) for name, number, at in events
-        )
-        if reader.uncertain > never + after_all:
-            text = f"{reader.uncertain} positions in {len(vague)} reports; {never} events never came, {after_all} late"
-            yield Violation("more was reported lost than is missing", reader.name, text)
+        vague: dict[str, list[entry.Lost]] = {}
+        for loss in reader.losses:
+            if not loss.publisher:
+                vague.setdefault(loss.term, []).append(loss)
+        for losses in vague.values():
+            told = Counter(position for loss in losses for position in range(loss.first, loss.last))
+            again = [("", position) for position, count in told.items() if count > 1]
+            yield from _found("was reported lost more than once", reader.name, again)
+            at = max(loss.at for loss in losses)
+            published, come = _published_by(history, reader, at), _stands_once(history, reader, at)
+            if len(told) > published - come or max(told, default=0) >= published:
+                text = f"{len(told)} positions up to {max(told)}; {published} events were published, {come} had come"
+                yield Violation("more was reported lost than is missing", reader.name, text)
+
+
+def _published_by(history: History, reader: Reader, at: float) -> int:
+    return sum(when <= at for writer in history.of(reader.topic) for when in writer.published.values())
+
+
+def _stands_once(history: History, reader: Reader, at: float) -> int:
+    """How many events had come to a reader by then, and were stable before any root can have changed by a fault."""
+    count = 0
+    for writer in history.of(reader.topic):
+        last = max([number for number, when in writer.stable.items() if when < history.troubled_at], default=-1)
+        came = (reader.got.get((writer.name, number), inf) for number in range(last + 1))
+        count += sum(when <= at for when in came)
+    return count
+
+
+def unmarked(history: History, bounds: Bounds) -> Iterator[Violation]:
+    """What is marked as recovered comes after a report that did not say whose events it was about."""
+    for reader in history.readers.values():
+        first = min([loss.at for loss in reader.losses if not loss.publisher], default=inf)
+        marked = [(one.writer, one.number) for one in reader.deliveries if one.recovered and one.at < first]
+        yield from _found("was marked as recovered, and not reported lost before", reader.name, marked)
 
 
 # --- who is healthy stays out of others' trouble
@@ -350,8 +379,8 @@ def failed(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 
 RULES: tuple[Rule, ...] = (
-    repeated, misordered, corrupt, missing, untrue_stable, misreported, exaggerated, bereft, silent, unanswered,
-    shut_out, grown, failed,
+    repeated, misordered, corrupt, missing, untrue_stable, misreported, exaggerated, unmarked, bereft, silent,
+    unanswered, shut_out, grown, failed,
 )  # fmt: skip
 
 

@@ -102,14 +102,16 @@ class Worker:
         self.diary.note(entry.Subscribing, reader, reading.topic, reading.pause_s > 0)
 
         def take(event: quillcast.Event) -> None:
-            self.diary.note(entry.Delivered, reader, *read(event.payload), event.sequence, whole(event.payload))
+            came = *read(event.payload), event.sequence, whole(event.payload), event.recovered
+            self.diary.note(entry.Delivered, reader, *came)
 
         async def take_slowly(event: quillcast.Event) -> None:
             await self.paused(reading.pause_s)
             take(event)
 
         def lost(loss: quillcast.Loss) -> None:
-            self.diary.note(entry.Lost, reader, loss.publisher.hex(), loss.first, loss.last, loss.why)
+            what, term = (loss.publisher.hex(), loss.first, loss.last, loss.why), loss.term
+            self.diary.note(entry.Lost, reader, *what, f"{term.counter}:{term.node.hex()}")
 
         handler = take_slowly if reading.pause_s else take
         subscription = self.node.subscribe(reading.topic, handler=handler, on_lost=lost)
