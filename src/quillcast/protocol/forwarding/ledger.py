@@ -36,6 +36,9 @@ class Gone(NamedTuple):
     again: bool = True
 
 
+_NOTHING = Run(0, b"", 0, 0)
+
+
 class Ledger:
     """The runs of a term's discarded bundles, in the order in which they were discarded."""
 
@@ -47,15 +50,19 @@ class Ledger:
     def add(self, runs: Iterable[Run]) -> None:
         """Add runs, each merged with the last one if possible. Beyond the bound, the oldest runs are forgotten."""
         kept = self._runs
+        start, author, sequence, count = kept.pop() if kept else _NOTHING
         for run in runs:
-            if kept:
-                at, publisher, first, events = kept[-1]
-                if publisher == run.publisher and at + events == run.at and first + events == run.first:
-                    kept[-1] = new_tuple(Run, (at, publisher, first, events + run.events))
-                    continue
-            kept.append(run)
-            if len(kept) > RUNS_MAX:
-                del kept[: RUNS_MAX // 8]
+            at, publisher, first, events = run
+            if publisher == author and at == start + count and first == sequence + count:
+                count += events
+                continue
+            if count:
+                kept.append(new_tuple(Run, (start, author, sequence, count)))
+            start, author, sequence, count = run
+        if count:
+            kept.append(new_tuple(Run, (start, author, sequence, count)))
+        if len(kept) > RUNS_MAX:
+            del kept[: max(RUNS_MAX // 8, len(kept) - RUNS_MAX)]
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self._runs)

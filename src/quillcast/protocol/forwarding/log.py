@@ -96,12 +96,13 @@ class Log:
         Returns the discarded bundles with their serials.
         """
         gone, left_bytes = list[tuple[int, Bundle]](), self.size_bytes
-        for serial, bundle in self._bundles.items():
+        for entry in self._bundles.items():
+            bundle = entry[1]
             if bundle.envelope.term != term:
                 continue
             if bundle.last > below or left_bytes <= goal_bytes:
                 break
-            gone.append((serial, bundle))
+            gone.append(entry)
             left_bytes -= bundle.size
         self._take_out(gone)
         return gone
@@ -119,12 +120,14 @@ class Log:
         self.base, self.size_bytes = self.end, 0
 
     def _take_out(self, gone: list[tuple[int, Bundle]]) -> None:
+        bundles, gone_bytes = self._bundles, 0
         for serial, bundle in gone:
-            del self._bundles[serial]
-            self.size_bytes -= bundle.size
-            self.budget.used_bytes -= bundle.size
+            del bundles[serial]
+            gone_bytes += bundle.size
+        self.size_bytes -= gone_bytes
+        self.budget.used_bytes -= gone_bytes
         if gone:
-            self.base = next(iter(self._bundles), self.end)
+            self.base = next(iter(bundles), self.end)
 
     def bytes_between(self, first: int, last: int) -> int:
         """The size of the kept bundles from serial `first` to before `last`."""

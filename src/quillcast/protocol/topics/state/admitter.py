@@ -173,11 +173,11 @@ class Admitter:
         self.stable = index
         self.marks = self.marks or {}
         for publisher, admission in self.admissions.items():
-            moved = False
-            while admission.runs and admission.runs[0][0] <= index:
-                admission.stable = admission.runs.popleft()[1]
-                moved = True
-            if moved:
+            runs, settled = admission.runs, 0
+            while runs and runs[0][0] <= index:
+                settled = runs.popleft()[1]
+            if settled:
+                admission.stable = settled
                 self.marks.setdefault(publisher, False)
 
     def place_of(self, publisher: bytes, sequence: int) -> int:
