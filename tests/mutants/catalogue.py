@@ -544,9 +544,27 @@ MUTANTS = (
         "back-where-it-came-from",
         "A stream does not go back over the edge that it came by.",
         "protocol/topics/state/sources.py",
-        "            if stream is not None and stream.via == node:\n",
-        "            if stream is None:\n",
+        "    return stream is not None and stream.via == node and not bundle.envelope.record\n",
+        "    return stream is None\n",
         "protocol/topics/test_sources.py::test_no_event_goes_back_where_it_came_from",
+    ),
+    Mutant(
+        "channels-tell-where-a-source-is",
+        "What comes over a channel beside the tree does not say in which direction its source is.",
+        "protocol/forwarding/table.py",
+        "BESIDE if envelope.record else sender.node_id",
+        "sender.node_id",
+        "protocol/topics/test_stream_reporting.py"
+        "::test_where_channels_lead_past_the_tree_a_child_ends_a_stream_whose_source_was_below_it",
+    ),
+    Mutant(
+        "under-another-streams-record",
+        "A repair of a source's stream goes on under the last record of that stream.",
+        "protocol/scopes/installing.py",
+        "    return envelope.topic, envelope.term if envelope.term.of_source else NO_TERM\n",
+        "    return envelope.topic, NO_TERM\n",
+        "protocol/scopes/test_installing.py"
+        "::test_each_stream_moves_on_under_its_own_last_record_at_the_entry_point_too",
     ),
     Mutant(
         "ended-before-the-lease",

@@ -135,6 +135,51 @@ def test_a_bundle_goes_through_scopes_in_scopes_as_each_of_them_wants(
     assert "misrouted" not in marks
 
 
+def publish_by_sources(nested: Campus, numbers: Sequence[int]) -> list[bytes]:
+    """Publish what sources number, once members know them; the readers have it 0.3 s later, or it was asked for."""
+    publishers = {number: nested.village.publisher(number, TOPIC) for number in numbers}
+    nested.village.run(10)
+    sent = [b"%d of %d" % (event, number) for event in range(10) for number in numbers]
+    for payload in sent:
+        number = int(payload.split()[-1])
+        nested.village.publish(number, publishers[number], payload)
+        nested.village.run(0.02)
+    nested.village.run(0.3)
+    return sent
+
+
+def rooted(nested: Campus) -> None:
+    """All topics are rooted at the campus."""
+    nested.configs["campus"] = nested.configs["campus"]._replace(roots=(("#", True),))
+    nested.village.act(1, lambda peer: peer.scoping.managers.clear())
+    for name in nested.configs:
+        nested.manage(name)
+    nested.village.run(10)
+
+
+@pytest.mark.parametrize("is_rooted", [False, True])
+@pytest.mark.parametrize(("campus", "sites"), POLICIES)
+def test_so_do_those_of_sources_in_both_directions(campus: ScopePolicy, sites: ScopePolicy, *, is_rooted: bool) -> None:
+    """Of a site in which nobody subscribes, one publisher passes on what the others send."""
+    nested = Campus(campus, sites, Chain(), 3)
+    if is_rooted:
+        rooted(nested)
+    at, settings = nested.members["north"][0], Settings(admission="source")
+    nested.village.act(at, lambda peer: peer.create(TOPIC, settings, lambda answer: None))
+    nested.village.run(2)
+    silent = nested.members["south"]
+    readers = nested.subscribe([number for number in nested.everybody() if number not in silent])
+    inside = [*silent[1:], nested.members["laboratory"][2]]
+    sent = publish_by_sources(nested, inside if is_rooted else [0, *inside])
+    assert all(sorted(reader.payloads) == sorted(sent) for reader in readers.values())
+    marks = nested.village.world.journal.marks
+    assert "asked_for_range" not in marks
+    assert "misrouted" not in marks
+    if is_rooted:
+        forwarding = [nested.village.tree(number, TOPIC).sources.forwards for number in silent[1:]]
+        assert sorted(forwarding) == [False, False, True]
+
+
 @pytest.mark.parametrize(
     "config",
     [{"entry_points": 2}, {"replicas": 2}, {"entry_points": 2, "replicas": 2, "split": True}],

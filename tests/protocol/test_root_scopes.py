@@ -12,7 +12,7 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import SEATS_MAX, ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
-from tests.protocol.test_nested_scoping import TOPIC, Campus
+from tests.protocol.test_nested_scoping import TOPIC, Campus, rooted
 from tests.protocol.test_scoping import Site, distance
 from tests.protocol.topics.village import Reader, Writer
 
@@ -164,11 +164,7 @@ def test_sources_number_the_events_of_a_topic_that_is_rooted_at_a_scope() -> Non
 @pytest.mark.parametrize("sites", [Star(), Ring()])
 def test_a_topic_that_is_rooted_at_a_superscope_goes_through_all_scopes_below_it(sites: ScopePolicy) -> None:
     nested = Campus(Star(), sites)
-    nested.configs["campus"] = nested.configs["campus"]._replace(roots=(("#", True),))
-    nested.village.act(1, lambda peer: peer.scoping.managers.clear())
-    for name in nested.configs:
-        nested.manage(name)
-    nested.village.run(10)
+    rooted(nested)
     readers = nested.subscribe(nested.everybody())
     writing = nested.members["south"][3]
     publisher = nested.village.publisher(writing, TOPIC)

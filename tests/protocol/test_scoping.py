@@ -1,11 +1,12 @@
 """Scopes on whole peers: a site whose manager decides who is in the ring and who forwards to whom."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import UP
+from quillcast.core.envelope import DOWN, UP
 from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
 from quillcast.core.multicast import SCHEME, parse
@@ -28,7 +29,7 @@ from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Invite
 from quillcast.sim.host import SimHost
 from quillcast.sim.topology import Topology
@@ -416,6 +417,52 @@ def test_bundles_take_the_channels_of_a_policy_that_is_no_tree(policy: ScopePoli
     assert "asked_for_range" not in site.village.world.journal.marks
 
 
+def by_sources(site: Site, *numbers: int) -> Callable[[bytes], list[bytes]]:
+    """Have sources number the topic's events, and publish at these machines: what each call publishes."""
+    site.village.act(0, lambda peer: peer.create(site.name, Settings(admission="source"), lambda answer: None))
+    site.village.run(2)
+    publishers = {number: site.village.publisher(number, site.name) for number in numbers}
+
+    def publish(payload: bytes) -> list[bytes]:
+        for number, publisher in publishers.items():
+            site.village.publish(number, publisher, b"%d %s" % (number, payload))
+        site.village.run(0.02)
+        return [b"%d %s" % (number, payload) for number in publishers]
+
+    return publish
+
+
+BESIDE_THE_TREE = [Ring(), Mesh(), Stripes(stripes=3), Gossip(), DelayOptimised(per_origin=True)]
+
+
+@pytest.mark.parametrize("policy", BESIDE_THE_TREE, ids=lambda policy: type(policy).__name__)
+def test_so_do_those_of_sources_inside_and_outside(policy: ScopePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(9, policy)
+    inside, only_publishes = site.members[4], site.members[8]
+    publish = by_sources(site, 0, inside, only_publishes)
+    readers = site.subscribe(site.members[:8])
+    outside = Reader()
+    site.village.subscribe(0, site.name, outside)
+    site.village.run(5)
+    recorded, carry = Counter[bool](), SimHost.carry
+
+    def noted(host: SimHost, to: Contact, bundle: Bundle) -> None:
+        inside = host.number in site.members and to != site.village.world.machines[0].contact
+        recorded[bool(bundle.envelope.record)] += inside and bundle.envelope.kind is DOWN
+        carry(host, to, bundle)
+
+    monkeypatch.setattr(SimHost, "carry", noted)
+    sent = [payload for event in EVENTS for payload in publish(event)]
+    site.village.run(0.3 if policy.delivery != "lossy" else 5)
+    for reader in (*readers.values(), outside):
+        assert sorted(reader.payloads) == sorted(sent)
+    assert recorded[False] == 0
+    assert recorded[True] >= len(sent) * (len(readers) - 1)
+    if policy.delivery != "lossy":
+        assert "asked_for_range" not in site.village.world.journal.marks
+    assert "misrouted" not in site.village.world.journal.marks
+
+
 @pytest.mark.parametrize("policy", [Ring(), Mesh()])
 def test_with_redundant_channels_the_loss_of_a_member_delays_nobody(policy: ScopePolicy) -> None:
     site = Site(8, policy)
@@ -451,6 +498,25 @@ def test_with_recovery_switched_off_policies_change_under_load_and_nothing_is_lo
         assert site.parents() == parents, "nobody moves in the tree"
     site.village.run(0.3)
     assert all(reader.payloads == sent for reader in readers.values())
+    assert "asked_for_range" not in site.village.world.journal.marks
+
+
+@pytest.mark.parametrize("first", [Mesh(), Chain()], ids=lambda policy: type(policy).__name__)
+def test_nor_is_anything_that_sources_number(first: ScopePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recovery, "_look", lambda recovery, timer: None)
+    monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.0)
+    site = Site(9, first)
+    publish = by_sources(site, 0, site.members[4], site.members[8])
+    readers, sent, manager = site.subscribe(site.members[:8]), list[bytes](), site.village.peers[1].scoping.managers
+    for policy in [first, *(each for each in POLICIES if each != first), DelayOptimised(per_origin=True)]:
+        site.policy = policy
+        site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
+        for _ in range(300):
+            sent += publish(b"%d" % len(sent))
+        assert manager[site.party.id][0].swaps.running == {}
+        assert [*manager[site.party.id][0].swaps.in_force.values()] == [policy]
+    site.village.run(0.3)
+    assert all(sorted(reader.payloads) == sorted(sent) for reader in readers.values())
     assert "asked_for_range" not in site.village.world.journal.marks
 
 

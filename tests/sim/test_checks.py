@@ -320,6 +320,23 @@ def test_a_report_that_is_not_exact_is_found(sound: Simulation, reports: list[tu
         sound_delivery(sound).check_reports(reader)
 
 
+def test_a_loss_that_showed_when_an_event_was_delivered_may_be_told_by_itself(sound: Simulation) -> None:
+    reader = reader_on(sound, 2)
+    forget(reader, 7)
+    forget(reader, 9)
+    between = forget(reader, 6)._replace(at=19.0)
+    reader.log += [exactly(sound, 7, 8), between]
+    forget(reader, 8)
+    reader.ended_at = 60.0
+    sound_delivery(sound).check_reports(reader)
+    reader.log.append(exactly(sound, 8, 10))
+    sound_delivery(sound).check_reports(reader)
+    reader.log.remove(between)
+    reader.log.insert(0, between)
+    with pytest.raises(Broken, match="this must be one report"):
+        sound_delivery(sound).check_reports(reader)
+
+
 def test_a_report_of_what_came_before_the_subscription_is_found(sound: Simulation) -> None:
     reader = reader_on(sound, 2)
     start = reader.start

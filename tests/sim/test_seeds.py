@@ -222,6 +222,10 @@ def test_what_failed_once_in_a_scope_where_sources_number_the_events_holds(seed:
     Simulation(hard(seed).by_sources().with_scopes("k_ary"), seed).run()
 
 
+def test_a_loss_of_which_no_peer_knew_the_event_showed_when_the_next_one_was_delivered() -> None:
+    Simulation(hard(1032).by_sources().with_scopes("mesh,chain,stripes", 3, within="star,ring"), 1032).run()
+
+
 WILD_SEEDS = {
     (900002, "earliest"): "the parent of a subscription from the earliest event knew less of it than another peer",
     (910099, "best_effort,earliest,visitors"): "a best-effort publisher without a root kept more than its bound",

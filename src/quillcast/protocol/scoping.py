@@ -62,8 +62,16 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.publishing.publishing import Publishing
-from quillcast.protocol.topics.state.effects import Invited, RoomTowards, RootScopesChanged, SeekNearerParent
+from quillcast.protocol.topics.state.effects import (
+    FindParent,
+    Invited,
+    LeaveIfIdle,
+    RoomTowards,
+    RootScopesChanged,
+    SeekNearerParent,
+)
 from quillcast.protocol.topics.state.placement import Placement, Stand, may_have_others
+from quillcast.protocol.topics.state.sources import NO_SOURCES
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
@@ -379,9 +387,10 @@ class Scoping:
         self.beat_s = min(beat_s, self.beat_s or beat_s)
 
     def _tell_roles(self, controller: LocalController) -> None:
-        """Register for the topics that this peer subscribes to, and those of whose publishers there is a bound."""
-        subscribed, published = self.subscribing.topics(), self._bounded()
-        self.permissions.forget(subscribed, published)
+        """Register for the topics that this peer subscribes to, or is a source of, or whose publishers are bounded."""
+        subscribed, published = self.subscribing.topics(), self._published()
+        bounded = {topic: each for topic, each in published.items() if self._is_bounded(each)}
+        self.permissions.forget(subscribed, bounded)
         known = controller.membership.roles
         roots = {"": OVERLAY} | {root.name: root.scope for root in controller.membership.roots()}
         for topic in [topic for topic in known if topic not in subscribed and topic not in published]:
@@ -390,17 +399,20 @@ class Scoping:
             if (root := roots.get(descriptor.settings.root_scope)) is None:
                 continue  # this peer lies below another scope than when the topic was used first
             tree_only, reliable = not may_have_others(descriptor), descriptor.settings.reliable
+            is_source = topic in published and descriptor.settings.by_source
+            if topic in bounded:
+                is_source = is_source and not self.permissions.why_not(descriptor, "publishes")
             role = Role(
-                topic, root, subscribes=topic in subscribed, name=descriptor.name, tree_only=tree_only,
-                reliable=reliable, has_publishers=topic in published,
+                topic, root, publishes=is_source, subscribes=topic in subscribed, name=descriptor.name,
+                tree_only=tree_only, reliable=reliable, has_publishers=topic in bounded,
             )  # fmt: skip
             if known.get(topic) != role:
                 self._carry_out(self.host.me, controller.take_part(role))
 
-    def _bounded(self) -> dict[bytes, Descriptor]:
-        """The topics with publishers here that a scope counts."""
-        published = self.publishing.topics() if self.bounds else {}
-        return {topic: each for topic, each in published.items() if self._is_bounded(each)}
+    def _published(self) -> dict[bytes, Descriptor]:
+        """The topics with publishers here that a scope counts, or whose events this peer numbers."""
+        published = self.publishing.topics().items()
+        return {topic: each for topic, each in published if each.settings.by_source or self._is_bounded(each)}
 
     def _is_bounded(self, descriptor: Descriptor) -> bool:
         named = not descriptor.creator
@@ -480,6 +492,17 @@ class Scoping:
         for topic in topics:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
+        self._forward(controller)
+
+    def _forward(self, controller: LocalController | None) -> None:
+        """Receive the events of topics in which this peer only publishes, where it is to pass on those of others."""
+        assignments = controller.membership.recorded() if controller is not None else {}
+        ordered = [topic for topic, assignment in assignments.items() if assignment.forwards]
+        for tree in [tree for tree in self.trees.values() if tree.sources is not NO_SOURCES]:
+            forwards = tree.topic in ordered and may_have_others(tree.descriptor)
+            if tree.sources.forwards != forwards:
+                tree.sources.forwards = forwards
+                self.dispatch.order(FindParent(tree) if forwards else LeaveIfIdle(tree))
 
     def _enter(self, controller: LocalController | None) -> None:
         """Report to those above as the entry point of a scope, where this peer is."""

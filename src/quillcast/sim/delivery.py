@@ -146,7 +146,7 @@ class Delivery:
     # --- losses are exact
 
     def check_reports(self, reader: Reader) -> None:
-        """Each report names events that were owed and never arrived, each once. Adjacent reports are merged."""
+        """Each report names events that were owed and never arrived, each once. Adjacent ones in a row are merged."""
         named: dict[bytes, RangeSet] = {}
         ends: dict[tuple[bytes, str, float], tuple[int, int]] = {}
         positions: dict[Term, RangeSet] = {}
@@ -154,6 +154,7 @@ class Delivery:
         for entry in reader.log:
             if isinstance(entry, Heard):
                 came.add(entry.event)
+                ends = {}  # what was delivered between two reports may have been all that told of the second loss
                 continue
             who = f"reports: {self._who(reader)} learned at {entry.at:.3f} s that it lost {self._range(entry)}"
             self._holds(entry.first < entry.last, f"{who}, which is empty")

@@ -10,7 +10,7 @@ from quillcast.protocol.forwarding import flow as flow_module
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.forwarding.stream import GAPS_MAX
+from quillcast.protocol.forwarding.stream import BESIDE, GAPS_MAX
 from quillcast.protocol.forwarding.table import ForwardingTable
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
@@ -379,6 +379,8 @@ def test_a_source_s_stream_comes_from_where_its_last_new_bundle_came_from() -> N
     table.arrive(CAROL, down(SECOND, 1, block(PAULA, 1)))
     assert flow.others[SECOND].via == CAROL.node_id
     assert "moved" in [what for what, *_ in listener.heard]
+    table.arrive(PAULS, Bundle(Envelope(WEATHER, Kind.DOWN, SECOND, 2, record=b"r"), [block(PAULA, 2)]))
+    assert flow.others[SECOND].via == BESIDE, "channels with records lead past the tree"
 
 
 def test_a_channel_to_a_neighbour_that_has_some_of_each_term_begins_with_what_it_lacks() -> None:

@@ -61,7 +61,7 @@ def test_flows_carry_the_campus_example() -> None:
         flow = table.open(Flow(CAMPUS_TOPIC, table.budget))
         flow.begin(TERM, 0, until=60.0)
         for order in controller.channels:
-            filter_ = crossing(order, controller.record, {})
+            filter_ = crossing(order, lambda envelope, at=controller: at.record(envelope.topic), {})
             flow.open(Channel(PeerSink(host, order.spec.peer), 0, filter_))
     seen = list[bytes]()
     moving = [(peer("A").id, bundle(index, topic=CAMPUS_TOPIC)) for index in range(2)]

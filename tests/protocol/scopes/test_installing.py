@@ -1,6 +1,7 @@
 """What a member makes of its orders: filters of the links and channels of its flows."""
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import OF_SOURCES, Envelope, Kind, Term
 from quillcast.core.multicast import parse
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
@@ -112,6 +113,73 @@ def test_a_repair_moves_on_under_the_last_record_of_its_stream() -> None:
     assert installing.arrived(controller, given(encode(Record(1, (Pair(9, 8), Pair(1, 2)))))) is not None
     assert installing.arrived(controller, given(record(4, 2))) is not None, "it lacks a level"
     assert decode(way.enters(given()).envelope.record) == Record(1, (Pair(9, 8), Pair(1, 3)))
+
+
+SOURCE, OTHER = Term(OF_SOURCES + 1, peer("D").id), Term(OF_SOURCES + 1, b"z" * 16)
+
+
+def of_source(term: Term, data: bytes = b"", kind: Kind = Kind.DOWN) -> Bundle:
+    return Bundle(Envelope(T, kind, term, 0, record=data, serial=0), [block(PAUL, 0)])
+
+
+def sourced(*publishing: str) -> Network:
+    """A ring whose entry point is A, of which some number their own events."""
+    network = site(Ring())
+    for name in publishing:
+        network.role(name, T, None, publishes=True, subscribes=True)
+        network.settle()
+    return network
+
+
+def test_what_a_member_numbers_begins_there() -> None:
+    installing, _ = installed(sourced("D"), "D")
+    way = installing.topics[T].ways[peer("C").id]
+    for enters in (way.enters, way.enters_link):
+        assert decode(enters(of_source(SOURCE)).envelope.record) == Record(2, (Pair(4, 3),))
+    assert installing.topics[T].within(of_source(SOURCE)) is None, "channels carry it"
+
+
+def test_what_a_member_numbers_whom_no_channel_expects_to_goes_over_the_tree() -> None:
+    network = Network()
+    network.add_scope("X", policy=lambda name: Star())
+    network.add_scope("Y", ["X"], policy=lambda name: Star())  # with scopes in it, a star has records
+    for name, owner in zip("ABCD", "XXXY", strict=True):
+        network.add_peer(name, [owner])
+        network.role(name, T, None, subscribes=True)
+        network.settle()
+    installing, _ = installed(network, "B")
+    link = installing.topics[T].within
+    mine = Term(OF_SOURCES + 1, peer("B").id)
+    assert link(of_source(mine)) is not None
+    network.role("B", T, None, publishes=True, subscribes=True)
+    network.settle()
+    installing.follow(network.peers[peer("B").id])
+    assert installing.topics[T].within(of_source(mine)) is None
+
+
+def test_each_stream_moves_on_under_its_own_last_record_at_the_entry_point_too() -> None:
+    installing, controller = installed(sourced("D"), "A")
+    way = installing.topics[T].ways[peer("B").id]
+    assert installing.arrived(controller, of_source(SOURCE, record(4, 1))) is not None
+    for enters in (way.enters, way.enters_link):
+        repair, new = of_source(SOURCE, kind=Kind.REPAIR), of_source(SOURCE)
+        assert decode(enters(repair).envelope.record) == Record(2, (Pair(4, 2),))
+        assert decode(enters(new).envelope.record) == Record(2, (Pair(1, 2),)), "it comes from outside"
+        assert decode(enters(given()).envelope.record) == Record(2, (Pair(1, 2),))
+    assert decode(way.enters(of_source(OTHER)).envelope.record) == Record(2, (Pair(1, 2),))
+    assert way.enters_link(of_source(OTHER, kind=Kind.REPAIR)).envelope.record == b"", "a child may need it"
+
+
+def test_what_goes_up_leaves_the_scope_without_its_record_and_inside_takes_channels() -> None:
+    installing, _ = installed(sourced("D"), "B")
+    ordered, (a, c, z) = installing.topics[T], (peer("A").id, peer("C").id, b"z" * 16)
+    bundle_, repair = of_source(SOURCE, record(4, 2)), of_source(SOURCE)
+    assert ordered.to_parent(c, (a,)) == ordered.ways[c].enters_link
+    inside, outside = (ordered._replace(heads=frozenset([a])).to_parent(z, path) for path in ((z, a), (z,)))
+    assert inside(bundle_) is None
+    assert inside(repair) is repair
+    assert outside(bundle_).envelope.record == b""
+    assert ordered._replace(heads=None).to_parent(z, (z,)) == ordered.within, "all of a topic rooted here are inside"
 
 
 def test_a_repair_has_no_record() -> None:

@@ -196,7 +196,9 @@ class Parts:
 
     @cached_property
     def source_streams(self) -> SourceStreams:
-        return SourceStreams(self.host, CONFIG, self.streams, self.replica_set, self.schedule)
+        return SourceStreams(
+            self.host, CONFIG, self.streams, self.replica_set, self.schedule, self.placement
+        )  # fmt: skip
 
     @cached_property
     def progress(self) -> Progress:

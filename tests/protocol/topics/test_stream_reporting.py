@@ -13,12 +13,14 @@ from quillcast.core.trace import Mark
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes
+from quillcast.protocol.scopes.records import encode as encode_record
+from quillcast.protocol.scopes.records import originated
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
 from quillcast.protocol.topics.messages import CutLeases, Denied, StreamsEnded
 from quillcast.protocol.topics.state.cut import Cut
-from quillcast.protocol.topics.state.effects import GapNoticed, StreamsBegin
+from quillcast.protocol.topics.state.effects import CameFromSource, GapNoticed, StreamsBegin
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
@@ -29,13 +31,13 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.source import source_term
-from quillcast.protocol.topics.state.source_streams import FROM_ABOVE, direction, known_end
+from quillcast.protocol.topics.state.source_streams import FROM_ABOVE, comes_from, direction, known_end
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
-DORA = Contact(b"d" * 16, "127.0.0.1:4")
+DORA, PEGGY = Contact(b"d" * 16, "127.0.0.1:4"), Contact(b"g" * 16, "127.0.0.1:5")
 STREAM = Term(OF_SOURCES + 1, BOB.node_id[:8] + b"12345678")  # Bob's
 
 
@@ -308,6 +310,33 @@ def test_a_child_ends_no_stream_that_comes_from_elsewhere(world: Parts) -> None:
     assert tree.sources.states[STREAM].end is None
     report(world, tree, BOB, StreamDown(2, 2, 0, end=2, closed=True))
     assert tree.sources.states[STREAM].end == 2
+
+
+def test_where_channels_lead_past_the_tree_a_child_ends_a_stream_whose_source_was_below_it(world: Parts) -> None:
+    tree = below(world, DORA)
+    child(world, tree)
+    world.source_streams.learn(tree, STREAM, 0)
+    record = encode_record(originated(2, 1))
+    world.table.recorded = lambda bundle: bundle
+    world.table.arrive(PEGGY, Bundle(Envelope(tree.topic, DOWN, STREAM, 0, record=record), (block(PAUL, 0),)))
+    assert direction(tree, STREAM) == DORA, "nobody below says that the source is there"
+    assert comes_from(tree, STREAM, DORA)
+    report(world, tree, CAROL, StreamUp(1, 1, 1, end=1))
+    assert tree.sources.states[STREAM].end is None
+    report(world, tree, CAROL, StreamUp(1, 1, 1, alive=True))
+    assert direction(tree, STREAM) == CAROL
+    assert not comes_from(tree, STREAM, DORA)
+    report(world, tree, CAROL, StreamUp(1, 1, 1, end=1))
+    assert tree.sources.states[STREAM].end == 1
+
+
+def test_a_source_is_told_what_came_past_the_tree_from_it_if_it_is_a_neighbour(world: Parts) -> None:
+    tree = below(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    record = encode_record(originated(2, 1))
+    world.table.recorded = lambda bundle: bundle
+    world.table.arrive(PEGGY, Bundle(Envelope(tree.topic, DOWN, STREAM, 0, record=record), (block(PAUL, 0),)))
+    assert CameFromSource(tree.topic, STREAM, BOB.node_id) in world.ordered
 
 
 def test_nobody_ends_this_peers_own_stream(world: Parts) -> None:

@@ -301,7 +301,7 @@ class Flow:
     # ---- the way of a bundle
 
     def note_way(self, bundle: Bundle, sender: bytes) -> None:
-        """A bundle of a source came from a neighbour: from there its stream comes, unless this is a repeat."""
+        """A bundle of a source came from a neighbour, or `BESIDE`: so its stream comes, unless this is a repeat."""
         stream = self.others.get(bundle.envelope.term)
         if stream is not None and not stream.seen.covers(bundle.envelope.first, bundle.last):
             stream.via = sender

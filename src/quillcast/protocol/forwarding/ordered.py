@@ -1,6 +1,6 @@
 """The channels that somebody else than the topic's tree orders of a peer, as managers of scopes do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
@@ -13,7 +13,7 @@ class Way(NamedTuple):
     sink: PeerSink
     enters: Filter
     enters_link: Filter
-    """The same where it leads to a child, which has nothing but the tree to rely on."""
+    """The same where it is a link of the tree, too: a child or parent may have nothing else to rely on."""
 
 
 class Ordered(NamedTuple):
@@ -22,9 +22,13 @@ class Ordered(NamedTuple):
     ways: Mapping[bytes, Way]
     others: Filter | None = None
     """What a bundle turns into on a link of the tree to anybody else."""
+    within: Filter | None = None
+    """The same on a link to a parent to whom channels lead as well, though none from here."""
+    heads: frozenset[bytes] | None = None
+    """On the path to such a parent is one of these; None: all peers are such."""
 
     def sink_to(self, node: bytes, standing: Sink) -> Sink:
-        """The end of a link to a child. A scope may have ordered that it keeps to rates."""
+        """The end of a link of the tree. A scope may have ordered that it keeps to rates."""
         way = self.ways.get(node)
         if way is not None:
             return way.sink
@@ -37,6 +41,14 @@ class Ordered(NamedTuple):
         if wanted is None or own is None:
             return own or wanted
         return _chained(wanted, own)
+
+    def to_parent(self, node: bytes, path: Sequence[bytes]) -> Filter | None:
+        """What the link to the parent lets through, to which this path leads from the root."""
+        way = self.ways.get(node)
+        if way is not None:
+            return way.enters_link
+        is_within = self.heads is None or not self.heads.isdisjoint(path)
+        return self.within if is_within else self.others
 
 
 class Decision(NamedTuple):

@@ -84,6 +84,10 @@ class RootStream(Stream, gc=False, eq=False):
     numbered_here: ClassVar[bool] = True
 
 
+BESIDE = b"*"
+"""Instead of a neighbour: a stream comes over channels that lead past the tree, which say nothing of its source."""
+
+
 class SourceStream(Stream, gc=False, eq=False):
     """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there.
 

@@ -20,6 +20,7 @@ from quillcast.core.trace import Dropped, Repaired, Repeated
 from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.flow import RESTRICTED, Flow
 from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.forwarding.stream import BESIDE
 
 
 class FlowListener(Protocol):
@@ -110,7 +111,7 @@ class ForwardingTable:
                 return self._refuse(sender, bundle, "misrouted" if envelope.record else "filtered")
             bundle = entering
         if flow.others and envelope.kind is not REPAIR:
-            flow.note_way(bundle, sender.node_id)
+            flow.note_way(bundle, BESIDE if envelope.record else sender.node_id)
         front = flow.front(envelope.term) if envelope.kind is REPAIR else None
         fills_front = front is not None and envelope.first <= front < bundle.last
         if not self.move(flow, bundle):

@@ -223,10 +223,10 @@ class Composition:
         channels = dict[int, list[ChannelOrder]]()
         for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
             channels.setdefault(label, []).append(order)
-        at_once = self._mechanisms()
+        at_once, forwarding = self._mechanisms(), self._forwarding()
         parts = {
             label: Part(
-                self._assignment(label, depth),
+                self._assignment(label, depth, forwards=label in forwarding),
                 tuple(channels.get(label, ())),
                 at_once if not self._is_scope(label) else (),
                 self._around() if label in self.kept.entries[:1] else (),
@@ -290,9 +290,11 @@ class Composition:
                 "it with delivery = best_effort, or remove the filter"
             )
         if (self._is_guarded or self.leaving()) and any(self._does(each, "tree_only") for each in members):
+            return f"{rule} has a filter or rates, which a topic with a list of subscribers cannot keep: remove them"
+        if self.leaving() and self.around.is_top and self._labels("publishes"):
             return (
-                f"{rule} has a filter or rates, which a topic with admission = source or a list of subscribers cannot "
-                "keep: remove them"
+                f"{rule} has rates for what leaves, which a topic with admission = source cannot keep in a scope that "
+                "is in no other: its events leave along the overlay's tree. Remove them"
             )
         return ""
 
@@ -321,19 +323,25 @@ class Composition:
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]
 
-    def _assignment(self, label: int, depth: int) -> Assignment:
+    def _assignment(self, label: int, depth: int, *, forwards: bool) -> Assignment:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
         ring = rank if self.around.is_top else self.around.assignment.ring if rank == 0 else None
         recovery = self.config.recovery(self.kept.name)
         begins = rank == 0 and self._begins_here()
         assignment = Assignment(
             self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins,
-            entry=self._entry(),
+            entry=self._entry(), forwards=forwards,
         )  # fmt: skip
         if not self._is_border(label):
             return assignment
         lets_in = both(self.around.assignment.filter, self.entering.filter)
         return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label))
+
+    def _forwarding(self) -> list[int]:
+        """The members that do not subscribe, and have to receive what others send to pass it on."""
+        group, subscribing = self._group(), frozenset(self.subscribing)
+        only = [label for label in group.receivers if label not in subscribing]
+        return [label for label in only if any(each != label for each in group.senders)]
 
     def _around(self) -> tuple[Circle, ...]:
         """The domains in which the entry point speaks for this one; none if all of these repair along the tree."""
@@ -402,7 +410,13 @@ class Composition:
         if self.policy is None or self.policy.delivery != "tree" or self.swap is not None:
             return False
         composed = self._has_tree and any(each.party.managed for each in self.members.values())
-        return not composed and not self._is_guarded and all(each.filter is None for each in self.kept.channels)
+        return not composed and not self._is_guarded and self._are_one_tree(self.kept.channels)
+
+    def _are_one_tree(self, channels: tuple[WantedChannel, ...]) -> bool:
+        """Do the channels of all origins use the same links? Members that send only use them where they hang on."""
+        receivers = self._group().receivers
+        links = {frozenset(each[:2]) for each in channels if each.source in receivers}
+        return len(links) < max(1, len(receivers)) and all(each.filter is None for each in channels)
 
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """The policy's channels, and links that are none of them: what is missing over those can be asked for."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Envelope
 from quillcast.core.multicast import parse
 from quillcast.protocol.forwarding import channels
 from quillcast.protocol.scopes.channels import ChannelOrder, Multicast
@@ -18,11 +19,11 @@ from quillcast.protocol.scopes.records import decode, encode
 ROUTES_MAX = 256  # per channel: a bundle of one topic comes with few different records, one per origin and way here
 
 
-def crossing(order: ChannelOrder, originated: Callable[[bytes], bytes], customs: Customs) -> channels.Filter:
+def crossing(order: ChannelOrder, begun: Callable[[Envelope], bytes], customs: Customs) -> channels.Filter:
     """What a bundle turns into on this channel; None if it does not take it.
 
-    `originated` gives the record of a topic's bundles that come without one, because they are published here. Records
-    of others have been checked when they arrived (`LocalController.admits`). Raises as `compiled`, and `Malformed` if
+    `begun` gives the record of bundles that come without one, because they begin their way here. Records of others
+    have been checked when they arrived (`LocalController.admits`). Raises as `compiled`, and `Malformed` if
     the channel's multicast mechanism is not known here.
     """
     decide = on_bundles(order.filter, customs) if order.filter is not None else None
@@ -38,7 +39,7 @@ def crossing(order: ChannelOrder, originated: Callable[[bytes], bytes], customs:
         if most_bytes is not None and bundle.size > most_bytes:
             return None  # links of the tree carry it (`filters.Larger`)
         topic, record = bundle.envelope.topic, bundle.envelope.record
-        changed = routed(topic, record or originated(topic))
+        changed = routed(topic, record or begun(bundle.envelope))
         entering = bundle if decide is None or changed is None else decide(bundle)
         if changed is None or entering is None:
             return None

@@ -4,9 +4,10 @@ A topic's tree stays what a member reports to, recovers from and is counted by. 
 beside it, the bundles take those channels, with records and filters, and so does the link to a child to which one of
 them leads: what the child does not get over it comes over others, or else it asks its parent for it.
 
-A bundle without a record comes from outside the scope, or as a repair. It goes on under the last record with which a
-bundle of its stream came. Where none came yet, as at the entry point, it begins its way through the scope. To children
-in the tree a repair goes in any case, for they may have no other way to it.
+A bundle without a record begins its way where it comes into the scope, at the entry point, or where its source is. Else
+it is a repair, or on its way over the tree, because its source or somebody after that had no orders yet. It goes on
+under the last record with which a bundle of its stream came, and in any case over the links of the tree, for those at
+their ends may have no other way to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,22 +16,27 @@ import msgspec
 
 from quillcast.core import multicast
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM, REPAIR, Envelope, Term
 from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.forwarding.channels import Filter
+from quillcast.protocol.forwarding.channels import Filter, nothing_enters
 from quillcast.protocol.forwarding.ordered import Decision, Ordered, Way
 from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint, Multicast, Rate
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import Customs, on_bundles, worded
+from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.scopes.rate_limits import RateLimits
-from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, top
+from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, originated, top
 
 RECORDS_MAX = 1024  # records that were found right; a guess
+STREAMS_MAX = 4096  # whose last records are remembered; a guess: as many as a topic's sources begin (`streams_max`)
+Key = tuple[bytes, Term]
+"""A topic and the term of a source. What roots numbered is one stream per topic: that of `NO_TERM`."""
 
 
 class Installing:
@@ -42,28 +48,43 @@ class Installing:
         self.assignments: Mapping[bytes, Assignment] = {}
         self.topics: dict[bytes, Ordered] = {}
         self.borders: dict[bytes, Filter] = {}  # by topic: what may enter from outside
+        self.ring: tuple[Contact, ...] = ()  # the members below which the scope hangs in the overlay's trees
+        self.own: dict[bytes, bytes] = {}  # by topic: the record of bundles that begin here, if channels wait for them
         self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
-        self.last: dict[bytes, bytes] = {}  # by topic: the record with which a bundle of its stream came last
+        self.last: dict[Key, bytes] = {}  # by stream: the record with which a bundle of it came last
         self.changing: dict[bytes, None] = {}  # topics whose policy changes
 
     def follow(self, controller: LocalController | None) -> list[bytes]:
         """Go by these orders: the topics in which that changes something."""
         channels = controller.channels if controller is not None else ()
         assignments = controller.membership.recorded() if controller is not None else {}
-        if channels == self.channels and assignments == self.assignments:
+        ring = controller.membership.ring() if controller is not None else ()
+        if (channels, assignments, ring) == (self.channels, self.assignments, self.ring):
             return []
-        self.channels, self.assignments, former = channels, assignments, self.topics
+        self.channels, self.assignments, self.ring, former = channels, assignments, ring, self.topics
+        self.own = dict(self._beginning_here(controller)) if controller is not None else {}
         constraints = [each for channel in channels for each in channel.constraints]
         self.rate_limits.keep(rate for each in constraints for rate in each.rates)
         crossed = list(self._crossed())
+        within, heads = self._over_link(nothing_enters), frozenset(contact.node_id for contact in ring)
+        rooted = _rooted(controller)
         self.topics = {
-            topic: Ordered(self._ways(topic, assignment, crossed), without_record)
-            for topic, assignment in assignments.items()
+            topic: Ordered(self._ways(topic, crossed), without_record, within, None if topic in rooted else heads)
+            for topic in assignments
         }
         self.right, self.last = {}, {}
         self.borders = dict(self._borders())
         self.changing = {each.topic: None for each in constraints if not each.begins}
         return list(former | self.topics)
+
+    def _beginning_here(self, controller: LocalController) -> Iterator[tuple[bytes, bytes]]:
+        """The records of what this peer numbers as a source, in topics of which channels take that."""
+        labels = controller.membership.ordered_labels()
+        for topic, assignment in self.assignments.items():
+            if assignment.depth is not None:
+                record = originated(assignment.depth, labels[topic])
+                if any(order.route(topic, record) is not None for order in self.channels):
+                    yield topic, encode(record)
 
     def _borders(self) -> Iterator[tuple[bytes, Filter]]:
         for topic, assignment in self.assignments.items():
@@ -84,9 +105,7 @@ class Installing:
                 except Malformed:
                     self.host.trace(Mark("multicast_unusable"))
 
-    def _ways(
-        self, topic: bytes, assignment: Assignment, crossed: list[tuple[Contact, ChannelOrder, Filter]]
-    ) -> dict[bytes, Way]:
+    def _ways(self, topic: bytes, crossed: list[tuple[Contact, ChannelOrder, Filter]]) -> dict[bytes, Way]:
         """One way to each peer, that takes what any of the channels there takes."""
         found, rates = dict[Contact, list[Filter]](), dict[Contact, list[Rate]]()
         for contact, order, filter_ in crossed:
@@ -97,17 +116,27 @@ class Installing:
         ways = dict[bytes, Way]()
         for contact, filters in found.items():
             enters = filters[0] if len(filters) == 1 else _first_of(filters)
-            to_child = enters if assignment.rank == 0 else self._whole_without_record(enters)
-            ways[contact.node_id] = Way(self.rate_limits.sink(topic, contact, rates[contact]), enters, to_child)
+            over_link = self._over_link(enters)
+            ways[contact.node_id] = Way(self.rate_limits.sink(topic, contact, rates[contact]), enters, over_link)
         return ways
 
-    def _whole_without_record(self, filter_: Filter) -> Filter:
+    def _over_link(self, filter_: Filter) -> Filter:
         def enters(bundle: Bundle) -> Bundle | None:
-            if bundle.envelope.record:
+            envelope = bundle.envelope
+            if envelope.record or self._begins(envelope):
                 return filter_(bundle)
-            return (filter_(bundle) if bundle.topic in self.last else None) or bundle
+            return (filter_(bundle) if stream_of(envelope) in self.last else None) or bundle
 
         return enters
+
+    def _begins(self, envelope: Envelope) -> bool:
+        """Does a bundle without a record begin its way over channels here?"""
+        term, assignment = envelope.term, self.assignments[envelope.topic]
+        if not term.of_source:
+            return assignment.rank == 0
+        if term.is_of(self.host.me):
+            return envelope.topic in self.own
+        return assignment.ring == 0 and envelope.kind is not REPAIR
 
     def arrived(self, controller: LocalController, bundle: Bundle) -> Bundle | None:
         """A bundle arrived with a record: it stops here if it should be elsewhere. Others' records mean nothing."""
@@ -123,19 +152,25 @@ class Installing:
             if len(self.right) >= RECORDS_MAX:
                 self.right = {}
             self.right[topic, record] = None
-        former = self.last.get(topic)
-        if self.assignments[topic].ring == 0 or self.assignments[topic].begins:
+        stream, assignment = stream_of(bundle.envelope), self.assignments[topic]
+        if stream[1] is NO_TERM and (assignment.ring == 0 or assignment.begins):
             return bundle  # what came to the entry point without a record begins there, wherever another one began
+        former = self.last.get(stream)
         if former is None or top(record) <= top(former):  # some peer may have begun one that lacks levels above
-            self.last[topic] = record
+            if former is None and len(self.last) >= STREAMS_MAX:
+                self.last = {}
+            self.last[stream] = record
         return bundle
 
-    def _beginning(self, order: ChannelOrder) -> Callable[[bytes], bytes]:
-        """The record of a topic's bundles that come without one: a repair goes on under the last one of its stream."""
+    def _beginning(self, order: ChannelOrder) -> Callable[[Envelope], bytes]:
+        """The record of bundles that come without one: a repair goes on under the last one of its stream."""
         begun, depths = beginning(order), {each.topic: each.depth for each in order.constraints}
 
-        def record(topic: bytes) -> bytes:
-            last = self.last.get(topic)
+        def record(envelope: Envelope) -> bytes:
+            topic = envelope.topic
+            if envelope.term.of_source and self._begins(envelope):
+                return self.own[topic] if envelope.term.is_of(self.host.me) else begun(topic)
+            last = self.last.get(stream_of(envelope))
             return last if last is not None and top(last) <= depths.get(topic, 0) else begun(topic)
 
         return record
@@ -160,7 +195,7 @@ class Installing:
         for order in self.channels:
             concerned = [each for each in order.constraints if each.topic == bundle.topic]
             if concerned and (contact := leading_to(order)) is not None and contact.node_id == node:
-                record = decode(bundle.envelope.record or self._beginning(order)(bundle.topic))
+                record = decode(bundle.envelope.record or self._beginning(order)(bundle.envelope))
                 filter_ = worded(order.filter) if order.filter is not None else ""
                 why = refusal(order, concerned, record) or self._stopped(order, bundle)
                 decision = Decision(str(order.label), filter_, why)
@@ -176,6 +211,17 @@ class Installing:
         except LocalError:
             return "its filter is not installed here"
         return "" if enters else "its filter"
+
+
+def stream_of(envelope: Envelope) -> Key:
+    """The stream of which records are remembered."""
+    return envelope.topic, envelope.term if envelope.term.of_source else NO_TERM
+
+
+def _rooted(controller: LocalController | None) -> list[bytes]:
+    """The topics that are rooted at a managed scope: all peers that use them are in it."""
+    roles = controller.membership.roles if controller is not None else {}
+    return [topic for topic, role in roles.items() if role.root != OVERLAY]
 
 
 def refusal(order: ChannelOrder, concerned: list[Constraint], record: Record) -> str:

@@ -249,6 +249,10 @@ class Membership:
         """How this party stands by its owners' orders, also in topics in which it takes no part for itself."""
         return {each.topic: each for orders in self._obeyed() for each in orders.assignments}
 
+    def ordered_labels(self) -> dict[bytes, int]:
+        """By topic: the label that this party has where it stands so."""
+        return {each.topic: orders.label for orders in self._obeyed() for each in orders.assignments}
+
     def ordering(self, topic: bytes) -> Party | None:
         """The owner that says how this party stands in a topic."""
         return next((o.owner for o in self._obeyed() if any(each.topic == topic for each in o.assignments)), None)

@@ -178,6 +178,8 @@ class Assignment(Message, frozen=True):
     """The same for subscribing."""
     entry: Contact | None = None
     """The scope's entry point for the topic, where that is another than the first of those in the ring."""
+    forwards: bool = False
+    """Does it pass bundles of others on, though it does not subscribe? Then it has to receive them."""
     servers: tuple[Contact, ...] = ()
     """Who may serve a client that wants to be served directly, the preferred one first."""
     refusals: tuple[tuple[Doing, str], ...] = ()

@@ -106,7 +106,7 @@ class ScopeView:
         """`ordered`: peers to whom scopes' managers ordered channels, and in which domain they are with this one."""
         entries, path = [contact.node_id for contact in entry_points], tree.path_here(me)
         head = next((node for node in path if node in entries), None)
-        self.beside = () if tree.by_source else tuple(ordered)
+        self.beside = tuple(ordered)
         self.ordered, self.stand = {contact.node_id: level for contact, level in ordered.items()}, stand
         self.members = {*entries, *self.ordered}
         self.outside = (

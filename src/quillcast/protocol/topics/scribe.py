@@ -223,7 +223,9 @@ class Scribe:
         self.flow_control = FlowControl(host, config, trees, self.table.budget, self.schedule, dispatch)
         self.open_trees = Trees(trees, self.table, self.streams, self.known, self.schedule, self.flow_control)
         self.placement = Placement(host.me, self.overlay, self.policy)
-        self.source_streams = SourceStreams(host, config, self.streams, self.replica_set, self.schedule)
+        self.source_streams = SourceStreams(
+            host, config, self.streams, self.replica_set, self.schedule, self.placement
+        )  # fmt: skip
         self.progress = Progress(
             host, trees, self.streams, self.placement, self.replica_set, self.flow_control, self.schedule,
             self.source_streams, dispatch,

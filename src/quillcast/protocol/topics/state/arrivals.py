@@ -7,6 +7,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import REPAIR, Term
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.stream import BESIDE
 from quillcast.protocol.topics.state.effects import CameFromSource, FrontFilled, GapNoticed, Restored
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.progress import Progress
@@ -53,10 +54,13 @@ class Arrivals:
     def _moved_stream(self, tree: Tree, term: Term) -> None:
         self.source_streams.came(tree, term)
         stream = tree.flow.others.get(term)
-        if stream is not None and stream.seen.start > stream.start and tree.flow.undated():
+        if stream is None or stream.numbered_here:
+            return
+        if stream.seen.start > stream.start and tree.flow.undated():
             self.gap(tree.flow)
-        if stream is not None and stream.via != self.host.me and term.is_of(stream.via):
-            self.dispatch.order(CameFromSource(tree.topic, term, stream.via))
+        near = (contact.node_id for contact in tree.neighbours()) if stream.via == BESIDE else (stream.via,)
+        if (source := next((node for node in near if term.is_of(node)), None)) is not None:
+            self.dispatch.order(CameFromSource(tree.topic, term, source))
 
     def gap(self, flow: Flow) -> None:
         """Order a look for what is missing."""

@@ -95,12 +95,8 @@ def _may_forward(tree: Tree, contact: Contact) -> bool:
 
 
 def may_have_others(descriptor: Descriptor) -> bool:
-    """May channels lead past the tree?
-
-    Only those that asked for the events of a restricted topic have shown that they may have them. And what neighbours
-    say of sources' streams goes by the way on which each stream comes.
-    """
-    return not (descriptor.settings.by_source or is_restricted(descriptor.access, "subscribe"))
+    """May channels lead past the tree? Only those that asked for the events of a topic have shown a right to them."""
+    return not is_restricted(descriptor.access, "subscribe")
 
 
 def _children(tree: Tree) -> tuple[Contact, ...]:

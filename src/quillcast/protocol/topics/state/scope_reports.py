@@ -34,6 +34,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.source_streams import comes_from
 from quillcast.protocol.topics.state.tree import Tree
 
 CROWDED = 4
@@ -179,7 +180,7 @@ class ScopeReports:
         former = decode_stream(told) if told is not None else None
         if period is None or not isinstance(former, StreamUp):
             return False
-        reach = report.reach if tree.flow.others[term].via == parent.node_id else former.reach
+        reach = report.reach if comes_from(tree, term, parent) else former.reach
         progress = replace(former, acknowledged=report.acknowledged, frontier=report.frontier, reach=reach)
         if progress != report or not self._waits(tree, period, less=report.acknowledged < former.acknowledged):
             return False

@@ -16,7 +16,7 @@ from quillcast.core.trace import Mark, StreamOwed
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.flow import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestone, Milestones, ToldMilestones
-from quillcast.protocol.forwarding.stream import SourceStream, Stream
+from quillcast.protocol.forwarding.stream import BESIDE, SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, could_publish, is_restricted
 from quillcast.protocol.topics.config import TopicConfig
@@ -30,6 +30,7 @@ from quillcast.protocol.topics.state.link_reports import (
     is_topic,
     stream_key,
 )
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source import Source, source_term
@@ -54,14 +55,14 @@ PutsOff = Callable[[Tree, Contact, Term, StreamUp], bool]
 class SourceStreams:
     """Keeps the streams of sources, in all topics."""
 
-    __slots__ = ("config", "count", "host", "replica_set", "schedule", "streams")
+    __slots__ = ("config", "count", "host", "placement", "replica_set", "schedule", "streams")
 
     def __init__(
-        self, host: Host, config: TopicConfig, streams: Streams, replica_set: ReplicaSet, schedule: Schedule
-    ) -> None:
-        self.host, self.config, self.streams, self.replica_set, self.schedule = (
-            host, config, streams, replica_set, schedule
-        )  # fmt: skip
+        self, host: Host, config: TopicConfig, streams: Streams, replica_set: ReplicaSet, schedule: Schedule,
+        placement: Placement,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.streams, self.replica_set = host, config, streams, replica_set
+        self.schedule, self.placement = schedule, placement
         self.count = 0  # streams of this peer's own, in all topics
 
     # ---- beginning
@@ -437,9 +438,9 @@ class SourceStreams:
         if sources.up is None:
             sink = PeerSink(self.host, parent)
             sink.waits = tree.waits
-            filter_ = sources.filter_to(parent.node_id, tree.flow)
-            sources.up = Channel(sink, tree.flow.first_beyond(above), filter_)
+            sources.up = Channel(sink, tree.flow.first_beyond(above))
             tree.flow.open(sources.up)
+            self.placement.install(tree)
         self.touch(tree)
         tree.flow.serve(sources.up)
 
@@ -449,6 +450,7 @@ class SourceStreams:
         if sources.up is not None:
             tree.flow.close(sources.up)
             sources.up = None
+            self.placement.install(tree)
         for state in sources.states.values():
             state.above = None
         self.parted(tree, parent)
@@ -636,7 +638,8 @@ class SourceStreams:
         stream = tree.flow.others.get(term)
         if stream is None or stream.numbered_here:
             return False
-        return term.is_of(child.contact.node_id) or stream.via in (b"", child.contact.node_id)
+        so_far = is_alive_below(child, term) if stream.via == BESIDE else stream.via in (b"", child.contact.node_id)
+        return so_far or term.is_of(child.contact.node_id)
 
     def ends_here(self, tree: Tree, term: Term) -> bool:
         """Is it this peer, as the root, that gives up what nobody has? The source is gone."""
@@ -844,6 +847,12 @@ def direction(tree: Tree, term: Term) -> Contact | None:
     if parent is not None and parent.node_id == via:
         return parent
     return next((contact for contact in below if contact.node_id == via), below[0] if below else parent)
+
+
+def comes_from(tree: Tree, term: Term, parent: Contact) -> bool:
+    """Does a stream come from the parent, or, over channels that lead past the tree, from a source above?"""
+    via = tree.flow.others[term].via
+    return via == parent.node_id or (via == BESIDE and not below_of(tree, term))
 
 
 def below_of(tree: Tree, term: Term) -> list[Contact]:

@@ -57,6 +57,7 @@ class Sources:
     __slots__ = (
         "changed",
         "denied",
+        "forwards",
         "listed_at",
         "milestones",
         "mine",
@@ -81,6 +82,7 @@ class Sources:
         self.partitioned = False  # as the root says
         self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before
         self.denied = False  # did a neighbour speak of a stream whose source might not publish? It does not repeat that
+        self.forwards = False  # does a scope have this peer pass on what others send?
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
 
     def is_due(self, flow: Flow) -> bool:
@@ -101,12 +103,17 @@ class Sources:
         """A filter for the channel to a neighbour: nothing goes back to where its stream comes from."""
 
         def enters(bundle: Bundle) -> Bundle | None:
-            stream = flow.others.get(bundle.envelope.term)
-            if stream is not None and stream.via == node:
+            if came_from(node, flow, bundle):
                 return None
             return bundle if inner is None else inner(bundle)
 
         return enters
+
+
+def came_from(node: bytes, flow: Flow, bundle: Bundle) -> bool:
+    """Does a bundle's stream come from a neighbour? Where it has a routing record, that says where it goes."""
+    stream = flow.others.get(bundle.envelope.term)
+    return stream is not None and stream.via == node and not bundle.envelope.record
 
 
 class NoSources(Sources):

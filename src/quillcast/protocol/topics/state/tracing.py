@@ -23,6 +23,7 @@ from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.topics.messages import Hop, Survey, WayOut
+from quillcast.protocol.topics.state.sources import came_from
 from quillcast.protocol.topics.state.tree import Tree
 
 MARK = b"trace:"
@@ -179,8 +180,7 @@ class Tracing:
     def _way(self, flow: Flow, channel: Channel, to: Contact, bundle: Bundle) -> WayOut:
         if channel.cursor < flow.log.end:
             return WayOut(to, "waits")
-        stream = flow.others.get(bundle.envelope.term)
-        if stream is not None and stream.via == to.node_id:
+        if came_from(to.node_id, flow, bundle):
             return WayOut(to, "came from there")
         entering = bundle if channel.filter is None else channel.filter(bundle)
         decision = self.explain(to.node_id, bundle)

@@ -6,6 +6,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX, Contact
@@ -226,6 +227,7 @@ class Tree:
                 self.flow.open(child.channel)
             elif spec is None and is_open:
                 self.flow.close(child.channel)
+        self._install_up(ordered)
         if self.beside or ordered.ways:
             self._install_beside(ordered)
         self._leave_room()
@@ -236,9 +238,23 @@ class Tree:
             if isinstance(channel.sink, PeerSink):
                 channel.sink.waits = self.waits
 
+    def _install_up(self, ordered: Ordered) -> None:
+        """Have the link to the parent let through what scopes order, where events go up."""
+        if self.sources.up is None or self.parent is None:
+            return
+        up, node = self.sources.up, self.parent.node_id
+
+        def enters(bundle: Bundle) -> Bundle | None:
+            inner = ordered.to_parent(node, self.path)  # which may be outside of a scope now, or inside
+            return bundle if inner is None else inner(bundle)
+
+        up.filter = self.sources.filter_to(node, self.flow, None if ordered is NOTHING_ORDERED else enters)
+        up.sink = ordered.sink_to(node, up.sink)
+
     def _install_beside(self, ordered: Ordered) -> None:
         """Keep channels to those who are no children. They begin with the next bundle: what is missing is repaired."""
-        wanted = {node: way for node, way in ordered.ways.items() if node not in self.children}
+        above = self.parent.node_id if self.sources.up is not None and self.parent is not None else b""
+        wanted = {node: way for node, way in ordered.ways.items() if node not in self.children and node != above}
         for node in [node for node in self.beside if node not in wanted]:
             self.flow.close(self.beside.pop(node))
         self.beside = self.beside or {}
@@ -489,8 +505,9 @@ class Tree:
 
     @property
     def receives(self) -> bool:
-        """Does anybody here or below want the topic's events?"""
-        return bool(self.children or self.subscriptions or self.unstarted or self.waiting)
+        """Does anybody here or below want the topic's events, or have they to be passed on?"""
+        wanted = self.children or self.subscriptions or self.unstarted or self.waiting
+        return bool(wanted) or self.sources.forwards
 
     @property
     def is_due(self) -> bool:
@@ -735,7 +752,8 @@ class Tree:
         ways = {child.channel for child in self.children.values()}
         ways |= {self.sources.up} if self.sources.up is not None else set()
         ways |= {*self.beside.values()}
-        assert not self.beside.keys() & self.children.keys(), "one channel leads to each peer"
+        above = self.parent.node_id if self.sources.up is not None and self.parent is not None else b""
+        assert not self.beside.keys() & {*self.children, above}, "one channel leads to each peer"
         assert local <= open_ <= local | ways, "each local subscription has a channel, and so may each neighbour"
         if self.root is not None:
             assert self.root.term == self.term, (self.root.term, self.term)
