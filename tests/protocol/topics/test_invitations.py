@@ -145,3 +145,44 @@ def test_names_go_no_further_than_the_lowest_peer_above_both_parents() -> None:
     assert (arrival.peer, arrival.up_to) == (village.world.machines[mover].node_id, node)
     assert village.tree(root, NAME).arrivals(node) == ()
     assert village.tree(first, NAME).departures(b"", village.world.now) == ()
+
+
+def test_who_is_invited_by_two_peers_follows_one_after_the_other_and_leaves_no_lease_behind() -> None:
+    village, (_, first, second, mover), _ = three_branches()
+    (other,) = by_distance(village)[4:5]
+    village.subscribe(other, NAME, Reader())
+    village.run(5)
+    for _ in range(2):
+        invite(village, second, mover)
+        invite(village, other, mover)
+        village.run(2)
+    assert parent_of(village, mover) == other
+    assert village.marks["invitation_followed"] == 3
+    assert [village.tree(number, NAME).orphaned_leases for number in (first, second)] == [{}, {}]
+
+
+def test_another_invitation_waits_no_longer_than_a_dead_peer_takes_to_answer() -> None:
+    village, (_, first, second, mover), _ = three_branches()
+    (other,) = by_distance(village)[4:5]
+    village.subscribe(other, NAME, Reader())
+    village.run(5)
+    village.kill(second, silently=True)
+    invite(village, second, mover)
+    village.run(0.5)
+    invite(village, other, mover)
+    village.run(village.config.topics.join_timeout_s)
+    assert parent_of(village, mover) == first
+    invite(village, other, mover)
+    village.run(1)
+    assert parent_of(village, mover) == other
+
+
+def test_after_a_refusal_another_invitation_is_followed_at_once() -> None:
+    village, (_, first, second, mover), _ = three_branches()
+    outside = next(number for number in village.alive() if village.unaware(number, NAME))
+    invite(village, outside, mover)
+    village.run(0.1)
+    assert parent_of(village, mover) == first, "who does not know the topic takes nobody in"
+    invite(village, second, mover)
+    village.run(0.1)
+    assert parent_of(village, mover) == second

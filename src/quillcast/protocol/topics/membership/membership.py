@@ -4,6 +4,7 @@ The other end of the same links, the children table, is `children.py`; what foll
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -53,6 +54,13 @@ LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
 FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time
 
 
+class Invitation(NamedTuple):
+    """Who is to be the parent instead of the present one, and how long another's invitation waits for its answer."""
+
+    by: bytes
+    until: float
+
+
 class JoinTimeout(Timer, frozen=True):
     """Has a parent accepted this peer meanwhile?"""
 
@@ -71,7 +79,7 @@ class TreeMembership:
         self.terms, self.schedule, self.source_streams = terms, schedule, progress.source_streams
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
-        self.invited_by: dict[bytes, bytes] = {}  # by topic: who is to be the parent instead of the present one
+        self.invited: dict[bytes, Invitation] = {}  # by topic
         self.silent: dict[bytes, dict[bytes, None]] = {}  # by topic without a parent: who was asked, and did not answer
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
@@ -217,7 +225,7 @@ class TreeMembership:
         sent twice, as in a busy process, comes to two peers, and the other one's answer was late. Whose invitation this
         peer has accepted is to be its parent, and has not said so yet.
         """
-        if self.invited_by.get(topic) == other.node_id:
+        if self._invited_by(topic) == other.node_id:
             return
         tree = self.trees.by_topic.get(topic)
         if tree is not None and tree.root is not None:
@@ -254,7 +262,7 @@ class TreeMembership:
             self.host.trace(Mark("loop_refused"))
             self.host.send(parent, Leave(message.topic, moved=True))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
-            if self.invited_by.get(tree.topic) == parent.node_id:
+            if self._invited_by(tree.topic) == parent.node_id:
                 self.host.trace(Mark("invitation_followed"))
                 self.drop_parent(tree, "moved", lowest_above_both(tree.path, message.path))
                 self._attach(tree, parent, message)
@@ -264,16 +272,33 @@ class TreeMembership:
             self._attach(tree, parent, message)
 
     def move(self, topics: Iterable[bytes], to: Contact) -> None:
-        """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late."""
+        """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late.
+
+        One after another: who took this peer in, and was asked beside a later one, would keep a lease for it.
+        """
         trees = [self.trees.by_topic[topic] for topic in topics if topic in self.trees.by_topic]
         follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != to.node_id]
+        follow = [tree for tree in follow if not self._awaits_other(tree.topic, to.node_id)]
         if not follow:
             return
         for tree in follow:
-            self.invited_by[tree.topic] = to.node_id
+            self.invited[tree.topic] = Invitation(to.node_id, self.host.now() + self.config.join_timeout_s)
             self.note_former(tree.topic, to.node_id)  # once it takes this peer in, a lease goes on there
         joins = [self.join_message(tree, fault=False, whole=False, moved=True) for tree in follow]
         self.host.send(to, Rejoin(self.host.contact, b"", joins))
+
+    def _awaits_other(self, topic: bytes, node: bytes) -> bool:
+        """Was another one than this peer asked to be the parent, and may it yet answer?"""
+        invitation = self.invited.get(topic)
+        return invitation is not None and invitation.by != node and invitation.until > self.host.now()
+
+    def _invited_by(self, topic: bytes) -> bytes:
+        return self.invited[topic].by if topic in self.invited else b""
+
+    def uninvited(self, topic: bytes, by: Contact) -> None:
+        """Somebody does not take this peer in: if that was who had invited it, another may."""
+        if self._invited_by(topic) == by.node_id:
+            del self.invited[topic]
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
@@ -349,7 +374,7 @@ class TreeMembership:
         if tree.parent is None:
             return
         parent = tree.parent
-        self.invited_by.pop(tree.topic, None)
+        self.invited.pop(tree.topic, None)
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         if why == "refused":
             self.came_from[tree.topic] = tree.path

@@ -123,6 +123,7 @@ class TreeRepair:
 
     def _refused(self, sender: Contact, message: Refused) -> None:
         tree = self.trees.by_topic.get(message.topic)
+        self.membership.uninvited(message.topic, sender)
         if tree is None or (tree.attached and (tree.served or message.why != "denied")):
             return
         match message.why:
