@@ -298,11 +298,21 @@ BEST_EFFORT_SOURCE_SEEDS = {
     1963045: "as 1963038, of a stream that its peer had not known",
     1963136: "as 1963038, of which a peer spoke that had just learned of it",
 }
+LATE_BEST_EFFORT_SEEDS = {
+    1964022: "as 1963038, of a stream that was over when it was learned",
+    1964028: "as 1963136, of which the root spoke that had taken it for over",
+    1964055: "as 1963038, where an answer to a question of before was taken for one about other events",
+}
 
 
 @pytest.mark.parametrize("seed", BEST_EFFORT_SOURCE_SEEDS)
 def test_what_failed_once_in_best_effort_topics_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(Plan(wild=("best_effort",), sources=True).scenario(seed), seed).run()
+
+
+@pytest.mark.parametrize("seed", LATE_BEST_EFFORT_SEEDS)
+def test_what_failed_once_for_late_best_effort_readers_of_sources_holds(seed: int) -> None:
+    Simulation(Plan(wild=("best_effort", "late_readers"), sources=True).scenario(seed), seed).run()
 
 
 LISTED_SOURCE_SEEDS = {

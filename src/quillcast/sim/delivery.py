@@ -287,6 +287,7 @@ class Delivery:
         for event in heard:
             for term, index in places[event]:
                 reach[term] = max(reach.get(term, 0), index)
+        unsettled = self._unsettled(reader, places)
         for event, positions in places.items():
             told = self._told(reader, event)
             if event in heard:
@@ -296,7 +297,8 @@ class Delivery:
                     f"{self._who(reader)} received {self._what(event)} and a report that it was lost ({told})",
                 )
             elif not self._admitted_before(reader, event) and any(
-                self._began_by(reader, place) and place.index < reach.get(place.term, 0) for place in positions
+                self._began_by(reader, place) and place.index < reach.get(place.term, 0) and place.term not in unsettled
+                for place in positions
             ):
                 self._holds(
                     bool(told),
@@ -304,14 +306,30 @@ class Delivery:
                     "and got no report of losing that one",
                 )
 
+    def _unsettled(self, reader: Reader, places: dict[Event, list[Position]]) -> set[Term]:
+        """The streams of which a reader that ended got its first event so late that nobody had said what came before.
+
+        That may take a lease.
+        """
+        first: dict[Term, float] = {}
+        for entry in reader.log:
+            for term, _ in places[entry.event] if isinstance(entry, Heard) else ():
+                first.setdefault(term, entry.at)
+        ended_at = self.end if reader.ended_at is None else reader.ended_at
+        return {term for term, at in first.items() if term.of_source and ended_at - at < self.config.topics.lease_s}
+
     def _check_not_older(self, reader: Reader, told: Told) -> None:
-        """A report of drops in a source's stream reaches back no further than peers know when its events came."""
+        """A report of drops in a source's stream reaches back no further than it knows when its events came.
+
+        If it is gone, nobody need know that.
+        """
         who = f"reports: {self._who(reader)} learned at {told.at:.3f} s that it lost {self._range(told)}"
         events = self.ledger.events(told.term, told.first, told.last) if told.term.of_source else ()
         for publisher, (first, _) in events:
             writer = self.by_publisher[publisher]
             between = any(each.writer == writer.name and each.number < first for each in self.heard_by[reader.name])
-            old = not between and self._came_long_before(reader, told, writer, first)
+            known = writer.lives and not self.leases.ended(reader, writer.host.machine.number, told.at)
+            old = known and not between and self._came_long_before(reader, told, writer, first)
             self._holds(not old, f"{who}; number {first} of {writer.name} is older than its subscription")
 
     def _named(self, reader: Reader, event: Event) -> bool:

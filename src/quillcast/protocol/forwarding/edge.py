@@ -183,7 +183,6 @@ class Edge(Sink):
         Where gaps delay nothing, no later event tells any more what was missed before the end.
         """
         term_cursor = self.term_cursor(term)
-        self.date(term, self._old(term))
         if term_cursor is not None and not self.ordered:
             self._drop(term, term_cursor, end)
         if term_cursor is not None and term_cursor.start > end:
@@ -233,10 +232,7 @@ class Edge(Sink):
                 term_cursor.waiting = term_cursor.waiting or Waiting()
                 term_cursor.waiting.add(bundle)
                 return
-            if term.of_source and self.begins_now and term_cursor.next == term_cursor.start:
-                self._drop_undated(term_cursor, bundle.envelope.first)
-            else:
-                self._drop(term, term_cursor, bundle.envelope.first)
+            self._drop(term, term_cursor, bundle.envelope.first)
         self._run(bundle, term_cursor)
         if term_cursor.waiting or term_cursor.given_up is not NO_RANGES:
             self._resume(term_cursor)
@@ -259,19 +255,21 @@ class Edge(Sink):
         return self.ordered or (bool(self.readmits) and term_cursor is not None and term_cursor.owed)
 
     def _drop(self, term: Term, term_cursor: TermCursor, before: int) -> None:
-        """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here."""
+        """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here.
+
+        Of the first events of a stream, those are lost that came after this began: its source knows which (`date`).
+        """
+        if term.of_source and self.begins_now and term_cursor.start == term_cursor.next < before:
+            missed = term_cursor.next, before
+            self.undated = {**self.undated, term: (missed, self.host.now())}
+            term_cursor.given_up = RangeSet([*term_cursor.given_up, missed])
+            return
         lost = term_cursor.given_up.missing(term_cursor.next, before)
         term_cursor.given_up = term_cursor.given_up or RangeSet()
         for first, last in lost:
             self._doubt(Loss(term, first, last, "dropped"), term_cursor)
             term_cursor.given_up.add(first, last)
         self._forget_given_up(term_cursor)
-
-    def _drop_undated(self, term_cursor: TermCursor, before: int) -> None:
-        """The first events of a stream did not arrive. Those are lost that came after this began: its source knows."""
-        missed = term_cursor.next, before
-        self.undated = {**self.undated, term_cursor.term: (missed, self.host.now())}
-        term_cursor.given_up = RangeSet([*term_cursor.given_up, missed])
 
     def date(self, term: Term, start: int = 0) -> None:
         """What came of a stream after this began stands from an index on: report what was missed of that at first."""
@@ -371,7 +369,7 @@ class Edge(Sink):
         Holes that are filled by what waits for room (`untaken`) are kept.
         """
         for term in [term for term, (_, since) in self.undated.items() if since < before]:
-            self.date(term)
+            self.date(term, self._old(term))
         old = [publisher for publisher, since in self.holes.items() if since < before]
         waiting = sequences_of(runs_of(*untaken)) if old else {}
         for publisher in old:

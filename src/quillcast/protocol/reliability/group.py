@@ -116,6 +116,10 @@ class Groups(Protocol):
         """Another peer says how long events of a source's term have been there."""
         ...
 
+    def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
+        """Who knows best says how long events of a source's term have been there, as those that came first."""
+        ...
+
     def gave_up(self, group: PeerGroup) -> None:
         """Nobody has some events, so this peer continues without them."""
         ...

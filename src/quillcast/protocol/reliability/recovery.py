@@ -431,9 +431,9 @@ class Recovery:
         is_source = message.term.of_source and message.term.is_of(sender.node_id)
         above = group.upstream(group.flow.term)
         root = group.root or (above.node_id if above is not None else b"")
+        if message.final and (is_source or sender.node_id == root) and message.term in group.flow.undated():
+            self.groups.dated(group, message.term, message.milestones)
         if gap is None:
-            if message.milestones and (is_source or sender.node_id == root) and message.term in group.flow.undated():
-                self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)
             return
         if news := group.flow.learn_runs(message.term, message.runs):
             self._pass_on_runs(group, message.term, news, sender)

@@ -169,8 +169,9 @@ class TreeGroups:
         upstream = direction(tree, term)
         near = term.is_of(by) or by == group.root or (upstream is not None and by == upstream.node_id)
         self.source_streams.learn_milestones(tree, term, milestones, near=near)
-        if term.is_of(by) or by in tree.path[:1]:
-            self.source_streams.date(tree, term)
+
+    def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
+        self.source_streams.date(self.trees[group.flow.topic], term, milestones)
 
     def gave_up(self, group: PeerGroup) -> None:
         tree = self.trees[group.flow.topic]

@@ -17,7 +17,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.messages import Confirmed, Receipts
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.admitter import Admitter
-from quillcast.protocol.topics.state.effects import AllStable, LeaveIfIdle
+from quillcast.protocol.topics.state.effects import AllStable, GapNoticed, LeaveIfIdle
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
@@ -201,6 +201,8 @@ class Progress:
         over = self.source_streams.finished(tree, terms)
         for term, end in over:
             self.source_streams.conclude(tree, term, end)
+        if over and tree.flow.undated():
+            self.dispatch.order(GapNoticed(tree.topic))
         if self.source_streams.handed_over(tree) or over:
             self.dispatch.order(LeaveIfIdle(tree))
 

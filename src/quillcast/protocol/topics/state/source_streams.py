@@ -390,10 +390,16 @@ class SourceStreams:
             if self._pass_by(tree, term, subscription):
                 self._news(tree, term)
 
-    def date(self, tree: Tree, term: Term) -> None:
-        """Its source has said how long events of a stream have been there, or the root for it."""
-        for subscription in tree.subscriptions if term in tree.flow.others else ():
-            subscription.date(term, self._came_before(tree, term, subscription.began_at))
+    def date(self, tree: Tree, term: Term, told: ToldMilestones) -> None:
+        """Its source says how long events of a stream have been there, or the root if the stream is over.
+
+        An answer to another question may say nothing of those that a subscription missed.
+        """
+        milestones = Milestones()
+        milestones.learn(told, self.host.now(), NUMBER_MAX)
+        for subscription in tree.subscriptions:
+            if term in subscription.undated and subscription.undated[term][0][1] <= milestones.end:
+                subscription.date(term, milestones.before(subscription.began_at))
 
     def _pass_by(self, tree: Tree, term: Term, subscription: Subscription) -> bool:
         """What came of a stream before a subscription began is not owed to it, unless it asked for that.
