@@ -305,6 +305,11 @@ LATE_BEST_EFFORT_SEEDS = {
 }
 
 
+def test_a_reader_does_not_wait_for_what_was_dropped_before_its_topic_turned_out_to_be_reliable() -> None:
+    """The stream of a source was kept for good at the source itself."""
+    Simulation(Plan(wild=("best_effort", "created_apart"), sources=True).scenario(1964400), 1964400).run()
+
+
 @pytest.mark.parametrize("seed", BEST_EFFORT_SOURCE_SEEDS)
 def test_what_failed_once_in_best_effort_topics_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(Plan(wild=("best_effort",), sources=True).scenario(seed), seed).run()

@@ -18,7 +18,7 @@ from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, e
 from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, block
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, block, down
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, STREAM, Parts
 
 
@@ -78,6 +78,21 @@ def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_d
     world.source_streams.conclude(tree, STREAM, 2)
     world.host.time = 40.0
     assert world.source_streams.ended(tree) == ((STREAM, 2, ((1, 8.0), (2, 6.0))),)
+
+
+def test_a_subscription_does_not_wait_for_what_was_dropped_before_its_topic_turned_out_to_be_reliable(
+    world: Parts,
+) -> None:
+    tree, notes = world.root(described("weather", Settings(delivery="best_effort", admission="source"))), Notes()
+    subscription = world.subscribing.subscribe("weather", notes)
+    notes.turn_over, notes.space = subscription.tell_losses, 0
+    stream = world.source_streams.learn(tree, STREAM, 0)
+    assert stream is not None
+    tree.flow.move(down(STREAM, 0, block(PAUL, 0)), stream)
+    tree.flow.discard_all()
+    tree.adapt(BY_SOURCE)
+    assert notes.lost_ == [(STREAM.counter, 0, 1, "dropped")]
+    assert subscription.frontier(STREAM) == 1
 
 
 @pytest.mark.parametrize(("start", "lost"), [("now", [(STREAM.counter, 3, 5, "unavailable")]), ("earliest", [])])

@@ -174,11 +174,21 @@ class Tree:
         self.changed |= bool(self.children)
         self._leave_room()
         if descriptor.guarantee == self.guarantee or not self.flow.begun:
-            self.session, self.flow.keeps = descriptor.session, descriptor.settings.reliable
+            kept, self.flow.keeps = self.flow.keeps, descriptor.settings.reliable
+            self.session = descriptor.session
             for subscription in self.subscriptions:
                 subscription.adapt(descriptor)
+                if self.flow.keeps and not kept:
+                    self._pass_dropped(subscription)
         if self.root is not None:
             self.root.adapt(descriptor)
+
+    def _pass_dropped(self, subscription: Subscription) -> None:
+        """Nothing was kept until now: what came here and did not reach a subscription does not come any more."""
+        for term in self.flow.live_terms():
+            cursor = subscription.term_cursor(term)
+            if cursor is not None and (dropped := self.flow.given_up(term, cursor.next)):
+                subscription.skip(term, dropped, "dropped", self.flow.runs(term, dropped))
 
     @property
     def guarantee(self) -> Guarantee:
