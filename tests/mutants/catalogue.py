@@ -478,9 +478,26 @@ MUTANTS = (
         "named-by-who-left-and-forgotten",
         "A leadership transfer names the peers that a leaving forwarder named.",
         "protocol/topics/root/leadership_transfer.py",
-        "                leases |= {other: lease.numbers.get(other, 0) for other in lease.awaited if other != node}\n",
-        "                continue\n",
+        "            leases |= {other: lease.numbers.get(other, 0) for other in lease.awaited if other != node}\n",
+        "            continue\n",
         "protocol/topics/test_terms.py::test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for",
+    ),
+    Mutant(
+        "late-word-of-an-older-root",
+        "A root that took over waits for a lease if another root was between it and the one whose word comes late.",
+        "protocol/topics/root/leadership_transfer.py",
+        "        follows = root.after == max(message.term, message.heard) and message.term not in root.followed\n",
+        "        follows = message.term not in root.followed\n",
+        "protocol/topics/test_intake.py"
+        "::test_a_root_that_took_over_before_it_was_told_waits_only_for_those_that_are_named",
+    ),
+    Mutant(
+        "slow-successor-not-named",
+        "Who is told in the place of another waits for that one, if it was a child of the root before.",
+        "protocol/topics/root/leadership_transfer.py",
+        "    leases.pop(to.node_id, None)\n",
+        "    leases = {}\n",
+        "protocol/topics/test_leaving.py",
     ),
     Mutant(
         "another-descriptor-noted",

@@ -257,7 +257,7 @@ def test_a_peer_that_loses_the_only_one_that_kept_the_state_takes_no_topic_for_n
     tree = village.tree(lonely, NAME)
     assert tree is not None
     assert tree.root is not None
-    assert tree.root.takes_for_new
+    assert tree.root.after is None
     assert tree.root.hold_until > village.peers[lonely].host.now() + 15
 
 

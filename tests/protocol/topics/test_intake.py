@@ -7,6 +7,7 @@ from quillcast.core.envelope import DOWN, NO_TERM, UP, Envelope, Term
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import (
     FindRoot,
+    Join,
     NotRoot,
     TransferLeadership,
 )
@@ -109,7 +110,7 @@ def test_a_root_that_the_topic_was_transferred_to_waits_for_leases_beside_the_ro
     world.transfer.take_over(tree, tree.root, offer)
     world.rendezvous.find(FindRoot(tree.topic, BOB, None, term, spoke_s=2.0))
     assert tree.root.held_until == world.host.time + (CONFIG.lease_s - 2.0 if holds else 0.0)
-    assert world.transfer._last_words(tree, tree.root, BOB).followed == (FIRST, SECOND)
+    assert world.transfer._last_words(tree, tree.root).followed == (FIRST, SECOND)
 
 
 def test_a_publisher_tells_for_how_long_the_events_of_earlier_terms_have_been_there(world: Parts) -> None:
@@ -148,3 +149,34 @@ def test_a_topic_that_is_handed_to_a_peer_that_is_not_the_closest_is_kept(world:
     assert list(world.transfer.offers) == [DESCRIPTOR.topic]
     assert world.known.terms == {DESCRIPTOR.topic: FIRST}
     assert world.ordered == []
+
+
+@pytest.mark.parametrize(
+    ("after", "heard", "rival", "known", "waits_for"),
+    [
+        (SECOND, SECOND, False, False, [BOB.node_id]),
+        (Term(3, BOB.node_id), SECOND, False, False, []),
+        (SECOND, Term(3, BOB.node_id), False, False, []),
+        (SECOND, SECOND, True, False, []),
+        (SECOND, SECOND, False, True, []),
+    ],
+    ids=["late", "another was root between", "it knew of one between", "here were a rival's leases", "known already"],
+)
+def test_a_root_that_took_over_before_it_was_told_waits_only_for_those_that_are_named(
+    world: Parts, after: Term, heard: Term, waits_for: list[bytes], *, rival: bool, known: bool
+) -> None:
+    tree = world.root()
+    root = tree.root
+    assert root is not None
+    root.term, tree.heard = Term(4, CAROL.node_id), Term(4, CAROL.node_id)
+    root.after, root.followed, root.hold_until = after, (SECOND,) * known, world.host.time + CONFIG.lease_s
+    tree.flow.begin(root.term, 0, 0.0, 0)
+    if rival:
+        world.terms.recall(tree, FIRST, 5)
+    message = TransferLeadership(DESCRIPTOR, SECOND, 2, 2, heard, 1.0, (CAROL.node_id, BOB.node_id))
+    world.joins.adopt(Join(tree.topic, CAROL, None, DESCRIPTOR.digest))
+    world.transfer.received(BOB, message)
+    assert list(root.awaited) == waits_for
+    assert root.hold_until == world.host.time + CONFIG.lease_s
+    root.heard_from([BOB.node_id])
+    assert root.hold_until == world.host.time + (1.0 if waits_for else CONFIG.lease_s)

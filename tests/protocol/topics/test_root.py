@@ -93,7 +93,7 @@ def test_what_all_leases_cover_is_stable_once_the_root_holds_it_back_no_more() -
 def test_a_topic_that_was_taken_for_new_is_held_once_an_earlier_term_of_it_is_heard_of(new: bool, term: Term) -> None:
     """Its subscribers may be beyond a partition. No term, this one, and a stream of a source tell of no other root."""
     root = a_root()
-    root.takes_for_new = new
+    root.after = None if new else NO_TERM
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.seal()
     root.was_used(term)

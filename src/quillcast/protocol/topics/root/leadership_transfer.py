@@ -22,7 +22,7 @@ from quillcast.protocol.topics.messages import FOLLOWED_MAX, NEWCOMERS_MAX, Tran
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
+from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -180,7 +180,7 @@ class LeadershipTransfer:
         to = others[0]
         publishers = self.intake.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        self._tell(to, self._last_words(tree, root, to))
+        self._tell(to, self._last_words(tree, root))
         self.intake.sealing.hand_over(tree.topic, to)
         for bundle in self._to_hand_over(tree, root):
             if self.host.room(to) <= 0:
@@ -202,7 +202,7 @@ class LeadershipTransfer:
 
     def begin_session(self, tree: Tree, root: Root, session: Descriptor) -> None:
         """The topic's next session begins: this root transfers the topic to itself, as it were."""
-        message, turned_away = self._last_words(tree, root, self.host.contact), root.turned_away.values()
+        message, turned_away = _without(self.host.contact, self._last_words(tree, root)), root.turned_away.values()
         publishers = dict.fromkeys((*self.intake.forget_term(tree), *turned_away))
         self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s)
         self.known.learn(session)
@@ -222,7 +222,7 @@ class LeadershipTransfer:
         if self.trees.leaving and _says_anything(message):
             transfer = self._unconfirmed(message)
             transfer.told[to.node_id], transfer.told_at = None, self.host.now()
-        self.host.send(to, message)
+        self.host.send(to, _without(to, message))
 
     def _unconfirmed(self, message: TransferLeadership) -> PendingTransfer:
         transfer = self.unconfirmed[message.descriptor.topic] = PendingTransfer(message)
@@ -244,8 +244,7 @@ class LeadershipTransfer:
             return
         transfer.told[to.node_id], transfer.told_at = None, self.host.now()
         self.intake.successors.note(topic, to)
-        leases = (*transfer.message.leases, UNKNOWN_PEER)  # of the peer that was told first, and of those below it
-        self.host.send(to, msgspec.structs.replace(transfer.message, leases=leases))
+        self.host.send(to, _without(to, transfer.message))
 
     def confirmed(self, sender: Contact, message: Transferred) -> None:
         """Another peer knows what this one did of a topic, if it was told."""
@@ -253,19 +252,14 @@ class LeadershipTransfer:
         if transfer is not None and transfer.message.term == message.term and sender.node_id in transfer.told:
             del self.unconfirmed[message.topic]
 
-    def _last_words(self, tree: Tree, root: Root, to: Contact) -> TransferLeadership:
+    def _last_words(self, tree: Tree, root: Root) -> TransferLeadership:
         now = self.host.now()
         hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
             leases[self.host.me] = self.membership.moves.number
         else:
-            leases |= {node: child.number for node, child in tree.children.items()}
-            for node, lease in tree.orphaned_leases.items():
-                if node in lease.awaited:
-                    hold_until = max(hold_until, lease.until)
-                leases |= {other: lease.numbers.get(other, 0) for other in lease.awaited if other != node}
-        leases.pop(to.node_id, None)
+            hold_until = max(hold_until, self._name_those_below(tree, leases))
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
@@ -273,6 +267,16 @@ class LeadershipTransfer:
             tree.flow.forgotten_lately(), self.membership.source_streams.ended(tree),
             self.known.outliving(tree.topic), root.followed, tuple(leases.values()),
         )  # fmt: skip
+
+    def _name_those_below(self, tree: Tree, leases: dict[bytes, int]) -> float:
+        """Those below a peer that leaves are waited for. Until when that holds of leases that nobody can speak for."""
+        until = 0.0
+        leases |= {node: child.number for node, child in tree.children.items()}
+        for node, lease in tree.orphaned_leases.items():
+            if node in lease.awaited:
+                until = max(until, lease.until)
+            leases |= {other: lease.numbers.get(other, 0) for other in lease.awaited if other != node}
+        return until
 
     def _follows(self, tree: Tree, root: Root) -> bool:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
@@ -318,11 +322,21 @@ class LeadershipTransfer:
                 tree.root.was_used(message.term)
             if tree.heard > tree.root.term:
                 self.dispatch.order(Outdone(tree))
+            else:
+                self._hear_late(tree, tree.root, message)
         elif self.overlay.active and self.overlay.is_closest(topic):
             self.dispatch.order(BecomeRoot(tree, "transferred"))
         self.terms.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)
+
+    def _hear_late(self, tree: Tree, root: Root, message: TransferLeadership) -> None:
+        """This peer took over before the word of the root before came: it waits for those whom that one names."""
+        follows = root.after == max(message.term, message.heard) and message.term not in root.followed
+        if follows and not _has_rival(tree, message):
+            self.host.trace(Mark("transfer_came_late"))
+            self._wait_for_named(tree, root, Offer(message, self.host.now() + min(message.hold_s, self.config.lease_s)))
+            self.terms.schedule.touch(tree)
 
     def pass_on(self) -> None:
         """Pass on topics that were transferred to this peer, if another one is closer by now."""
@@ -333,12 +347,17 @@ class LeadershipTransfer:
                 self.host.send(closest[0], self._as_of_now(offer))
 
     def _as_of_now(self, offer: Offer) -> TransferLeadership:
-        """What the root before said to this peer, for another one: that waits for this peer, and all below it, too."""
-        hold_s = max(0.0, offer.hold_until - self.host.now())
+        """What the root before said to this peer, for another one: that waits for all below it, too.
+
+        And for this peer, which speaks for them, unless it leaves.
+        """
         tree = self.trees.by_topic.get(offer.message.descriptor.topic)
-        leases = offer.leases
-        if tree is not None and tree.receives:
+        leases, hold_until = offer.leases, offer.hold_until
+        if tree is not None and self.trees.leaving:
+            hold_until = max(hold_until, self._name_those_below(tree, leases))
+        elif tree is not None and tree.receives:
             leases[self.host.me] = self.membership.moves.number
+        hold_s = max(0.0, hold_until - self.host.now())
         streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
         return msgspec.structs.replace(
             offer.message, hold_s=hold_s, leases=tuple(leases), streams=streams, lives=tuple(leases.values())
@@ -362,6 +381,10 @@ class LeadershipTransfer:
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
+        self._wait_for_named(tree, root, offer)
+        root.frontiers = dict(offer.message.frontiers)
+
+    def _wait_for_named(self, tree: Tree, root: Root, offer: Offer) -> None:
         below = (node for child in tree.children.values() for node in child.others.nodes)
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = offer.leases
@@ -370,11 +393,10 @@ class LeadershipTransfer:
             if root.is_of_another_life(move):
                 root.forgot(move.peer)
         root.awaited = {node: number for node, number in root.awaited.items() if node not in here}
-        root.awaited_until = offer.hold_until
+        root.awaited_until = max(root.awaited_until, offer.hold_until)
         root.followed = (*offer.message.followed, offer.term)[-FOLLOWED_MAX:]
         if not root.awaited:
-            root.hold_until = offer.hold_until
-        root.frontiers = dict(offer.message.frontiers)
+            root.hold_until = root.awaited_until
 
 
 def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
@@ -384,13 +406,20 @@ def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
     """
     told = {**dict(message.forgotten), **dict(message.past), message.term: NUMBER_MAX}
     here = dict(tree.flow.past_ends())
-    if tree.flow.begun:
+    if tree.flow.begun and tree.root is None:
         here[tree.term] = max(tree.known_end, here.get(tree.term, 0))
     return any(
         end > told.get(term, 0) or (term.counter == message.term.counter and term not in told)
         for term, end in here.items()
         if not term.of_source
     )
+
+
+def _without(to: Contact, message: TransferLeadership) -> TransferLeadership:
+    """What the next root is told: it need not wait for itself."""
+    leases = dict(zip(message.leases, (*message.lives, *[0] * len(message.leases)), strict=False))
+    leases.pop(to.node_id, None)
+    return msgspec.structs.replace(message, leases=tuple(leases), lives=tuple(leases.values()))
 
 
 def _says_anything(message: TransferLeadership) -> bool:

@@ -71,7 +71,7 @@ class RootTerms:
             offer = None  # there was another term since
         self.membership.drop_parent(tree, "closer_root")
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
-        tree.root.holders, tree.root.takes_for_new = holders, how == "created"
+        tree.root.holders, tree.root.after = holders, None if how == "created" else tree.heard
         if offer is not None:
             self.transfer.take_over(tree, tree.root, offer)
         tree.path = ()

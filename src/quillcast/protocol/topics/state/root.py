@@ -27,6 +27,7 @@ class Root(Admitter):
     """One term: the stream of a root, or an empty one where sources number the events; and what the root waits for."""
 
     __slots__ = (
+        "after",
         "asked",
         "awaited",
         "awaited_until",
@@ -38,14 +39,13 @@ class Root(Admitter):
         "paused_until",
         "session_state",
         "sessions_asked",
-        "takes_for_new",
     )
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
         super().__init__(host, config, descriptor, term)
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
-        self.takes_for_new = False  # is the topic new, as most say who would know? Then nothing is held back
+        self.after: Term | None = NO_TERM  # the latest that was heard of when this one began; None: the topic was new
         self.followed: tuple[Term, ...] = ()  # terms that were transferred, each to the next, the last to this
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.awaited: dict[bytes, int] = EMPTY  # peers to wait for after a transfer, with all below; their numbers
@@ -124,8 +124,8 @@ class Root(Admitter):
 
         Then nothing is called stable before these would have ended had this root known when its term began.
         """
-        if self.takes_for_new and term not in (NO_TERM, self.term) and not term.of_source:
-            self.takes_for_new = False
+        if self.after is None and term not in (NO_TERM, self.term) and not term.of_source:
+            self.after = NO_TERM
             self.host.trace(Mark("topic_not_new"))
             self.hold(self.began_at + self.config.lease_s)
 
