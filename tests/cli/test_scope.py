@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from quillcast.cli import asking, scopeview
 from quillcast.cli.app import run
 from quillcast.cli.judging import State, of_scope
 from quillcast.cli.scopeview import show
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status import ScopeMember, ScopeSender, ScopeStatus, SenderRate, Superscope
+from quillcast.live.discovery.rendezvous import Entry
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
 from quillcast.protocol.scopes.channels import Party
@@ -391,3 +393,32 @@ def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(
     assert "news/#" in quillcast.run("scope", "policy", "unset", "site", "news/+")[1]
     assert [rule["is_set"] for rule in quillcast.json("scope", "show", "site")["rules"]] == [False]
     assert "no member of scope site takes part in topic" in quillcast.run("scope", "tree", "site", "news/a")[2]
+
+
+def test_commands_that_publish_or_create_are_admitted_by_the_node_id_that_they_keep(quillcast: Commands) -> None:
+    store = Store(Path("member"))
+    node_id = store.identity().node_id.hex()
+    store.close()
+    Path("site.toml").write_text(f'name = "site"\n[admission]\nmembers = ["{node_id}"]\n')
+    enter = json.loads(quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json").line())["enter"]
+    member = ("--data", "member", "--scope", enter)
+    assert quillcast.run("topic", "create", "orders", "--slow", "wait", *member)[0] == 0
+    assert quillcast.run("topic", "set", "orders", "--slow", "cut", *member)[0] == 0
+    assert quillcast.run("pub", "orders", "one", *member)[0] == 0
+
+
+def test_a_silent_peer_may_run_the_manager_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits: list[float] = []
+    silent = Entry("ab" * 16, "127.0.0.1:1", 1, 1)
+
+    def ask(*_: object, timeout_s: float) -> None:
+        waits.append(timeout_s)
+        raise Unreachable("timed out")
+
+    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(scopeview, "peers_here", lambda _: [silent])
+    with pytest.raises(Unreachable, match=r"peer abababab \(process 1\) does not answer; is it stopped\?"):
+        scopeview.manager_of("site", "default")
+    assert waits == [asking.SILENT_S]

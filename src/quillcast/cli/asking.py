@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from quillcast.core.errors import Leaving, LocalError, RemoteError, Unreachable
-from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
+from quillcast.live.discovery.control import ask
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 
 AT_ONCE = 32  # most peers queried at a time; a guess
@@ -73,7 +73,7 @@ def answered(answers: Sequence[tuple[Entry, T | None]]) -> list[T]:
 
 
 def ask_each(
-    network: str, entries: list[Entry], question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S
+    network: str, entries: list[Entry], question: str, kind: type[T], *, timeout_s: float = SILENT_S
 ) -> list[tuple[Entry, T | None]]:
     """What each of these peers answers within `timeout_s`; None for those that do not. Without those that are leaving.
 
@@ -109,7 +109,7 @@ def _tell_once(problem: str) -> None:
     click.echo(f"quillcast: {problem}", err=True)
 
 
-def ask_all(network: str, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S) -> list[T]:
+def ask_all(network: str, question: str, kind: type[T], *, timeout_s: float) -> list[T]:
     """The answers of all peers here that answer within `timeout_s`."""
     answers = ask_each(network, peers_here(network), question, kind, timeout_s=timeout_s)
     return [answer for _, answer in answers if answer is not None]

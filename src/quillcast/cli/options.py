@@ -193,4 +193,7 @@ AS_OWNER = click.option(
     callback=_loaded_or_made,
     help="File with the owner's credentials; created if it does not exist.",
 )
+DATA = click.option(
+    "--data", type=Place(file_okay=False, path_type=Path), help="Keep the peer's identity in this folder."
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

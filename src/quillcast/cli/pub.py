@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from quillcast.cli.options import AS, JSON, TOPIC, Amount, Count
+from quillcast.cli.options import AS, DATA, JSON, TOPIC, Amount, Count
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
@@ -76,6 +76,7 @@ _WAIT_S_MIN = 0.5  # ... and so does the acknowledgement, if joining took most o
 @click.option(
     "--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="Further data about the events. Repeatable."
 )
+@DATA
 @AS
 @JSON
 @peering
@@ -91,6 +92,7 @@ def command(
     timeout_s: float,
     key: str | None,
     attributes: tuple[str, ...],
+    data: Path | None,
     credentials: "Credentials | None",
     as_json: bool,
     peering: Peering,
@@ -133,7 +135,7 @@ def command(
                 source.number += 1
 
     async def publish() -> None:
-        async with peering.node(live=_within(timeout_s)) as node:
+        async with peering.node(data=data, live=_within(timeout_s)) as node:
             left_s = _left(timeout_s, began) if peering.wait_for_network is None else timeout_s
             tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:

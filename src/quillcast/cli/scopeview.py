@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from quillcast.cli.asking import ask_each, ask_peer, peers_here
+from quillcast.cli.asking import answered, ask_each, ask_peer, peers_here
 from quillcast.cli.tables import counted, table
 from quillcast.core.errors import LocalError, UnknownTopic, Unreachable
 from quillcast.core.status import (
@@ -23,9 +23,10 @@ from quillcast.core.status import (
 def manager_of(name: str, network: str) -> str:
     """NodeId of the peer of this machine that runs a scope's manager. Raises `LocalError`, or `Unreachable`."""
     answers = ask_each(network, peers_here(network), "status", NodeStatus)
-    statuses = [status for _, status in answers if status is not None]
-    if found := next((status.node_id for status in statuses if name in status.manages), None):
+    told = (status for _, status in answers if status is not None)
+    if found := next((status.node_id for status in told if name in status.manages), None):
         return found
+    statuses = answered(answers)  # one that is silent may run it
     for place in (place for status in statuses for place in status.memberships):
         if place.scope == name:
             raise Unreachable(

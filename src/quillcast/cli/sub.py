@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from quillcast.cli.options import AS, JSON, TOPIC, Amount, Count, Place
+from quillcast.cli.options import AS, DATA, JSON, TOPIC, Amount, Count
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     help="Exit with code 1 if no event arrives for this many seconds.",
 )
 @click.option("--name", default="", help="Name of this subscription in status, top and check.")
-@click.option("--data", type=Place(file_okay=False, path_type=Path), help="Keep the peer's identity in this folder.")
+@DATA
 @click.option("--quiet", "-q", is_flag=True, help="Print only events, losses and errors.")
 @AS
 @JSON

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from quillcast.cli.asking import SILENT_S, answered, ask_each, ask_peer, peers_here
-from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC, Count
+from quillcast.cli.options import AS, AS_OWNER, DATA, JSON, NETWORK, TOPIC, Count
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.summary import parts_by_name, summary
@@ -83,6 +84,7 @@ def command(context: click.Context) -> None:
 @AS_OWNER
 @who("publisher", "Who else may publish. Repeatable.")
 @who("subscriber", "Who else may subscribe. Repeatable.")
+@DATA
 @JSON
 @peering
 def create(
@@ -91,6 +93,7 @@ def create(
     credentials: "Credentials | None",
     publishers: tuple[str, ...],
     subscribers: tuple[str, ...],
+    data: Path | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -108,7 +111,7 @@ def create(
         peers_here(peering.network)  # without another peer, the topic would end with this command
 
     async def create_it() -> tuple[Topic, int]:
-        async with peering.node() as node:
+        async with peering.node(data=data) as node:
             created = await node.create(
                 topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
             )
@@ -135,11 +138,12 @@ def create(
 @who("publisher", "Who may publish besides the owner, from the next session on; others no more. Repeatable.")
 @who("subscriber", "Who may subscribe besides the owner, from the next session on; others no more. Repeatable.")
 @click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
+@DATA
 @AS
 @JSON
 @peering
 def set_(
-    topic: str, peering: Peering, yes: bool, credentials: "Credentials | None", as_json: bool,
+    topic: str, peering: Peering, yes: bool, data: Path | None, credentials: "Credentials | None", as_json: bool,
     publishers: tuple[str, ...], subscribers: tuple[str, ...], **settings: Any,
 ) -> None:  # fmt: skip
     """Change the settings of an existing topic while it is in use.
@@ -159,7 +163,7 @@ def set_(
         click.confirm("apply it?", abort=True, err=True)
 
     async def change() -> Topic:
-        async with peering.node() as node:
+        async with peering.node(data=data) as node:
             return described_topic(await node.change(
                 topic, credentials=credentials, publishers=publishers or None, subscribers=subscribers or None, **wanted
             ))  # fmt: skip
