@@ -969,8 +969,8 @@ MUTANTS = (
         "disowned-terms",
         "Nothing is taken of a root that knew no owner, where a list says who may publish.",
         "protocol/forwarding/table.py",
-        "        if flow is not None and flow.counted & RESTRICTED and flow.denies(",
-        "        if flow is not None and not flow.counted & RESTRICTED and flow.denies(",
+        "        if flow.counted & RESTRICTED and flow.denies(",
+        "        if not flow.counted & RESTRICTED and flow.denies(",
         "protocol/forwarding/test_table.py::"
         "test_where_a_list_says_who_may_publish_nothing_of_a_root_that_knew_no_owner_is_taken_or_passed_on",
     ),

@@ -55,7 +55,7 @@ class SharedMemoryTransport(Transport):
 
     def __init__(self, below: Transport, sharing: Sharing, *, imports: bool) -> None:
         super().__init__(below.stream, below.end)
-        self.write = self._write
+        self.write = below.write
         self.imports = imports  # this process can open the other one's memory
         self.exports = False  # the other process can open this one's
         self.opened = 0  # imported bundles that are not confirmed yet
@@ -66,11 +66,11 @@ class SharedMemoryTransport(Transport):
         if imports:
             below.write([frame(FrameType.SHARED_MEMORY)])
 
-    def _write(self, parts: list[Part]) -> None:
-        if self.opened:
-            parts = [frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little")), *parts]
-            self.opened = 0
-        self._below.write(parts)
+    def _confirm(self, parts: list[Part]) -> None:
+        """Write these parts, and before them how many bundles were imported since the last time."""
+        confirmation = frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little"))
+        self.opened, self.write = 0, self._below.write
+        self.write([confirmation, *parts])
 
     def pack(self, bundle: Bundle, parts: list[Part]) -> int:
         head = bundle.head
@@ -126,7 +126,7 @@ class SharedMemoryTransport(Transport):
         except shared_memory.OutOfDescriptors:
             self._sharing.imports = False
             raise
-        self.opened += 1
+        self.opened, self.write = self.opened + 1, self._confirm
         return bundle
 
     def _confirmed(self, count: int) -> None:

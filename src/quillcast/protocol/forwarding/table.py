@@ -89,18 +89,19 @@ class ForwardingTable:
         Returns why it was not passed on, or an empty text.
         """
         envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
-        stream = None
-        if flow is not None:
-            stream = flow.current if envelope.term == flow.current.term else flow.others.get(envelope.term)
+        if flow is None:
+            return self._refuse(sender, bundle, "no_flow")
+        term = envelope.term
+        stream = flow.current if term == flow.current.term else flow.others.get(term)
         if stream is not None and stream.numbered_here:
             return self._refuse(sender, bundle, "numbered_here")
-        if flow is not None and flow.counted & RESTRICTED and flow.denies(bundle, stream, sender.node_id):
+        if flow.counted & RESTRICTED and flow.denies(bundle, stream, sender.node_id):
             return self._refuse(sender, bundle, "denied")
-        if flow is not None and stream is None and not flow.knows(envelope.term):
+        if stream is None and not flow.knows(term):
             if listener.holds(flow, envelope.session):
                 self.held.setdefault(flow.topic, []).append((sender, bundle))  # within the sender's credit
                 return "held"
-            listener.new_term(flow, envelope.term)
+            listener.new_term(flow, term)
             flow = self.flows.get(envelope.topic)  # hearing of it may have ended this peer's part in the topic
         if flow is None or (flow.current.term == NO_TERM and not flow.past):  # from where it is owed is not known yet
             return self._refuse(sender, bundle, "no_flow")
@@ -112,14 +113,14 @@ class ForwardingTable:
             bundle = entering
         if flow.others and envelope.kind is not REPAIR:
             flow.note_way(bundle, BESIDE if envelope.record else sender.node_id)
-        front = flow.front(envelope.term) if envelope.kind is REPAIR else None
+        front = flow.front(term) if envelope.kind is REPAIR else None
         fills_front = front is not None and envelope.first <= front < bundle.last
         if not self.move(flow, bundle):
             self.host.release(sender.node_id, bundle.size)  # it takes no room
-            return "repeat" if flow.live(envelope.term) is not None or envelope.kind is REPAIR else "stale_term"
+            return "repeat" if flow.live(term) is not None or envelope.kind is REPAIR else "stale_term"
         listener.taken(sender.node_id, bundle, is_due=fills_front)
         if fills_front:
-            listener.front_filled(flow, envelope.term)
+            listener.front_filled(flow, term)
         return ""
 
     def _refuse(self, sender: Contact, bundle: Bundle, why: str) -> str:
