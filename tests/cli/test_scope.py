@@ -268,6 +268,28 @@ def test_a_member_that_registers_for_topics_it_has_no_right_to_is_refused_and_ot
     assert why in manager.line(2)
 
 
+def test_people_of_two_places_meet_in_a_room(quillcast: Commands) -> None:
+    """As `examples/scopes/README.md` says."""
+    files = [str(ROOT / "examples" / "scopes" / f"{name}.toml") for name in ("cafeteria", "library", "room")]
+    manager = quillcast.start("scope", "serve", *files, "--data", "manager", "--json")
+    assert [json.loads(manager.line())["scope"] for _ in files] == ["cafeteria", "library", "room"]
+
+    def enter(*scopes: str) -> list[str]:
+        return [
+            option
+            for name in scopes
+            for option in ("--scope", quillcast.run("scope", "invite", name)[1].strip())
+        ]  # fmt: skip
+
+    reader = quillcast.start("sub", "room/talk", *enter("library", "room"), "--json")
+    assert "subscribed" in reader.line(2)
+    code, _, err = quillcast.run("pub", "room/talk", "hello", *enter("cafeteria", "room"))
+    assert (code, json.loads(reader.line())["payload"]) == (0, "hello"), err
+    assert "room/talk" in quillcast.run("scope", "topics", "room")[1]
+    code, _, err = quillcast.run("pub", "room/talk", "hello", *enter("library"), "--scope", "library@127.0.0.1:1")
+    assert (code, err) == (2, "quillcast: scope library is named twice; name it once\n")
+
+
 def test_the_page_tells_how_a_refusal_reads() -> None:
     (rule,) = parse(f'name = "site-north"\n[admission]\njoin_line = true\n{RIGHTS}', "north.toml").scope.topics
     id_ = bytes.fromhex("ffeeddccbbaa99887766554433221100")

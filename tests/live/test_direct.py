@@ -159,6 +159,44 @@ def test_two_devices_of_a_scope_receive_directly_while_their_controllers_are_sto
     run(scenario())
 
 
+def test_devices_of_a_scope_share_one_controller_and_receive_and_publish_directly_while_it_is_stopped(
+    runtime: Path,
+) -> None:
+    """The library is a member of a scope: one local controller for several controlled elements."""
+
+    async def scenario() -> None:
+        entry, shared = identities = [Identity.new() for _ in range(2)]
+        file = runtime / "site.toml"
+        file.write_text(SITE.format(members=", ".join(f'"{each.node_id.hex()}"' for each in identities)))
+        async with Node(data=runtime / "data") as manager, Node() as outside:
+            await manager.manage_scope(file)
+            scope, topic = f"site@{manager.address}", topic_near(outside.contact.node_id.hex())
+            async with Node(identity=entry, scope=scope) as server, controller(shared, scope) as library:
+                line = control.ask(library.control_path, "invite_client", str)
+                direct = {"line": line, "receive": "direct", "publish": "direct", "live": LiveConfig(local_ipc=False)}
+                async with (
+                    quillcast.connect(name="one", **direct) as one,
+                    quillcast.connect(name="two", **direct) as two,
+                    quillcast.connect(name="three", **direct) as three,
+                ):
+                    readers = [each.subscribe(topic, only_payloads=True) for each in (one, two)]
+                    for reader in readers:
+                        await reader.started()
+                    await three.publish(topic, b"before", wait="root")
+                    assert count_of(server, topic) == (1, 2), "the manager names the scope's entry point"
+                    ((status,), host) = manager.scopes(), shared.node_id.hex()
+                    patterns = {each.name: (each.host, each.receives, each.publishes) for each in status.clients}
+                    reads = (host, "direct", "")
+                    assert patterns == {"one": reads, "two": reads, "three": (host, "", "direct")}
+                    library.stop()
+                    await three.publish(topic, b"from a device", wait="root")
+                    await outside.publish(topic, b"from outside", wait="root")
+                    for reader in readers:
+                        assert set(await take(reader, 3)) == {b"before", b"from a device", b"from outside"}
+
+    run(scenario())
+
+
 def test_devices_without_a_peer_of_their_own_receive_directly_while_the_one_they_share_is_stopped() -> None:
     """The library's server and the laptops of the paper."""
 

@@ -25,6 +25,7 @@ from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import described
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scopes"
 FILE = """
 name = "site"
 
@@ -258,6 +259,64 @@ def test_a_certificate_gives_the_right_to_publish_and_applications_of_others_hea
                 assert [each.refused for each in status.members] == [(), (told,)]
                 assert f"  refused: {told}" in scopeview.members(status)
                 assert second.contact.node_id.hex() in told
+
+    asyncio.run(main())
+
+
+def test_a_virtual_room_has_members_of_two_places_and_its_topics_go_nowhere_else(tmp_path: Path) -> None:
+    """The cafeteria, the library and a room of figure 5: `examples/scopes`."""
+    files = [EXAMPLES / f"{name}.toml" for name in ("cafeteria", "library", "room")]
+
+    async def main() -> None:
+        run, config = tmp_path / "run", LiveConfig(join_timeout_s=20.0)
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data"))
+            for file in files:
+                await manager.manage_scope(file)
+
+            async def enter(*scopes: str) -> Node:
+                lines = [manager.invite_to_scope(scope) for scope in scopes]
+                return await stack.enter_async_context(Node(runtime_dir=run, scope=lines, live=config))
+
+            alice, bob = await enter("cafeteria", "room"), await enter("cafeteria")
+            charlie, dave = await enter("library", "room"), await enter("library")
+            talk, news = charlie.subscribe("room/talk"), [each.subscribe("news") for each in (bob, dave)]
+            for subscription in (talk, *news):
+                await subscription.started()
+            await alice.publish("room/talk", b"to the room", wait="stable")
+            await alice.publish("news", b"to all", wait="stable")
+            assert (await anext(talk)).payload == b"to the room"
+            assert [(await anext(each)).payload for each in news] == [b"to all"] * 2
+            async with asyncio.timeout(20):
+                await manager._pump.until(lambda: all(status.topics for status in manager.scopes()))
+            statuses = {status.name: status for status in manager.scopes()}
+            nodes = {each.contact.node_id.hex() for each in (alice, charlie)}
+            assert {member.node_id for member in statuses["room"].members} == nodes
+            assert [[topic.name for topic in statuses[name].topics] for name in ("cafeteria", "library", "room")] == [
+                ["news"], ["news"], ["room/talk"]
+            ]  # fmt: skip
+            assert [place.scope for place in charlie.status().memberships] == ["library", "room"]
+            assert all(described("room/talk").topic not in each._peer.scribe.trees for each in (bob, dave, manager))
+
+    asyncio.run(main())
+
+
+def test_a_node_is_told_which_of_its_scopes_does_not_admit_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        run, config = tmp_path / "run", LiveConfig(join_timeout_s=2.0)
+        async with Node(runtime_dir=run, data=tmp_path / "data") as manager:
+            for name in ("cafeteria", "room"):
+                await manager.manage_scope(EXAMPLES / f"{name}.toml")
+            line, stranger = manager.invite_to_scope("cafeteria"), f"room@{manager.address}"
+            with pytest.raises(NotJoined, match="scope room does not admit this peer: add its nodeId"):
+                await Node(runtime_dir=run, scope=[line, stranger], live=config).start()
+            missing = f"hall@{manager.address}"
+            with pytest.raises(
+                NotJoined, match=r"scope hall: the peer at .* does not run its manager; it runs those of"
+            ):
+                await Node(runtime_dir=run, scope=[manager.invite_to_scope("room"), missing], live=config).start()
+        with pytest.raises(LocalError, match="scope room is named twice; name it once"):
+            Node(scope=[stranger, stranger])
 
     asyncio.run(main())
 

@@ -694,6 +694,26 @@ MUTANTS = (
     ),
     # ---- scopes
     Mutant(
+        "entry-point-of-another-scope",
+        "Nobody has a place in a topic that is rooted at a scope it is not below.",
+        "protocol/topics/membership/repair.py",
+        " or not self._can_serve(join):",
+        ":",
+        "protocol/test_virtual_clusters.py::"
+        "test_the_entry_point_of_a_place_takes_no_part_in_a_topic_of_a_room_that_it_is_not_in",
+    ),
+    Mutant(
+        "ring-through-whoever-answers-first",
+        "A member of several scopes reaches the ring through the first of them that may still answer.",
+        "protocol/scopes/membership.py",
+        """        if self.is_waiting:
+            return ()
+        return next(""",
+        """        return next(""",
+        "protocol/scopes/test_manager.py::"
+        "test_a_party_with_several_owners_waits_for_the_one_that_it_prefers_before_it_goes_to_the_ring_through_another",
+    ),
+    Mutant(
         "rights-of-before",
         "A manager that comes back judges what members registered for by its present file.",
         "protocol/scopes/manager.py",

@@ -17,6 +17,7 @@ SEEDS, LONG_SEEDS = (1001, 1002, 1005, 1008, 1016), (1006, 1007, *range(1010, 10
 PEERS = 12  # at most, so that all of it stays well under a minute
 HARD_SEEDS, LONG_HARD_SEEDS = range(2000, 2030), (*range(2030, 2060), 2080, 2093)
 COMPOSED_SEEDS, LONG_COMPOSED = range(3000, 3016), range(3016, 3041)
+CLUSTER_SEEDS, LONG_CLUSTER = range(5000, 5006), range(5006, 5020)
 ROOTED_SEEDS, LONG_ROOTED = range(4000, 4008), (*range(4008, 4026), 4039)
 
 
@@ -31,6 +32,14 @@ def test_the_promises_hold_through_any_composition_of_scopes_policies_and_admiss
 def test_the_promises_hold_for_topics_that_are_rooted_at_a_scope(seed: int) -> None:
     inside = hard(seed).with_scopes("k_ary", 2, within="star") if seed % 2 else hard(seed).with_scopes("mesh")
     Simulation(inside.rooted(), seed).run()
+
+
+@pytest.mark.parametrize(
+    "seed", [*CLUSTER_SEEDS, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_CLUSTER)]
+)
+def test_the_promises_hold_for_topics_that_are_rooted_at_a_virtual_cluster(seed: int) -> None:
+    places = hard(seed).with_scopes("k_ary", 2, within="star" if seed % 2 else "")
+    Simulation(places.clustered("ring" if seed % 3 else "chain"), seed).run()
 
 
 def test_compositions_have_scopes_in_scopes_all_policies_changes_and_both_admissions() -> None:

@@ -405,3 +405,8 @@ def test_what_failed_once_holds(seed: int) -> None:
     finally:
         gc.enable()
     assert not outcome.broken
+
+
+def test_an_entry_point_of_a_place_does_not_become_root_of_a_topic_of_a_room_that_it_is_not_in() -> None:
+    scenario = hard(235).with_scopes("chain", 3, within="star").clustered("k_ary")
+    Simulation(scenario, 235).run()

@@ -33,7 +33,7 @@ class Peering(msgspec.Struct, frozen=True):
     advertise: str | None = None
     config_file: Path | None = None
     wait_for_network: float | None = None
-    scope: str | None = None
+    scopes: tuple[str, ...] = ()
 
     def node(self, *, data: Path | None = None, journal: Path | None = None, **more: Any) -> Node:
         """The peer that these options describe. On standard error it tells for what it waits."""
@@ -49,7 +49,7 @@ class Peering(msgspec.Struct, frozen=True):
             credential=self.credential,
             advertise=self.advertise,
             wait_for_network=self.wait_for_network,
-            scope=self.scope,
+            scope=self.scopes or None,
             **more,
         )
 
@@ -109,8 +109,11 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--scope",
+        "scopes",
+        multiple=True,
         metavar="NAME@HOST:PORT",
-        help="Become a member of this scope, whose manager runs in the peer at this address. Or a join line of it.",
+        help="Become a member of this scope, whose manager runs in the peer at this address. Or a join line of it. "
+        "Repeatable: the first is for all topics that none of them is the root scope of.",
     )
     @click.option(
         "--config",
@@ -128,7 +131,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         credential: Path | None,
         config_file: Path | None,
         wait_for_network: float | None,
-        scope: str | None,
+        scopes: tuple[str, ...],
         **options: Any,
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
@@ -136,7 +139,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         if wait_for_network is not None and sys.stderr.isatty():
             _tell_waiting(network, contacts)
         peering = Peering(
-            network, listen, contacts, config, line, credential, advertise, config_file, wait_for_network, scope
+            network, listen, contacts, config, line, credential, advertise, config_file, wait_for_network, scopes
         )  # fmt: skip
         return command(peering=peering, **options)
 

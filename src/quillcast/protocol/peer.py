@@ -104,6 +104,11 @@ class Peer:
         """Is this peer part of the overlay?"""
         return self.overlay.active
 
+    @property
+    def has_entered(self) -> bool:
+        """Is it part of the overlay, and does it know what all its scopes say of topics?"""
+        return self.active and not self.scoping.obstacle()
+
     def join(self, contacts: Sequence[Contact]) -> None:
         """Join the network of these contacts. Without contacts, be the first peer of a new network."""
         self.overlay.join(contacts)

@@ -34,6 +34,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.hosting import ClientHost, Decided, WaitingUse
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
     Alive,
     Assignment,
@@ -219,21 +220,23 @@ class Scoping:
 
     @property
     def is_refused(self) -> bool:
-        """Does no scope admit this peer that is to be a member?"""
-        return self.controller is not None and self.controller.membership.is_refused
+        """Does a scope not admit this peer that is to be its member?"""
+        return any(each.refused for each in self._owners())
 
     @property
     def is_unmanaged(self) -> bool:
-        """Does the manager of no scope of this peer run where it was asked?"""
-        return self.controller is not None and self.controller.membership.is_unmanaged
+        """Does the manager of a scope of this peer not run where it was asked?"""
+        return any(each.unmanaged for each in self._owners())
+
+    def _owners(self) -> Iterable[Owner]:
+        return self.controller.membership.owners.values() if self.controller is not None else ()
 
     def name(self) -> str:
-        """The name of the scope that this peer is a member of; empty if it is in none."""
-        owners = self.controller.membership.owners.values() if self.controller is not None else ()
-        return next((owner.party.name for owner in owners if not owner.refused), "")
+        """The name of the scope that this peer is a member of, the first of several; empty if it is in none."""
+        return next((owner.party.name for owner in self._owners() if not owner.refused), "")
 
     def obstacle(self) -> str:
-        """Why this peer cannot take part as a member of its scope, in a sentence; empty if it can, or has none."""
+        """Why this peer is not a member of all its scopes, in a sentence; empty if it is, or has none."""
         return self.controller.membership.obstacle() if self.controller is not None else ""
 
     # ---- clients

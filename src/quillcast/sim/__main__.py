@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scopes", type=int, default=1, metavar="N", help="with --scope: divide them into N scopes (default: 1)")
     add("--within", default="", metavar="POLICY,...", help="with --scope: the scopes are members of one with these")
     add("--rooted", action="store_true", help="with --scope: all topics are rooted at the first scope")
+    add("--cluster", default="", metavar="POLICY,...", help="with --scope: topics are rooted at a scope across them")
     add("--recovery", default="tree", choices=RECOVERIES, help="with --scope: how members repair (default: tree)")
     add("--composed", action="store_true", help="each seed draws scopes, their policies, and who numbers events")
     add("--json", action="store_true", help="print one JSON object on the last line")
@@ -75,15 +76,18 @@ def _check(options: argparse.Namespace) -> None:
             raise LocalError(f"--{name} {number}: use a number of at least {least}")
     if options.seed is None and (options.story or options.messages):
         raise LocalError("--story and --messages tell of one run; name it with --seed S")
-    for option, policies in (("--scope", options.scope), ("--within", options.within)):
+    told = {"--scope": options.scope, "--within": options.within, "--cluster": options.cluster}
+    for option, policies in told.items():
         if unknown := [each for each in policies.split(",") if each and each not in BUILT_IN]:
             raise LocalError(f"{option} {unknown[0]}: policies are {', '.join(BUILT_IN)}")
     if options.composed and options.scope:
         raise LocalError("--composed draws the scopes; leave --scope out")
     given = {"--within": options.within, "--scopes": options.scopes > 1, "--recovery": options.recovery != "tree"}
-    given["--rooted"] = options.rooted
+    given |= {"--rooted": options.rooted, "--cluster": options.cluster}
     for option in (option for option, is_given in given.items() if is_given and not options.scope):
         raise LocalError(f"{option} goes with --scope POLICY")
+    if options.rooted and options.cluster:
+        raise LocalError("--rooted and --cluster name two root scopes for all topics; leave one out")
     if options.messages and not options.story:
         raise LocalError("--messages goes with --story SUBJECT")
 
@@ -151,6 +155,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     return Plan(
         options.scenario, options.peers, options.hard, twists, options.sources, options.outside, options.scope,
         options.scopes, options.within, options.recovery, options.composed, options.rooted,
+        options.cluster,
     )  # fmt: skip
 
 
@@ -171,6 +176,7 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts += ["--within", plan.within] if plan.within else []
     parts += ["--recovery", plan.recovery] if plan.recovery != "tree" else []
     parts += ["--rooted"] if plan.rooted else []
+    parts += ["--cluster", plan.cluster] if plan.cluster else []
     parts += ["--composed"] if plan.composed else []
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 

@@ -16,6 +16,7 @@ from quillcast.sim.topology import Topology
 from quillcast.sim.world import derived
 
 CREATED_S = 5.0  # until topics have been created in a scope; a guess
+CREATED_IN_CLUSTER_S = 8.0  # the same where peers join the ring through another scope before; a guess
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -284,23 +285,32 @@ class Scenario(Part, frozen=True):
         name = f"{self.name}, in scopes, {policies}" + (f", within {within}" if within else "")
         return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
-    def rooted(self) -> "Scenario":
-        """The same with all topics rooted at the first scope, and all programs on machines in and below it.
+    def clustered(self, policies: str) -> "Scenario":
+        """The same with a virtual cluster: one more scope, of two of three members of the others, rooted there."""
+        (policy, *then), members = policies.split(","), sorted({each for plan in self.scopes for each in plan.members})
+        part = {"name": "cluster", "members": [each for at, each in enumerate(members) if at % 3], "manager": 1}
+        cluster = msgspec.convert(part | {"policy": policy, "then": then}, ScopePlan)
+        scopes = [*self.scopes, msgspec.structs.replace(cluster, recovery=self.scopes[0].recovery)]
+        name = f"{self.name}, across them a cluster, {policies}"
+        return msgspec.structs.replace(self, name=name, scopes=scopes).rooted(len(self.scopes), CREATED_IN_CLUSTER_S)
+
+    def rooted(self, at: int = 0, created_s: float = CREATED_S) -> "Scenario":
+        """The same with all topics rooted at this scope, the first, and all programs on machines in and below it.
 
         What they did on others, they do on those of the same number, counted among these. They begin when the topics
         have been created, which takes longer here.
         """
-        below, scopes = self.below(self.scopes[0]), list(self.scopes)
+        below, scopes = self.below(self.scopes[at]), list(self.scopes)
 
         def there(peer: int) -> int:
             return peer if peer in below else below[peer % len(below)]
 
-        scopes[0] = msgspec.structs.replace(scopes[0], root=True)
+        scopes[at] = msgspec.structs.replace(scopes[at], root=True)
         topics = [
             msgspec.structs.replace(
-                plan, writers=[_moved(each, there(each.peer)) for each in plan.writers],
-                readers=[_moved(each, there(each.peer)) for each in plan.readers],
-                changes=[_moved(each, there(each.peer)) for each in plan.changes],
+                plan, writers=[_moved(each, there(each.peer), created_s) for each in plan.writers],
+                readers=[_moved(each, there(each.peer), created_s) for each in plan.readers],
+                changes=[_moved(each, there(each.peer), created_s) for each in plan.changes],
                 publishers=[there(peer) for peer in plan.publishers],
             )
             for plan in self.topics
@@ -333,11 +343,11 @@ class Scenario(Part, frozen=True):
                     raise LocalError(f"topic {plan.name!r} names peer {peer}; there are 0 to {self.peers - 1}")
 
 
-def _moved(program: Program, peer: int) -> Program:
+def _moved(program: Program, peer: int, created_s: float) -> Program:
     """The same on another machine, and not before topics are created."""
     if isinstance(program, Changing):
         return msgspec.structs.replace(program, peer=peer)
-    return msgspec.structs.replace(program, peer=peer, from_s=max(program.from_s, CREATED_S))
+    return msgspec.structs.replace(program, peer=peer, from_s=max(program.from_s, created_s))
 
 
 def load(path: Path) -> Scenario:

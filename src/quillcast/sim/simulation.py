@@ -321,7 +321,7 @@ class Simulation(Observed):
 
     def _create(self, wanted: tuple[SimHost, TopicPlan]) -> None:
         host, plan = wanted
-        if self._creator and not peer_of(host).active:  # it has to know first what its scope says of the topic
+        if self._creator and not peer_of(host).has_entered:  # it has to know first what its scope says of the topic
             self.world.after(PROGRAM_S, host.act, lambda: self._create(wanted))
             return
         settings = Settings(

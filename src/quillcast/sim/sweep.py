@@ -57,6 +57,8 @@ class Plan(NamedTuple):
     """Does each seed draw a composition of scopes, policies and admissions?"""
     rooted: bool = False
     """Are all topics rooted at the first scope?"""
+    cluster: str = ""
+    """The policies of a virtual cluster of members of those, at which topics are rooted; without one, there is none."""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
@@ -67,6 +69,7 @@ class Plan(NamedTuple):
         if not self.scope:
             return scenario
         scenario = scenario.with_scopes(self.scope, self.scopes, self.within, self.recovery)
+        scenario = scenario.clustered(self.cluster) if self.cluster else scenario
         return scenario.rooted() if self.rooted else scenario
 
     def _by_sources(self, scenario: Scenario, seed: int) -> Scenario:

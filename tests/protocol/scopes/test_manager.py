@@ -28,6 +28,7 @@ from quillcast.protocol.scopes.messages import (
     Registration,
     RegistrationRefused,
     Role,
+    RootScope,
 )
 from quillcast.protocol.scopes.orders import OrderBook
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
@@ -971,10 +972,43 @@ def test_a_member_that_asks_where_no_manager_runs_waits_and_knows_it() -> None:
     owner, known = scope("Q"), network.peers[peer("C").id]
     for controller in (late, known):
         controller.received(RegistrationRefused(owner.id, 0, "it is not here"), network.now)
-    assert (late.membership.is_unmanaged, late.membership.is_refused, late.membership.is_waiting) == (True, False, True)
+    assert (late.membership.is_refused, late.membership.is_waiting) == (False, True)
     assert late.membership.obstacle() == "scope Q: it is not here"
-    assert (known.membership.is_unmanaged, known.membership.obstacle()) == (False, ""), "it has orders, and keeps them"
+    assert known.membership.obstacle() == "", "it has orders, and keeps them"
     network.restore_manager("Q")
     network.settle()
     network.passed(LEASE_S)
-    assert (late.membership.is_unmanaged, late.membership.obstacle()) == (False, "")
+    assert late.membership.obstacle() == ""
+
+
+def test_a_party_with_several_owners_waits_for_the_one_that_it_prefers_before_it_goes_to_the_ring_through_another() -> (
+    None
+):
+    owners = [scope(name) for name in ("place", "room")]
+    membership = Membership(peer("A"), owners_of(owners), LEASE_S)
+    membership.begin(0.0)
+    entries = {owner.id: (peer(f"entry of {owner.name[0]}").contact,) for owner in owners}
+
+    def answer(owner: Party) -> None:
+        membership.ordered(Orders(owner, 1, 1, 1, 1, ring=entries[owner.id]), 1.0)
+
+    answer(owners[1])
+    assert membership.is_waiting
+    assert (membership.ring(), membership.obstacle()) == ((), "the registration waits for an answer from scope place")
+    membership.passed(2 * LEASE_S)
+    assert membership.ring() == entries[owners[1].id], "the other one is silent"
+    answer(owners[0])
+    assert (membership.ring(), membership.obstacle()) == (entries[owners[0].id], "")
+    membership.refused(RegistrationRefused(owners[0].id, 1, "no"), 2.0)
+    assert (membership.ring(), membership.obstacle()) == (entries[owners[1].id], "no")
+
+
+def test_a_client_registers_with_the_owner_that_its_host_has_for_the_topic() -> None:
+    place, room = scope("place"), scope("room")
+    membership = Membership(peer("A"), owners_of([place, room]), LEASE_S)
+    membership.begin(0.0)
+    membership.ordered(Orders(place, 1, 1, 1, 1), 1.0)
+    root = RootScope(room.id, "room", (("room/#", True),))
+    membership.ordered(Orders(room, 1, 1, 1, 1, roots=(root,)), 1.0)
+    assert membership.asks_for("room/talk") == room.id
+    assert membership.asks_for("news") == OVERLAY, "which leads to the first"

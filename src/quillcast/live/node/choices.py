@@ -6,6 +6,7 @@ from typing import Any
 from quillcast.core.errors import LocalError
 from quillcast.live import arguments
 from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
+from quillcast.live.node.scopeaddress import ScopeAddress
 
 
 def patience_s(wait_s: Any) -> float:
@@ -20,6 +21,17 @@ def patience_s(wait_s: Any) -> float:
 def contact_addresses(contacts: Sequence[str] | str) -> tuple[str, ...]:
     """As they were given; a single one is easily given by itself."""
     return (contacts,) if isinstance(contacts, str) else tuple(arguments.names("contacts", contacts))
+
+
+def scope_addresses(scope: Sequence[str] | str | None) -> tuple[ScopeAddress, ...]:
+    """The scopes to be a member of, the preferred one first. Raises `LocalError`."""
+    if isinstance(scope, str) or scope is None:
+        return () if scope is None else (ScopeAddress.parse(scope),)
+    scopes = tuple(map(ScopeAddress.parse, arguments.names("scope", scope)))
+    names = [each.name for each in scopes]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise LocalError(f"scope {twice} is named twice; name it once")
+    return scopes
 
 
 def parsed_join_line(join: JoinLine | str | None) -> JoinLine | None:

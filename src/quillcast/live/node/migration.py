@@ -123,7 +123,7 @@ class Migration:
         presence = await self._startup.present(None, membership)
         try:
             contacts = await presence.find((), may_be_first=False)
-            await presence.take_part(contacts, self._setting.scope)
+            await presence.take_part(contacts)
             await presence.joined(timeout_s)
         except BaseException:
             await presence.close()

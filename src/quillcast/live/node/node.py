@@ -23,7 +23,6 @@ from quillcast.live.node import choices
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.migration import Migration
 from quillcast.live.node.presence import Presence, Presences, Setting
-from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.node.startup import Startup, is_remote
 from quillcast.live.runtime import runner
@@ -65,7 +64,8 @@ class Node(Endpoint):
             forwards a port, or in a container.
         runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
             or the user's own (docs/live.md).
-        scope: `NAME@HOST:PORT`, a scope to be a member of and where the peer listens that runs its manager.
+        scope: `NAME@HOST:PORT`, a scope to be a member of and where the peer listens that runs its manager. Or several,
+            the one first through which topics go that none of them is the root scope of.
         wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
             the first of a network. By default the node does not wait.
 
@@ -93,7 +93,7 @@ class Node(Endpoint):
         advertise: str | None = None,
         runtime_dir: Path | str | None = None,
         wait_for_network: float | None = None,
-        scope: str | None = None,
+        scope: Sequence[str] | str | None = None,
     ) -> None:
         joined = choices.parsed_join_line(join)
         self.network = choices.network_name(network, joined)
@@ -105,8 +105,7 @@ class Node(Endpoint):
         arguments.instance("identity", identity, Identity, "an Identity")
         given, rendezvous_folder = choices.contact_addresses(contacts), arguments.path("runtime_dir", runtime_dir)
         patience_s = choices.patience_s(wait_for_network)
-        arguments.instance("scope", scope, str, "NAME@HOST:PORT as text")
-        member_of = None if scope is None else ScopeAddress.parse(scope)
+        scopes = choices.scope_addresses(scope)
         place = None if listen is None else addresses.parse(listen)
         if advertise is not None and listen is None:
             raise LocalError(f"to advertise {advertise} a node has to listen somewhere: listen=, or --listen")
@@ -117,7 +116,7 @@ class Node(Endpoint):
             data=arguments.path("data", data),
             journal=arguments.path("journal", journal),
             on_problem=on_problem,
-            scope=member_of,
+            scopes=scopes,
         )  # fmt: skip
         self._presences = Presences(self._decode_cache)
         resolver = MembershipResolver(
@@ -133,7 +132,7 @@ class Node(Endpoint):
             self._setting,
             resolver,
             listen=place,
-            given=given if member_of is None else [*given, member_of.address],
+            given=[*given, *(each.address for each in scopes)],
             runtime_dir=rendezvous_folder,
             patience_s=patience_s,
             answerers=self._answerers,
@@ -158,7 +157,7 @@ class Node(Endpoint):
         self._started = True
         try:
             contacts = await self._startup.arrive()
-            await self._presence.take_part(contacts, self._setting.scope)
+            await self._presence.take_part(contacts)
             await self._presence.joined(self.live.join_timeout_s)
             await self._migration.bring_others_over()
         except BaseException:

@@ -78,7 +78,7 @@ class Setting:
     data: Path | None
     journal: Path | None
     on_problem: Callable[[str], object] | None
-    scope: ScopeAddress | None = None
+    scopes: tuple[ScopeAddress, ...] = ()
 
 
 class Presence:
@@ -163,11 +163,11 @@ class Presence:
         notice = self.pump.loop.call_later(_NOTICE_S, self._tell_waiting)
         try:
             async with asyncio.timeout(timeout_s):
-                await self.pump.until(lambda: peer.active or scoping.is_refused or scoping.is_unmanaged)
-                if not peer.active and scoping.is_unmanaged:
+                await self.pump.until(lambda: peer.has_entered or scoping.is_refused or scoping.is_unmanaged)
+                if not peer.has_entered and scoping.is_unmanaged:
                     with suppress(TimeoutError):  # its manager may be about to start there
                         async with asyncio.timeout(_MANAGER_S):
-                            await self.pump.until(lambda: peer.active or scoping.is_refused)
+                            await self.pump.until(lambda: peer.has_entered or scoping.is_refused)
         except TimeoutError as problem:
             if obstacle := self.peer.scoping.obstacle():
                 raise NotJoined(
@@ -181,8 +181,8 @@ class Presence:
             ) from problem  # fmt: skip
         finally:
             notice.cancel()
-        if not self.peer.active:
-            raise NotJoined(self.peer.scoping.obstacle())
+        if not peer.has_entered:
+            raise NotJoined(scoping.obstacle())
         if not self._is_shown:  # others of this machine may join through it
             self._is_shown = True
             credential = self.links.handshake.tls.fingerprint if self.links.handshake.tls is not None else ""
@@ -288,19 +288,23 @@ class Presence:
         members = self.membership.keyring.contacts() if self.membership is not None else []
         return [*(self.memory.contacts() if self.memory is not None else []), *members]
 
-    async def take_part(self, contacts: Sequence[Contact], scope: ScopeAddress | None) -> None:
-        """Join the ring through these contacts, or take part as a member of a scope, as its manager orders.
+    async def take_part(self, contacts: Sequence[Contact]) -> None:
+        """Join the ring through these contacts, or take part as a member of scopes, as their managers order.
 
-        Raises `Unreachable` if nobody answers where the manager is to be.
+        Raises `Unreachable` if nobody answers where a manager is to be.
         """
-        if scope is None:
+        scopes = self.setting.scopes
+        if not scopes:
             self.pump.call(self.peer.join, contacts)
             return
-        manager = await self.links.greet(scope.address)
-        party = Party(scope_id(scope.name.encode()), manager, managed=True, name=scope.name)
+        owners = [await self._owner(scope) for scope in scopes]
         had_place = self.memory is not None and bool(self.memory.contacts())
-        tokens = {party.id: scope.token}
-        self.pump.call(lambda: self.peer.scoping.join([party], SCOPE_LEASE_S, had_place=had_place, tokens=tokens))
+        tokens: dict[bytes, str] = {owner.id: scope.token for owner, scope in zip(owners, scopes, strict=True)}
+        self.pump.call(lambda: self.peer.scoping.join(owners, SCOPE_LEASE_S, had_place=had_place, tokens=tokens))
+
+    async def _owner(self, scope: ScopeAddress) -> Party:
+        manager = await self.links.greet(scope.address)
+        return Party(scope_id(scope.name.encode()), manager, managed=True, name=scope.name)
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""

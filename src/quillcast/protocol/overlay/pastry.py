@@ -235,6 +235,10 @@ class Pastry:
         """Has the topic its rendezvous point in a managed scope?"""
         return bool(self.seats.scope(topic))
 
+    def takes(self, topic: bytes, root_scope: str) -> bool:
+        """Can this peer have a place in a topic that is rooted at this scope? It must know who has a seat there."""
+        return not root_scope or self.seats.takes(topic, root_scope)
+
     def beside(self, key: bytes) -> int:
         """How many others there are that `closest` chooses from."""
         seats = self.seats.of(key)

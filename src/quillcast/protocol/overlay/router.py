@@ -75,6 +75,8 @@ class Router:
     def route(self, message: Message, key: bytes) -> None:
         """Route a message of this peer. Raises `NotJoined` if too many messages wait until this peer is active."""
         routed = self.wrap(message, key)
+        if not self._knows_seats(routed):
+            return  # who needs an answer asks again
         if self.lifecycle.active:
             self._step(routed, message)
         elif len(self._held) < self.config.held_max:
@@ -103,9 +105,8 @@ class Router:
             if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
                 self._held.append((sender, routed))  # two joining peers would wait for each other's answer
             return
-        if routed.scope and not self.routes.seats.takes(routed.key, routed.scope):
-            self.host.trace(trace.Mark("no_seats_known"))  # the sender goes by old orders, and tries again
-            return
+        if not self._knows_seats(routed):
+            return  # the sender goes by old orders, and tries again
         name = _name(routed.source.node_id, routed.number)
         if sender.node_id != self.host.me:
             self.host.send(sender, RoutedAck(routed.source.node_id, routed.number))
@@ -116,6 +117,13 @@ class Router:
             self._step(routed, inner)
         except RemoteError:  # that is its source's fault, and not that of who passed it on
             self.host.trace(trace.Mark("routed_malformed"))
+
+    def _knows_seats(self, routed: Routed) -> bool:
+        """Can it go on, or has it arrived? A topic's rendezvous point is nowhere but at a seat of its root scope."""
+        if not routed.scope or self.routes.seats.takes(routed.key, routed.scope):
+            return True
+        self.host.trace(trace.Mark("no_seats_known"))
+        return False
 
     def relay(self, sender: Contact, relay: Relay) -> None:
         """Route a message for a peer that has no place in the ring."""

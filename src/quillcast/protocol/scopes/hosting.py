@@ -14,6 +14,7 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.clients import client_id
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect
+from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.membership import Membership
 from quillcast.protocol.scopes.messages import Role
 from quillcast.protocol.scopes.uses import Doing
@@ -45,15 +46,15 @@ class HostedClient:
         self.direct: dict[tuple[str, Doing], None] = {}  # what others serve it in
         self.waiting: list[WaitingUse] = []
 
-    def roles(self) -> dict[bytes, Role]:
-        """Its part in each topic that it uses."""
+    def roles(self, root: Callable[[str], bytes] = lambda name: OVERLAY) -> dict[bytes, Role]:
+        """Its part in each topic that it uses. `root` says which scope leads to whom it registers with."""
         names = dict.fromkeys(name for name, _ in self.uses)
-        return {topic_id(name): self._role(name) for name in names}
+        return {topic_id(name): self._role(name, root(name)) for name in names}
 
-    def _role(self, name: str) -> Role:
+    def _role(self, name: str, root: bytes) -> Role:
         publishes, subscribes = (self.uses[name, "publishes"] > 0, self.uses[name, "subscribes"] > 0)
         direct = tuple(doing for each, doing in self.direct if each == name)
-        return Role(topic_id(name), publishes=publishes, subscribes=subscribes, name=name, direct=direct)
+        return Role(topic_id(name), root, publishes, subscribes, name, direct=direct)
 
 
 class ClientHost:
@@ -189,7 +190,8 @@ class ClientHost:
             effects += client.controller.begin(now)
         if client.controller is None:
             return effects
-        known, roles = client.controller.membership.roles, client.roles()
+        known = client.controller.membership.roles
+        roles = client.roles(self.membership.asks_for) if self.membership is not None else client.roles()
         for topic in [topic for topic in known if topic not in roles]:
             effects += client.controller.take_part(Role(topic))
         for topic, role in roles.items():

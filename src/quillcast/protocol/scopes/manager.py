@@ -216,7 +216,7 @@ class ScopeManager:
     def ring(self) -> tuple[Contact, ...]:
         """Those with a place in the overlay's ring: those of the scopes above, and members of this one if they are few.
 
-        None as long as no superscope answers.
+        None as long as the superscope that it prefers may still answer.
         """
         if self.membership.is_waiting:
             return ()

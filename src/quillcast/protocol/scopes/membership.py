@@ -162,21 +162,21 @@ class Membership:
         return bool(self.owners) and all(owner.refused for owner in self.owners.values())
 
     @property
-    def is_unmanaged(self) -> bool:
-        """Does no owner's manager run where it was asked?"""
-        return bool(self.owners) and all(owner.unmanaged for owner in self.owners.values())
-
-    @property
     def is_waiting(self) -> bool:
-        """Has it owners, of which none has answered yet?"""
-        return bool(self.owners) and all(owner.orders is None and not owner.refused for owner in self.owners.values())
+        """May the owner that it prefers still answer? Those that refuse it or are silent are passed over for others."""
+        owners = {id_: owner for id_, owner in self.owners.items() if not owner.refused}
+        for id_, owner in owners.items():
+            if owner.orders is not None:
+                return False
+            if id_ not in self.silent and not owner.unmanaged:
+                return True
+        return bool(owners)
 
     def obstacle(self) -> str:
-        """Why no owner has this party as a member, in a sentence; empty if one has."""
-        if any(owner.orders is not None and not owner.refused for owner in self.owners.values()):
-            return ""
+        """Why an owner does not have this party as a member, in a sentence; empty if all have."""
         refused = [why for owner in self.owners.values() if (why := owner.refused or owner.unmanaged)]
-        return refused[0] if refused else self.awaited()
+        unanswered = any(owner.orders is None for owner in self.owners.values())
+        return refused[0] if refused else self.awaited() if unanswered else ""
 
     def obstacles(self) -> dict[str, str]:
         """By the names of owners that do not have this party as a member: why not, in a sentence."""
@@ -188,13 +188,17 @@ class Membership:
         silent = [self.owners[id_].party.name for id_ in self.silent]
         if silent:
             return f"scope {', '.join(silent)} is silent; the registration waits for its manager"
-        return f"the registration waits for an answer from scope {self._owners_named()}"
-
-    def _owners_named(self) -> str:
-        return ", ".join(owner.party.name for owner in self.owners.values())
+        unanswered = [owner.party.name for owner in self.owners.values() if owner.orders is None]
+        names = ", ".join(unanswered or [owner.party.name for owner in self.owners.values()])
+        return f"the registration waits for an answer from scope {names}"
 
     def ring(self) -> tuple[Contact, ...]:
-        """Those through whom this party reaches the overlay's ring, as its first owner that knows any says."""
+        """Those through whom this party reaches the overlay's ring, as its first owner that knows any says.
+
+        None as long as an owner that it prefers may still answer.
+        """
+        if self.is_waiting:
+            return ()
         return next((orders.ring for orders in self._obeyed() if orders.ring), ())
 
     def roots(self) -> tuple[RootScope, ...]:
@@ -270,6 +274,15 @@ class Membership:
     def recorded(self) -> dict[bytes, Assignment]:
         """The same, in the topics whose bundles have records."""
         return {topic: each for topic, each in self.ordered_assignments().items() if each.records}
+
+    def asks_for(self, topic: str) -> bytes:
+        """What a party that this one speaks for names as a topic's root scope, to register with the same owner.
+
+        That owner's own id, which leads to it also before it has answered; or the overlay, which leads to the first.
+        """
+        root = next((root.scope for root in self.roots() if root.covers(topic)), OVERLAY)
+        leading = [id_ for id_, owner in self.owners.items() if owner.leads_to(root) and not owner.refused]
+        return OVERLAY if leading[:1] in ([], [*self.owners][:1]) else leading[0]
 
     def _obeyed(self) -> Iterator[Orders]:
         return (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)

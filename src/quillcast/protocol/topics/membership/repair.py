@@ -106,13 +106,17 @@ class TreeRepair:
         for join in message.joins:
             tree = self.trees.by_topic.get(join.topic)
             fellow = tree is not None and not tree.attached and tree.lost_parent == message.lost != b""
-            if self.trees.leaving or fellow:
+            if self.trees.leaving or fellow or not self._can_serve(join):
                 self.host.send(message.child, Refused(join.topic, "orphan"))
                 continue
             if tree is None or not tree.attached:
                 self._adopt_orphan(join)
             else:
                 self.joins.adopt(join, direct=True)
+
+    def _can_serve(self, join: Join) -> bool:
+        """Is this peer below the topic's root scope? The next entry point of another scope need not be."""
+        return join.descriptor is None or self.ring.takes(join.topic, join.descriptor.settings.root_scope)
 
     def _adopt_orphan(self, join: Join) -> None:
         """The next root is asked before it knows that it is root."""

@@ -37,6 +37,10 @@ class Overlay(Protocol):
         """Has the topic its rendezvous point in a managed scope? Then nothing of it goes over the overlay."""
         ...
 
+    def takes(self, topic: bytes, root_scope: str) -> bool:
+        """Can this peer have a place in a topic that is rooted at this scope; or at the overlay, if there is none?"""
+        ...
+
     def heir(self, lost: bytes) -> Contact | None:
         """Who takes over from a lost entry point of this peer's scope, if it was one; that may be this peer."""
         ...
