@@ -148,6 +148,7 @@ LATE_READER_WILD_SEEDS = {
     1210112: "what was handed over and passed on later took the events of streams for younger than they were",
     1210078: "as 1310030, of a source that left, after which only that peer was there",
     1330000: "an old event came before the word of how old it was, and others' old ones were reported lost",
+    1965150: "a parent that kept nothing of a stream said that its buffer reached back to the beginning",
     1210104: "a subscription began at a gap that reached back to before it, as its peer had just become root",
 }
 

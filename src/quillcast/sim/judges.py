@@ -151,7 +151,7 @@ class Judges:
         subscription = next(each for each in peer.scribe.trees[topic].subscriptions if each.subscriber is reader)
         for term, index in self._places(reader, told):
             cursor = subscription.term_cursor(term) if above.flow.live(term) is not None else None
-            if cursor is not None and above.flow.kept_from(term) <= index < cursor.start:
+            if cursor is not None and above.flow.kept_before(term, cursor.start) <= index < cursor.start:
                 raise Broken(
                     f"start: reader {reader.name} of topic {reader.topic} was told that it lost position {index} of "
                     f"{term}, which came before it began, and its peer's parent keeps it",

@@ -10,6 +10,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import UNANSWERED, JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
+    Have,
     Join,
     Leave,
     Orphaned,
@@ -76,6 +77,18 @@ def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Part
     tree = world.trees[DESCRIPTOR.topic]
     assert (world.ordered, list(tree.waiting)) == ([FindParent(tree)], [BOB.node_id])
     assert world.host.sent == []
+
+
+@pytest.mark.parametrize(("kept", "has", "start"), [((1, 4), 3, 1), ((1, 4), 5, 5), ((2, 2), 1, 1)])
+def test_a_child_that_asks_for_the_earliest_events_begins_before_what_it_has_only_where_all_between_is_kept(
+    world: Parts, kept: tuple[int, int], has: int, start: int
+) -> None:
+    tree = world.root()
+    for index in range(kept[1]):
+        tree.flow.move(down(FIRST, index, block(PAUL, index)), tree.flow.current)
+    tree.flow.release(kept[0])
+    world.joins.adopt(Join(tree.topic, BOB, Have(FIRST, has), DESCRIPTOR.digest, earliest=True), direct=True)
+    assert [answer.start for _, answer in world.host.sent if isinstance(answer, Accepted)] == [start]
 
 
 def test_a_root_accepts_a_child_at_once(world: Parts) -> None:

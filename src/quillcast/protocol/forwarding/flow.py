@@ -106,6 +106,10 @@ class Flow:
         kept = RangeSet((b.envelope.first, b.last) for b in self.log.of(term)).within(0, frontier)
         return kept[-1][0] if kept and kept[-1][1] == frontier else frontier
 
+    def kept_before(self, term: Term, index: int) -> int:
+        """From where on all of a live term below an index is kept. The index itself, if not all of that came here."""
+        return min(index, self.kept_from(term)) if (self.front(term) or 0) >= index else index
+
     def live_terms(self) -> tuple[Term, ...]:
         """The terms that go on, the current one last."""
         return (*self.others, self.term)

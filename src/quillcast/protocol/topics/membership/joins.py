@@ -201,5 +201,5 @@ def _start_for(tree: Tree, join: Join) -> int:
     if have is None:
         return tree.flow.earliest if join.earliest else tree.frontier
     if have.term == tree.term:
-        return min(have.frontier, tree.flow.earliest) if join.earliest else have.frontier
+        return tree.flow.kept_before(tree.term, have.frontier) if join.earliest else have.frontier
     return 0  # it was here under an earlier root: this one's events are owed from the first

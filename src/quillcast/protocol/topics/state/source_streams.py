@@ -503,7 +503,7 @@ class SourceStreams:
     def starts(self, tree: Tree, has: Mapping[Term, int], *, new: bool, earliest: bool) -> list[tuple[Term, int, int]]:
         """From where on a child is owed each stream. `new`: it begins now, and has no claim to what came before."""
         return [
-            (term, min(start, tree.flow.kept_from(term)) if earliest else start, front)
+            (term, tree.flow.kept_before(term, start) if earliest else start, front)
             for term in tree.flow.others
             for front in (tree.flow.front(term) or 0,)
             for start in (has.get(term, front if new else 0),)
