@@ -160,3 +160,26 @@ def test_two_trees_are_compared_round_by_round(benchmarks: Callable[[str], Modul
     (row,) = benchmarks("compare").compared(base, new)
     assert (row["base"], row["new"], row["ratio"]) == (100.0, 120.0, pytest.approx(1.1))
     assert row["lower"] <= row["ratio"] <= row["upper"]
+
+
+def test_delays_of_both_kinds_of_admission_are_simulated(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admission = benchmarks("admission")
+    monkeypatch.setattr(admission, "TOPICS", 4)
+    monkeypatch.setattr(admission, "SUBSCRIBERS", 10)
+    monkeypatch.setattr(admission.gc, "disable", lambda: None)
+    root, source = admission.simulated(60)
+    assert [(row["admission"], row["peers"]) for row in (root, source)] == [("root", 60), ("source", 60)]
+    assert min(root["delay_over_unicast"], source["delay_over_unicast"]) >= 1.0
+
+
+def test_domains_with_and_without_scopes_are_simulated(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scopes = benchmarks("scopes")
+    monkeypatch.setattr(scopes.gc, "disable", lambda: None)
+    overlay, scoped = (scopes.measure(system, scopes.Size(60, 4, 2, 1, 3), 1) for system in scopes.SYSTEMS)
+    assert (overlay["system"], scoped["system"]) == ("overlay", "scoped")
+    assert scoped["border_in"] <= overlay["border_in"]
+    assert scoped["children_max"] <= 16
