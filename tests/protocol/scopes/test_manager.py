@@ -772,6 +772,20 @@ def test_members_of_a_large_domain_are_told_of_some_others_and_only_those_concer
     assert others(network, names[-1])[0] == "z"
 
 
+def test_a_head_of_many_scopes_counts_once_among_those_that_come_next() -> None:
+    network = Network()
+    network.add_scope("P", recovery=lambda of: "srm")
+    network.add_peer("a", ["P"])
+    network.role("a", T, "P", subscribes=True)
+    network.settle()
+    book, (label,) = manager(network, "P").orders, members(network, "P").values()
+    contacts = [Contact(bytes([number]) * 16, str(number)) for number in range(OTHERS_MAX + 1)]
+    shared, others = contacts[0], contacts[1:]
+    book.circle |= {label + 1 + number: (shared,) for number in range(OTHERS_MAX)}
+    book.circle |= {label + 100 + number: (other,) for number, other in enumerate(others)}
+    assert book._others(label) == (shared, *others[: OTHERS_MAX - 1])
+
+
 @pytest.mark.parametrize(("heads", "peers"), [(2 * OTHERS_MAX + 4, 3), (3, 2 * OTHERS_MAX + 4), (20, 20)])
 def test_a_question_of_any_member_of_a_large_domain_reaches_all_others_also_from_heads_of_one_scope(
     heads: int, peers: int

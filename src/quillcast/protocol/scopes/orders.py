@@ -111,10 +111,14 @@ class OrderBook:
             return ()
         labels, own = [*self.circle], self.circle[label]
         at = labels.index(label)
-        following = (*labels[at + 1 :], *labels[:at])[:OTHERS_MAX]
-        contacts = dict.fromkeys(contact for each in following for contact in self.circle[each] if contact not in own)
+        contacts = dict[Contact, None]()
+        for contact in (each for other in (*labels[at + 1 :], *labels[:at]) for each in self.circle[other]):
+            if len(contacts) == OTHERS_MAX:
+                break
+            if contact not in own:
+                contacts[contact] = None  # scopes may have heads in common
         heads = own if self.state.members[label].party.managed else ()
-        return (*heads, *[*contacts][:OTHERS_MAX])
+        return (*heads, *contacts)
 
     def repeat(self, label: int, held: tuple[int, int]) -> Iterator[Send]:
         """A member has the orders of this epoch and number: tell it those that it was told, if they are others."""
