@@ -227,6 +227,10 @@ def test_a_loss_of_which_no_peer_knew_the_event_showed_when_the_next_one_was_del
     Simulation(hard(1032).by_sources().with_scopes("mesh,chain,stripes", 3, within="star,ring"), 1032).run()
 
 
+def test_a_lease_went_on_of_a_child_that_had_asked_its_former_parent_and_then_followed_another() -> None:
+    Simulation(hard(7130070).with_scopes("k_ary", 3, within="chain"), 7130070).run()
+
+
 WILD_SEEDS = {
     (900002, "earliest"): "the parent of a subscription from the earliest event knew less of it than another peer",
     (910099, "best_effort,earliest,visitors"): "a best-effort publisher without a root kept more than its bound",

@@ -128,6 +128,32 @@ def test_a_child_is_named_again(world: Parts) -> None:
     assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, 8, CAROL.node_id),)
 
 
+@pytest.mark.parametrize(("number", "named_by"), [(NUMBER + 1, NUMBER + 1), (next_life(NUMBER), NUMBER)])
+def test_a_child_that_asked_another_parent_in_vain_is_named_by_the_number_that_it_gave_there(
+    world: Parts, number: int, named_by: int
+) -> None:
+    """That one waits for a move with this number at least. In its next life the child speaks for others."""
+    tree = world.root()
+    report = encode(ChildReport(FIRST, 0, FIRST))
+    world.streams.receive(BOB, Changes(EPOCH, 0, 1, ((tree.topic, report),)))
+    world.reporting.changed(BOB, tree.topic, report)
+    tree.children[BOB.node_id].number = NUMBER
+    world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)], number))
+    world.reporting.changed(BOB, tree.topic, report)
+    assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, named_by, CAROL.node_id),)
+
+
+def test_a_child_counts_the_moves_for_which_it_was_taken_in_vain(world: Parts) -> None:
+    tree, moves = world.tree(), world.membership.moves
+    tree.parent = CAROL
+    number = moves.number + 1
+    world.terms.keep(tree)
+    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, ())]))
+    assert world.host.sent[-1] == (CAROL, NameAgain([(tree.topic, b"")], number))
+    world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number - 1, ())]))
+    assert moves.number == number
+
+
 @pytest.mark.parametrize(
     ("number", "named"),
     [(NUMBER, (Move(BOB.node_id, NUMBER, CAROL.node_id),)), (first_number(b"earlier "), ()), (0, ())],

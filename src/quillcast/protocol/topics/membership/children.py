@@ -274,11 +274,13 @@ class ChildrenTables:
     def name_again(self, tree: Tree, child: Child, up_to: bytes, number: int) -> None:
         """A child came from another parent: those above are told once more, up to a peer or to the root.
 
-        One that was taken back without a Join says its `number` only now. It is named by it once it has spoken since,
-        and only if the run of it that speaks is the one that says so.
+        One that was taken back without a Join says its `number` only now, and one that asked another parent since, in
+        vain, has a higher one. It is named by it once it has spoken since, and only if the run of it that speaks is the
+        one that says so.
         """
         node = child.contact.node_id
-        if not child.number and is_of_run(number, self.links.run_of(node)):
+        is_news = not child.number or Move(node, number).follows(Move(node, child.number))
+        if is_news and is_of_run(number, self.links.run_of(node)):
             child.number, child.spoken = number, BEFORE
             self.links.ask_anew(child.contact, tree.topic)
             self.await_word(tree, child)

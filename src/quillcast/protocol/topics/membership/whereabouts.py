@@ -66,6 +66,7 @@ class Whereabouts:
             if tree is None or not tree.needed:
                 over.append((topic, number))
             elif tree.parent is not None and tree.parent.node_id != sender.node_id:
+                self.membership.moves.count(number)  # it asked the sender, and another was its parent in the end
                 elsewhere.append((topic, lowest_above_both(path, tree.path)))
                 named.setdefault(tree.parent, []).append(elsewhere[-1])
         if over := [each for each in over if not self.membership.last_word(each[0]).moved]:

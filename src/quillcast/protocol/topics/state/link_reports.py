@@ -63,6 +63,10 @@ class MoveCount:
         """Its last move."""
         return Move(self.me, self.number)
 
+    def count(self, number: int) -> None:
+        """It was to move by this number. It did not, but nobody who heard of that waits for another move."""
+        self.number = max(self.number, number)
+
     def begin_life(self) -> None:
         """From now on it does not speak any more for all those that were below it."""
         self.number = next_life(self.number)
