@@ -4,7 +4,7 @@ The positions of each term are taken in order and without gaps. Across terms an 
 root readmits what was not known to be stable. The publisher's sequence detects such repeats.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from quillcast.core.bundle import Block, Bundle
@@ -63,7 +63,6 @@ class Edge(Sink):
         "since",
         "subscriber",
         "topic",
-        "undated",
     )  # fmt: skip
 
     owed = True
@@ -84,7 +83,6 @@ class Edge(Sink):
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
         self.losses: LossReports | None = None  # losses that the subscriber has not been told of yet
-        self.undated: dict[Term, tuple[Range, float]] = EMPTY  # missed first of streams, and since when
 
     def _is_only(self, term: Term) -> bool:
         """Is what a publisher has in a term in no other, and nothing missing in it? Its source numbers it."""
@@ -261,7 +259,7 @@ class Edge(Sink):
         """
         if term.of_source and self.begins_now and term_cursor.start == term_cursor.next < before:
             missed = term_cursor.next, before
-            self.undated = {**self.undated, term: (missed, self.host.now())}
+            self._loss_reports().undated[term] = missed, self.host.now()
             term_cursor.given_up = RangeSet([*term_cursor.given_up, missed])
             return
         lost = term_cursor.given_up.missing(term_cursor.next, before)
@@ -273,10 +271,14 @@ class Edge(Sink):
 
     def date(self, term: Term, start: int = 0) -> None:
         """What came of a stream after this began stands from an index on: report what was missed of that at first."""
-        if term in self.undated:
-            (first, last), _ = self.undated.pop(term)
+        if self.losses is not None and term in self.losses.undated:
+            (first, last), _ = self.losses.undated.pop(term)
             if max(first, start) < last:
                 self._report(Loss(term, max(first, start), last, "dropped"))
+
+    @property
+    def undated(self) -> Mapping[Term, tuple[Range, float]]:  # type: ignore[override]
+        return self.losses.undated if self.losses is not None else EMPTY
 
     def _came_late(self, bundle: Bundle, term_cursor: TermCursor) -> None:
         """Positions that were reported lost arrived late, where gaps delay nothing. Now their events are known.
@@ -566,8 +568,11 @@ class Edge(Sink):
         return first, max(first, min(last, cursor.began[1]))
 
     def _report(self, loss: Loss) -> None:
+        self._loss_reports().add(loss)
+
+    def _loss_reports(self) -> LossReports:
         self.losses = self.losses or LossReports(self.host, self.topic, self.subscriber, self.number)
-        self.losses.add(loss)
+        return self.losses
 
     def tell_losses(self) -> None:
         """Report the collected losses to the subscriber."""

@@ -5,7 +5,7 @@ import msgspec
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.loss import Loss
-from quillcast.core.ranges import RangeSet
+from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Lost
 from quillcast.protocol.forwarding.subscriber import Subscriber
 
@@ -26,11 +26,12 @@ class LossReports:
     with room again take more events, which may fill them up at once.
     """
 
-    __slots__ = ("host", "number", "pending", "subscriber", "topic")
+    __slots__ = ("host", "number", "pending", "subscriber", "topic", "undated")
 
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, number: int) -> None:
         self.host, self.topic, self.subscriber, self.number = host, topic, subscriber, number
         self.pending: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = {}  # each with the first of its losses
+        self.undated: dict[Term, tuple[Range, float]] = {}  # missed first of streams, and since when (`Edge.date`)
 
     def add(self, loss: Loss) -> None:
         """Report a loss before what follows it, and otherwise in a moment."""
