@@ -77,6 +77,7 @@ def test_a_token_gives_certificates_that_links_take(tmp_path: Path) -> None:
                 bob.say(alice, "let in")
                 await alice.until(lambda: alice.texts == ["let in"])
                 certificate = alice.links.certificate(bob.contact.node_id)
+                assert bob.links.certificate(bob.contact.node_id) == certificate
                 told = certificates.attributes(certificate)
                 assert told == attributes | {"common_name": bob.contact.node_id.hex()}
             membership.close()

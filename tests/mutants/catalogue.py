@@ -986,6 +986,33 @@ MUTANTS = (
         "test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_before",
     ),
     Mutant(
+        "earliest-beyond-the-parent",
+        "What neither a parent nor its child keeps before an earliest start is reported, also if the child is ahead.",
+        "protocol/topics/membership/joins.py",
+        "tree.flow.gone(start, begins)",
+        "tree.flow.gone(start)",
+        "protocol/topics/test_sources.py::"
+        "test_the_earliest_events_of_a_stream_come_or_are_reported_where_a_peer_is_ahead_of_its_parent",
+    ),
+    Mutant(
+        "earliest-of-own-streams",
+        "Of the streams that a peer numbers itself, its own buffer says what is kept no more.",
+        "protocol/forwarding/flow.py",
+        "        here = [each for each in self.gone(first) if each.term in mine]",
+        "        here = [each for each in gone if each.term in mine]",
+        "protocol/topics/test_sources.py::"
+        "test_a_source_that_subscribes_to_the_earliest_events_learns_what_it_keeps_no_more_itself",
+    ),
+    Mutant(
+        "age-without-events",
+        "A source that is asked for the age of events sends none.",
+        "protocol/reliability/recovery.py",
+        "            if message.age:",
+        "            if not message.age:",
+        "protocol/topics/test_sources.py::"
+        "test_a_source_says_once_how_old_missed_events_are_and_sends_none_to_a_best_effort_subscriber",
+    ),
+    Mutant(
         "disowned-terms",
         "Nothing is taken of a root that knew no owner, where a list says who may publish.",
         "protocol/forwarding/table.py",

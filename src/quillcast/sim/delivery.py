@@ -7,8 +7,9 @@ rights               a reader or writer fails only where a list is against it. I
 always               no event reaches a handler twice, none is invented, a writer's events arrive in order, and
                      skipped events were reported lost
 losses are exact     an event is reported lost at most once and never arrives; a report names events that were owed,
-                     and is merged with an adjacent one of that reason; positions in uncertain reports were assigned to
-                     events; an event that arrives after such a report of its position is marked as recovered
+                     and is merged with an adjacent one of the same reason; positions in uncertain reports were
+                     assigned to events; an event that arrives after such a report of its position is marked as
+                     recovered
 owed and delivered   an event that was written after a reader's subscription was established, if the reader lives to
                      the end, and the writer does too, or knew that the event is stable, or a living peer still had
                      it; unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded

@@ -150,7 +150,8 @@ class Judges:
             return
         subscription = next(each for each in peer.scribe.trees[topic].subscriptions if each.subscriber is reader)
         for term, index in self._places(reader, told):
-            cursor = subscription.term_cursor(term) if above.flow.live(term) is not None else None
+            live = above.flow.live(term) is not None and not term.is_of(reader.host.me)  # of its own nothing comes back
+            cursor = subscription.term_cursor(term) if live else None
             if cursor is not None and above.flow.kept_before(term, cursor.start) <= index < cursor.start:
                 raise Broken(
                     f"start: reader {reader.name} of topic {reader.topic} was told that it lost position {index} of "

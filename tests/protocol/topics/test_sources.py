@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.ids import topic_id
+from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
 from quillcast.protocol.security.access import AccessDenied, Warrant, entry
@@ -450,6 +452,57 @@ def test_a_subscriber_to_the_earliest_events_learns_which_of_each_stream_are_gon
     assert lost == {(publisher.id, 0, 2, "start") for publisher in sources}
 
 
+def test_a_source_that_subscribes_to_the_earliest_events_learns_what_it_keeps_no_more_itself() -> None:
+    """It goes on publishing while it asks its parent, which knows of fewer events."""
+    village, _ = a_village(4, 0, settings=Settings(admission="source", delivery="best_effort"))
+    source = next(number for number in range(1, 4) if not rooted(village, number))
+    (publisher,), late = publishers(village, source), Reader()
+    village.publish(source, publisher, b"before")
+    village.run(1)
+    village.subscribe(source, "news", late, start="earliest")
+    village.publish(source, publisher, b"while it asks")
+    village.run(1)
+    village.publish(source, publisher, b"after")
+    village.run(1)
+    assert late.payloads == [b"after"]
+    assert [(loss.first, loss.last, loss.why) for loss in late.losses] == [(0, 2, "start")]
+
+
+@pytest.mark.parametrize("delivery", ["reliable", "best_effort"])
+def test_the_earliest_events_of_a_stream_come_or_are_reported_where_a_peer_is_ahead_of_its_parent(
+    delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some datagrams to the parent are lost."""
+    village, _ = a_village(10, *range(10), settings=Settings(admission="source", delivery=delivery), config=NARROW)
+    parents = {number: tree.parent for number in range(10) if (tree := village.tree(number, "news")) is not None}
+    numbers = {village.world.machines[number].contact: number for number in range(10)}
+    source, above = next(
+        (number, numbers[parent]) for number, parent in parents.items() if parent and parents[numbers[parent]]
+    )
+    (publisher,), late = publishers(village, source), Reader()
+    parent = parents[above]
+    assert parent is not None
+    peer = village.peers[numbers[parent]]
+    take = peer.bundle
+
+    def bundle(sender: Contact, bundle: Bundle) -> None:
+        if 20 <= bundle.envelope.first < 32:
+            peer.host.release(sender.node_id, bundle.size)
+        else:
+            take(sender, bundle)
+
+    monkeypatch.setattr(peer, "bundle", bundle)
+    for number in range(60):
+        if number == 30:
+            village.subscribe(above, "news", late, start="earliest")
+        village.publish(source, publisher, b"%d" % number)
+        village.run(0.002)
+    village.run(5)
+    assert late.payloads == [b"%d" % number for number in range(60 - len(late.payloads), 60)]
+    told = [sequence for loss in late.losses for sequence in range(loss.first, loss.last)]
+    assert sorted(told) == [*range(60 - len(late.payloads))]
+
+
 def test_a_best_effort_subscriber_did_not_lose_what_a_source_published_before_it_began() -> None:
     """The source is beyond a cut when it begins."""
     village, _ = a_village(6, 0, settings=Settings(admission="source", delivery="best_effort"))
@@ -468,6 +521,39 @@ def test_a_best_effort_subscriber_did_not_lose_what_a_source_published_before_it
     village.run(5)
     assert late.payloads == [b"came"]
     assert [(loss.first, loss.last, loss.why) for loss in late.losses] == [(5, 8, "dropped")]
+
+
+def test_a_source_says_once_how_old_missed_events_are_and_sends_none_to_a_best_effort_subscriber(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A subscriber elsewhere takes nothing, so that the source keeps all it has published."""
+    village, _ = a_village(6)
+    source, other, stuck = [number for number in range(6) if not rooted(village, number)][:3]
+    reader, came = Reader(), list[Bundle]()
+    village.subscribe(other, "news", reader, delivery="best_effort")
+    village.subscribe(stuck, "news", Reader(room_bytes=0))
+    (publisher,) = publishers(village, source)
+    peer = village.peers[other]
+    take, lose = peer.bundle, True
+
+    def bundle(sender: Contact, bundle: Bundle) -> None:
+        came.append(bundle)
+        if lose:
+            peer.host.release(sender.node_id, bundle.size)
+        else:
+            take(sender, bundle)
+
+    monkeypatch.setattr(peer, "bundle", bundle)
+    village.publish(source, publisher, *[b"missed"] * 5)
+    village.run(0.2)
+    lose = False
+    village.publish(source, publisher, b"came")
+    village.run(10)
+    assert publisher.stable == 0
+    assert reader.payloads == [b"came"]
+    assert [(loss.first, loss.last, loss.why) for loss in reader.losses] == [(0, 5, "dropped")]
+    assert len(came) == 3, "the lost bundle, the next one, and one repair"
+    assert village.marks["asked_source"] == 1
 
 
 def test_a_subscriber_that_cannot_keep_up_is_cut_and_delays_nobody_else() -> None:

@@ -142,7 +142,12 @@ class Links:
         return connection.peer.contact
 
     def certificate(self, node: bytes) -> bytes | None:
-        """The certificate with which a linked peer proved who it is; None without a link, or a network's credential."""
+        """The certificate of this peer, or with which a linked one proved who it is.
+
+        None without a link, or a network's credential.
+        """
+        if node == self.contact.node_id:
+            return self.handshake.tls.certificate if self.handshake.tls is not None else None
         link = self.links.get(node)
         return link.connection.certificate if link is not None and link.connection is not None else None
 

@@ -58,6 +58,7 @@ class Tls:
     """A member's side of every link: its identity, its certificate, and its network's certificate."""
 
     def __init__(self, identity: Identity, certificate: bytes, authority: bytes) -> None:
+        self.certificate = certificate
         self.authority, self.authority_key = authority, certificates.authority_key(authority)
         self.fingerprint = fingerprint(self.authority_key)
         pem = identity.pem + certificates.pem(certificate)

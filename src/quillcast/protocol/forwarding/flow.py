@@ -588,15 +588,17 @@ class Flow:
     def _readmitted(self, term: Term) -> int:
         return sum(last - first for first, last in self.admitted_again(term, _ALL))
 
-    def gone(self, first: int) -> tuple[Gone, ...]:
+    def gone(self, first: int, starts: Mapping[Term, int] = EMPTY) -> tuple[Gone, ...]:
         """What is no longer kept before an index of the current term, of other live terms and of ended ones.
 
-        Events that a new term admitted again and that are kept there are not gone.
+        `starts` has these indexes of other live terms; else it is where what is kept of them begins. Events that a new
+        term admitted again and that are kept there are not gone.
         """
         kept: dict[bytes, int] = {}  # lowest sequence by publisher
         for run in runs_of(*[bundle for bundle in self.log.of(self.term) if bundle.last > first]):
             kept[run.publisher] = min(run.first, kept.get(run.publisher, run.first))
-        ends = {**dict(self.past_ends()), self.term: first, **{term: self.kept_from(term) for term in self.others}}
+        others = {term: starts[term] if term in starts else self.kept_from(term) for term in self.others}
+        ends = {**dict(self.past_ends()), self.term: first, **others}
         return tuple([self._gone(term, ends[term], kept) for term in sorted(ends) if ends[term]])
 
     def _gone(self, term: Term, end: int, kept: dict[bytes, int]) -> Gone:
@@ -615,9 +617,16 @@ class Flow:
             stream.seen.discard(first, last)
         stream.start = min(stream.start, start)
 
-    def with_runs(self, gone: Iterable[Gone]) -> tuple[Gone, ...]:
-        """What another peer keeps no more, with the events that are known here at these positions."""
-        return tuple([each._replace(runs=(*each.runs, *self.runs(each.term, each.ranges))) for each in gone])
+    def gone_there(self, gone: Iterable[Gone], first: int) -> tuple[Gone, ...]:
+        """What another peer keeps no more, with the events that are known here at these positions.
+
+        Of the streams that this peer numbers itself nothing comes back: there its own buffer counts.
+        """
+        mine = {stream.term for stream in self.live_streams() if stream.numbered_here}
+        there = [each for each in gone if each.term not in mine]
+        here = [each for each in self.gone(first) if each.term in mine]
+        both = [*[each._replace(runs=(*each.runs, *self.runs(each.term, each.ranges))) for each in there], *here]
+        return tuple(sorted(both, key=lambda each: each.term))
 
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> list[Run]:
         """Keep runs at lost positions that a neighbour knows and this peer does not. Returns these."""

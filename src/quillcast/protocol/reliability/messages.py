@@ -70,6 +70,8 @@ class FetchFromSource(Message, frozen=True, tag=73):
     warrant: Warrant | None = None
     due: bool = False
     """As in `Fetch`."""
+    age: bool = False
+    """Send no events, but only for how long they have been there."""
 
 
 class Lacking(Message, frozen=True):

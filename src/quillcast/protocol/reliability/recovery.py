@@ -106,7 +106,7 @@ class Recovery:
                 self._fill_present(group, term, gap)
                 yield (flow.topic, term), gap
         for term, missed in flow.undated().items():
-            self._ask_source(group, term, missed)
+            self._ask_source(group, term, missed, age=True)
             self.look_soon(flow.topic)
         for term in sorted(flow.past):
             if flow.pass_had(term):
@@ -237,13 +237,18 @@ class Recovery:
             me, warrant = self.host.contact, group.warrant
             self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, me, warrant, due))
 
-    def _ask_source(self, group: PeerGroup, term: Term, ranges: list[Range], *, due: bool = False) -> None:
-        """Ask the source itself for what its neighbours discarded: it has what is not stable."""
+    def _ask_source(
+        self, group: PeerGroup, term: Term, ranges: list[Range], *, due: bool = False, age: bool = False
+    ) -> None:
+        """Ask the source itself for what its neighbours discarded: it has what is not stable.
+
+        `age`: only for how long these events have been there.
+        """
         upstream = group.upstream(term)
         if ranges and upstream is not None:
             self.host.trace(Mark("asked_source"))
             me, warrant = self.host.contact, group.warrant
-            self.host.send(upstream, FetchFromSource(group.flow.topic, term, ranges, me, warrant, due))
+            self.host.send(upstream, FetchFromSource(group.flow.topic, term, ranges, me, warrant, due, age))
 
     def _give_up(self, group: PeerGroup, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
@@ -415,13 +420,23 @@ class Recovery:
         if group is None:
             return  # it will be asked again
         if group.is_source(message.term) or group.decides(message.term):
-            if self._may_have(message.asker, message):
-                final = self._speaks_for_source(group, message.term)
+            if not self._may_have(message.asker, message):
+                return
+            final = self._speaks_for_source(group, message.term)
+            if message.age:
+                self._tell_age(group, message, final=final)
+            else:
                 self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due, final=final)
             return
         onwards = group.upstream(message.term)  # none, if this peer has just lost its parent: it will be asked again
         if onwards is not None and onwards.node_id != sender.node_id:
             self.host.send(onwards, message)
+
+    def _tell_age(self, group: PeerGroup, message: FetchFromSource, *, final: bool) -> None:
+        """Say for how long events have been there, and nothing of who has them."""
+        asked = RangeSet(message.ranges)
+        milestones = group.milestones(message.term, (asked.start, asked.end))
+        self.host.send(message.asker, Unavailable(message.topic, message.term, [], (), (), final, milestones))
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:
         """A repairer does not have what it was asked for: ask the next one at once."""
@@ -431,7 +446,8 @@ class Recovery:
         is_source = message.term.of_source and message.term.is_of(sender.node_id)
         above = group.upstream(group.flow.term)
         root = group.root or (above.node_id if above is not None else b"")
-        if message.final and (is_source or sender.node_id == root) and message.term in group.flow.undated():
+        speaks = message.final and (is_source or sender.node_id == root)
+        if speaks and not message.ranges and message.term in group.flow.undated():  # `_tell_age`
             self.groups.dated(group, message.term, message.milestones)
         if gap is None:
             return
@@ -441,7 +457,7 @@ class Recovery:
         if message.milestones and asked:
             self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)
         gap.refused(sender.node_id, message.ranges, message.released)
-        if message.final and (is_source or root == sender.node_id):
+        if speaks:
             gap.refused(SOURCE, message.ranges, message.released)
         if group.root == sender.node_id:
             gap.refused(ROOT, message.ranges, message.released)

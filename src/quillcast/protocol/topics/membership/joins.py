@@ -173,7 +173,8 @@ class Joins:
         descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
         fallbacks = self.placement.stand_ins(tree)
-        gone = (gone or tree.flow.gone(start)) if join.earliest else None
+        begins = {term: begin for term, begin, _ in starts}
+        gone = (gone or tree.flow.gone(start, begins)) if join.earliest else None
         past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
         sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events all the same
         ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news

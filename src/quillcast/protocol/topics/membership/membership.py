@@ -153,8 +153,7 @@ class TreeMembership:
         `moved`: it comes from another parent. To its present parent it names no number: that one knows it.
         """
         descriptor = tree.descriptor if whole else None
-        earliest, warrant = wishes(tree)
-        earliest = earliest or any(join.earliest for join in tree.waiting.values())
+        earliest, warrant = _wants_earliest(tree), wishes(tree)[1]
         self._note_shown(tree.topic, warrant)
         sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
         number = self.moves.number + 1 if moved or tree.parent is None else 0
@@ -321,7 +320,7 @@ class TreeMembership:
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
             tree.serve_from(message.start)
-        if message.gone is not None:
+        if message.gone is not None and _wants_earliest(tree):  # else an answer before this one did
             self._reopen(tree, message)
         if message.term == tree.term:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
@@ -541,6 +540,11 @@ class TreeMembership:
             self.former[topic] = {node: at for node, at in until.items() if at > now}
             if not self.former[topic]:
                 del self.former[topic]
+
+
+def _wants_earliest(tree: Tree) -> bool:
+    """Does a subscription here, or a child that waits, ask for the earliest events?"""
+    return wishes(tree)[0] or any(join.earliest for join in tree.waiting.values())
 
 
 def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], number: int = 0) -> Leave:

@@ -207,7 +207,7 @@ class Subscribing:
             self.host.trace(StreamOwed(tree.topic, term, start, edge.number))
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
-            edge.miss(tree.flow.with_runs(gone) or tree.flow.gone(first))
+            edge.miss(tree.flow.gone_there(gone, first) or tree.flow.gone(first))
         for term, start in ((tree.term, first), *starts):
             if given_up := tree.flow.given_up(term, start):
                 edge.skip(term, given_up, "unavailable", tree.flow.runs(term, given_up))

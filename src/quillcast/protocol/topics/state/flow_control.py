@@ -418,7 +418,7 @@ class FlowControl:
         Those go on whose peer misses some of it, as do those that wait for an event before it.
         """
         for holder in tree.holders(self.host.now()):
-            if holder.needed_from(tree.term) >= index:
+            if holder.needed_from(tree.term) >= index or holder.is_cut:
                 continue
             if isinstance(holder, Child):
                 self.host.send(holder.contact, CutLeases(tree.topic, tree.term, index, slow=True))
