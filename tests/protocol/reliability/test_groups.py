@@ -264,6 +264,17 @@ def test_while_buffers_are_full_the_source_too_is_to_send_the_first_event_withou
     assert world.host.sent[-1] == (BOB, FetchFromSource(WEATHER, THEIRS, [(0, 1)], world.host.contact, due=True))
 
 
+def test_while_buffers_are_full_the_first_event_is_asked_for_once_however_many_refuse() -> None:
+    world = World()
+    missing_of_a_source(world)
+    world.groups.pressed = True
+    world.look()
+    for member in (BOB, CAROL, BOB, CAROL, BOB):
+        world.refuse(member, THEIRS, [(0, 1)], for_good=True)
+    due = [message for _, message in world.host.sent if isinstance(message, FetchFromSource) and message.due]
+    assert len(due) == 1
+
+
 def test_while_buffers_are_full_the_root_too_is_to_send_the_first_event_without_credit() -> None:
     world = World()
     world.circle.end, world.circle.root = 3, PAULS.node_id

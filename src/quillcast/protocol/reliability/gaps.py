@@ -6,6 +6,7 @@ the range and discarded it, or gave it up, and will not have it again.
 """
 
 from collections.abc import Iterable
+from math import inf
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
@@ -52,12 +53,14 @@ class Gap:
         "_under",
         "_wait_s",
         "confirmed",
+        "pressed",
         "repairers",
     )
 
     def __init__(self, now: float, wait_s: float) -> None:
         self.confirmed: list[Range] = []  # missing at two checks in a row, and so not just in transit
         self.repairers: dict[bytes, Repairer] = {}
+        self.pressed = 0, b"", -inf  # the last that was asked for without credit: which event, of whom, and when
         self._under = NO_TERM  # the term of the root that the repairers followed at the last check
         self._moved_at = self._shrunk_at = now
         self._wait_s = self._first_wait_s = wait_s

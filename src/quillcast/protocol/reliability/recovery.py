@@ -360,8 +360,10 @@ class Recovery:
             return
         first = [(front, front + 1)]
         asked = next((name for name, each in gap.repairers.items() if each.in_transit(first)), None)
-        if asked is None:
-            return
+        *before, at = gap.pressed
+        if asked is None or (before == [front, asked] and self.host.now() < at + self.times.gap_s):
+            return  # others refuse, too, and each of their answers leads here
+        gap.pressed = front, asked, self.host.now()
         self.host.trace(Mark("pressed"))
         if asked == ROOT:
             self._ask_root(group, term, first, due=True)
