@@ -24,6 +24,7 @@ SEEDS = {
 
 HARD_SEEDS = {
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
+    1990453: "a root forgot a publisher that it took for lost, and did not tell it of the next session",
     1954656: "a best-effort session began while peers missed events of the reliable one, and overtook them",
     1929051: "what a publisher had discarded beyond a cut was taken for sent again before a subscription began",
     1924417: "a peer that was paused took events of an ended term for new, and later readers were told of their loss",

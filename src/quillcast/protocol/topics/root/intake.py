@@ -48,6 +48,7 @@ class Intake:
         elif descriptor.access and not self._may_publish(tree, sender):
             self._drop(sender, bundle, "denied", Denied(descriptor))
         elif bundle.envelope.session < root.session:
+            root.note_asked(sender)  # if it was taken for lost meanwhile
             self._drop(sender, bundle, "old_session", RootIs(root.term, descriptor))  # it sends them again in this one
         elif self.flow_control.held_back and self._turns_away(tree, bundle):
             self.host.release(sender.node_id, bundle.size)
