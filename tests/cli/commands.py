@@ -138,6 +138,12 @@ class Commands:
             return self.start(*arguments).end()  # only a new interpreter hears that
         return forks().run(arguments, self.environment)
 
+    def run_until(self, text: str, *arguments: str) -> None:
+        """Run a command again until its output has a text that is to appear in a moment."""
+        until = time.monotonic() + PATIENCE_S
+        while text not in (ended := self.run(*arguments))[1]:
+            assert time.monotonic() < until, f"{arguments} did not show {text!r} in {PATIENCE_S} s: {ended}"
+
     def subscribed(self, topic: str, *arguments: str) -> Command:
         """A subscriber whose subscription stands."""
         command = self.start("sub", topic, *arguments)
