@@ -6,6 +6,7 @@ import pytest
 
 from quillcast import AccessDenied, Config, Credentials, LiveConfig, Node, NotAdmitted, NotStable
 from quillcast.protocol.topics.config import TopicConfig
+from tests.cli.commands import topic_near
 from tests.live.test_node import run, take
 
 pytestmark = pytest.mark.live
@@ -81,17 +82,17 @@ def test_a_source_that_is_one_too_many_is_told_so() -> None:
     async def scenario() -> None:
         config = Config(topics=TopicConfig(streams_max=1))
         async with Node(config=config) as alice, Node(config=config) as bob:
-            await alice.create("prices", admission="source")
-            await bob.subscribe("prices").started()
-            await alice.publisher("prices").publish(b"first", wait="stable")
+            await alice.create(topic := topic_near(alice.status().node_id), admission="source")  # alice stays its root
+            await bob.subscribe(topic).started()
+            await alice.publisher(topic).publish(b"first", wait="stable")
             async with Node(config=config) as carol:  # knows none of the others
                 with pytest.raises(NotAdmitted, match=r"no peer took the event .* as many sources as it may have"):
-                    await carol.publish("prices", b"third", wait="root", timeout_s=2.0)
+                    await carol.publish(topic, b"third", wait="root", timeout_s=2.0)
             with pytest.raises(NotAdmitted, match="as many sources as it may have"):
-                await bob.publisher("prices").publish(b"second", wait="root", timeout_s=1.0)
+                await bob.publisher(topic).publish(b"second", wait="root", timeout_s=1.0)
             [problem] = bob.status().problems
             bounds = "streams_max, or streams.map_bytes_max for all topics of two peers"
-            bound = f"topic prices has as many sources as it may have ({bounds}): wait until one ends"
+            bound = f"topic {topic} has as many sources as it may have ({bounds}): wait until one ends"
             assert problem == f"publishers here wait: {bound}"
             assert not alice.status().problems
             assert [(each.source, each.streams) for each in (alice.status().topics[0], bob.status().topics[0])] == [
