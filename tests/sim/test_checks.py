@@ -615,6 +615,29 @@ def test_former_parents_that_are_remembered_for_too_long_are_found(sound: Simula
         former.clear()
 
 
+@pytest.mark.parametrize("where", ["still knows leases of topic news", "remembers leases of a tree that it left"])
+def test_leases_that_are_kept_for_too_long_are_found(sound: Simulation, where: str) -> None:
+    (root,) = [number for number, tree in sound.trees("news").items() if tree.root is not None]
+    peer, tree = peer_of(sound.world.machines[root].host), sound.trees("news")[root]  # type: ignore[arg-type]
+    now = peer.host.now()
+    tree.orphan_lease(next(iter(tree.children.values())), now - 1.0, [bytes(16)])
+    (lease,), left_behind = tree.orphaned_leases.values(), peer.scribe.open_trees.left_behind
+    if where.startswith("remembers"):
+        left_behind[bytes(16)], tree.orphaned_leases = tree.orphaned_leases, {}
+    try:
+        for until in (now - 1.0, now + 30.0):
+            lease.until = until
+            checks.check_tables(sound)
+        for until in (now - 10.0, now + 31.0, float("inf")):
+            lease.until = until
+            with pytest.raises(Broken, match=rf"tables: peer \d {where}"):
+                checks.check_tables(sound)
+    finally:
+        left_behind.clear()
+        tree.orphaned_leases = {}
+    checks.check_tables(sound)
+
+
 def test_topics_that_nobody_needs_and_that_are_known_beyond_the_bound_are_found(sound: Simulation) -> None:
     _, peer = next(iter(sound.running()))
     known, bound = dict(peer.scribe.descriptors), peer.config.topics.idle_topics_max

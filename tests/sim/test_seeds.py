@@ -23,6 +23,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    1970288: "a lease that had just ended was judged before the round of housekeeping that forgets it",
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
     1990453: "a root forgot a publisher that it took for lost, and did not tell it of the next session",
     1954656: "a best-effort session began while peers missed events of the reliable one, and overtook them",
@@ -384,6 +385,10 @@ def test_what_failed_once_in_a_wild_history_in_scopes_holds(seed: int) -> None:
 
 def test_what_is_admitted_before_a_change_to_best_effort_beyond_a_partition_is_reported_if_it_comes_too_late() -> None:
     Simulation(composed(hard(5253), 5253), 5253).run()
+
+
+def test_a_lease_is_forgotten_in_the_round_of_housekeeping_after_its_end() -> None:
+    Simulation(composed(hard(30048), 30048), 30048).run()
 
 
 def test_a_peer_that_is_alone_takes_no_topic_for_new_that_others_used_and_calls_nothing_stable() -> None:

@@ -5,7 +5,7 @@ during the run. Never weaken a check to let a seed pass: docs/delivery.md says w
 """
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from quillcast.core.envelope import Term
 from quillcast.core.ids import ring_distance, short
@@ -14,6 +14,7 @@ from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
+from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.sim.delivery import Delivery
 from quillcast.sim.host import Machine
 from quillcast.sim.leases import bound_s
@@ -162,8 +163,7 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
     overdue = machine.host.now() - 2 * peer.config.topics.housekeeping_s
     for tree in peer.scribe.trees.values():
         topic = f"of topic {tree.descriptor.name}"
-        late = [short(node) for node, lease in tree.orphaned_leases.items() if lease.until < overdue]
-        _holds(not late, f"{who} still knows ended leases {topic}, those of {late}")
+        _check_leases(f"{who} still knows leases {topic}", tree.orphaned_leases, peer, overdue)
         _holds(len(tree.flow.past) <= TERMS_KEPT_MAX, f"{who} keeps {len(tree.flow.past)} past terms {topic}")
         _holds(
             len(tree.flow.forgotten) <= FORGOTTEN_MAX, f"{who} remembers {len(tree.flow.forgotten)} past terms {topic}"
@@ -173,16 +173,20 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
         for edge in tree.subscriptions:
             silent = [gone[id_] for id_ in edge.publishers if id_ in gone]
             _holds(len(silent) <= SILENT_MAX, f"{who} remembers {len(silent)} publishers that are gone, {topic}")
-    left = [
-        short(topic)
-        for topic in peer.scribe.open_trees.left_behind
-        if not peer.scribe.open_trees.leases_left(topic, peer.host.now())
-    ]
-    _holds(not left, f"{who} remembers leases of trees that it left, for topics {left}")
+    for id_, leases in peer.scribe.open_trees.left_behind.items():
+        latest = dict([max(leases.items(), key=lambda each: each[1].until)])  # they are forgotten together
+        _check_leases(f"{who} remembers leases of a tree that it left, topic {short(id_)}", latest, peer, overdue)
     for id_, former in peer.scribe.membership.former.items():
         late = [short(node) for node, until in former.items() if until < overdue]
         known = id_ in peer.scribe.trees and not late and len(former) <= FORMER_MAX
         _holds(known, f"{who} remembers {len(former)} former parents in topic {short(id_)}, {late} for too long")
+
+
+def _check_leases(what: str, leases: Mapping[bytes, OrphanedLease], peer: Peer, overdue: float) -> None:
+    """None has ended before the last rounds of housekeeping, and none outlasts a lease that begins now."""
+    latest = peer.host.now() + peer.config.topics.lease_s
+    wrong = {short(node): lease.until for node, lease in leases.items() if not overdue <= lease.until <= latest}
+    _holds(not wrong, f"{what} that end at {wrong}, and not between {overdue} and {latest}")
 
 
 def _holds(condition: bool, otherwise: str) -> None:
