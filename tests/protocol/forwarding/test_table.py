@@ -10,6 +10,7 @@ from quillcast.protocol.forwarding import flow as flow_module
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.stream import BESIDE, GAPS_MAX
 from quillcast.protocol.forwarding.table import ForwardingTable
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
@@ -153,6 +154,15 @@ def test_a_discarded_term_is_recalled_only_if_it_went_further() -> None:
     flow.forget(FIRST)
     assert not flow.may_recall(FIRST, 1)
     assert flow.may_recall(FIRST, 2)
+
+
+def test_of_an_ended_term_a_peer_looks_for_nothing_beyond_its_end_for_others() -> None:
+    flow = Flow(WEATHER, Budget(1 << 20))
+    flow.begin(FIRST, 0, 0.0)
+    flow.begin(SECOND, 0, 10.0, known_end=5)
+    assert not flow.past[FIRST].ask([(5, 9)])
+    assert flow.past[FIRST].ask([(3, 9)])
+    assert flow.owed(FIRST).ranges() == [(3, 5)]
 
 
 def test_discarding_a_past_term_reports_what_a_subscriber_had_not_taken() -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, intersection
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run
 from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came, Milestones
 
@@ -156,12 +156,18 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
         spare = max(0, seconds.bit_length() - AGE_BITS)
         return seconds >> spare << spare
 
-    def ask(self, ranges: Iterable[Range]) -> None:
-        """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf."""
+    def ask(self, ranges: Iterable[Range]) -> bool:
+        """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf.
+
+        Not beyond the known end: whoever knows of more there reports that, and whom it is owed is decided then. True if
+        any of them are wanted.
+        """
+        wanted = intersection(ranges, [(0, self.end)])
         self.asked = self.asked or RangeSet()
-        for first, last in ranges:
+        for first, last in wanted:
             self.asked.add(first, last)
             self.seen.discard(first, last)
+        return bool(wanted)
 
     def wanted(self) -> list[Range]:
         """The indexes that neighbours asked for and that are still missing."""

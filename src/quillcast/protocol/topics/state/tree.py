@@ -614,8 +614,7 @@ class Tree:
         those of past terms for any neighbour, because a peer beyond this one may have them, or know what they were.
         """
         if term in self.flow.past:
-            self.flow.past[term].ask(ranges)
-            return True
+            return self.flow.past[term].ask(ranges)
         stream = self.flow.live(term)
         above = self.parent is not None and self.parent.node_id == asker
         if stream is None or not (asker in self.children or (term.of_source and (above or self.root is not None))):
