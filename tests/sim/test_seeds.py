@@ -24,6 +24,7 @@ SEEDS = {
 
 HARD_SEEDS = {
     1970288: "a lease that had just ended was judged before the round of housekeeping that forgets it",
+    1972019: "peers that asked each other for what only a dead root had had told subscribers of its loss",
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
     1990453: "a root forgot a publisher that it took for lost, and did not tell it of the next session",
     1954656: "a best-effort session began while peers missed events of the reliable one, and overtook them",
@@ -259,6 +260,7 @@ WILD_SEEDS = {
     (1790029, "apart_pairs"): "the peer closest to the topic could not reach its one replica for longer than a lease",
     (11, "apart_pairs"): "a peer that alone could not reach the root found no parent for longer than a lease",
     (55, "apart_pairs"): "as 11",
+    (1964333, "earliest,sessions,apart_pairs"): "a replica of one root published to another, and told neither of it",
     (1510082, ""): "what one term had delivered was judged as dropped by a report of another one's positions",
     (5000045, "created_twice"): "what a root had numbered was not owed where the sources do now",
     (5000183, "created_twice"): "as 5000045",

@@ -202,6 +202,7 @@ class Publishing:
             self.publishers.pop(topic, None)
             self.finder.end(topic)
             self.own_streams.end(topic)
+            self.known.follow_no_more(topic)
             self.known.done_with(topic)
 
     @property
@@ -296,6 +297,8 @@ class Publishing:
         publishers = list(self.publishers.get(topic, {}).values())
         if any(term < publisher.term for publisher in publishers if not publisher.term.of_source):
             return  # a root of the past; it was paused, or this peer was
+        if publishers:
+            self.known.follow(topic, term)
         self.finder.answered(topic)
         if any(map(self._waits, publishers)):
             return  # it looks for the root again when it need not wait any more

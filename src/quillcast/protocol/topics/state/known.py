@@ -37,6 +37,7 @@ class KnownTopics:
         self.host, self.trees, self.comparing, self.forgetting = host, trees, comparing, forgetting
         self.seats, self.dispatch = seats, dispatch
         self.descriptors, self.rivals, self.terms = records.descriptors, records.rivals, records.terms
+        self.followed: dict[bytes, Term] = {}  # of topics with publishers here: the term of the root that answers them
         self.permissions = Permissions()
 
     def describe(self, name: str) -> Descriptor:
@@ -153,6 +154,14 @@ class KnownTopics:
             return None  # somebody here asked for it in vain
         return descriptor
 
+    def follow(self, topic: bytes, term: Term) -> None:
+        """A root answers publishers here under this term. Rivals that ask this peer to keep theirs hear of it."""
+        self.followed[interned(topic)] = interned(term)
+
+    def follow_no_more(self, topic: bytes) -> None:
+        """Nobody publishes in the topic here any more."""
+        self.followed.pop(topic, None)
+
     def enter(self, topic: bytes, term: Term) -> None:
         """Keep a term of the topic, even if this peer is in no tree of it; not of a session without settings."""
         topic, descriptor = interned(topic), self.descriptors.get(topic)
@@ -165,7 +174,7 @@ class KnownTopics:
 
     def entry(self, topic: bytes) -> TopicEntry:
         """What this peer knows of a topic. What it only assumes, because somebody asked for it, does not count."""
-        tree, term = self.trees.get(topic), self.terms.get(topic, NO_TERM)
+        tree, term = self.trees.get(topic), max(self.terms.get(topic, NO_TERM), self.followed.get(topic, NO_TERM))
         if tree is not None:
             term = max(term, tree.heard, tree.term)
         descriptor = self.descriptors.get(topic)
