@@ -855,6 +855,14 @@ MUTANTS = (
         "protocol/topics/test_delivery.py::test_earliest_begins_at_what_the_parent_holds_also_beside_another_subscription",
     ),
     Mutant(
+        "known-term-that-went-on",
+        "What a known term had when it went on after a subscription began is owed, whatever came before that.",
+        "protocol/topics/state/tree.py",
+        "                subscription.went_on(term)\n",
+        "                pass\n",
+        "protocol/topics/test_term_changes.py",
+    ),
+    Mutant(
         "old-drops-reported",
         "A best-effort subscription is not told that it lost what a source published before it began.",
         "protocol/forwarding/edge.py",

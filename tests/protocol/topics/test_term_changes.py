@@ -74,13 +74,20 @@ def a_subscription_since_the_second_term(
 ) -> tuple[Tree, Subscription]:
     tree = world.tree(descriptor)
     world.terms.enter(tree, SECOND, 3)
+    return tree, a_subscription(world, tree, 3)
+
+
+def a_subscription(world: Parts, tree: Tree, start: int) -> Subscription:
+    """It began ten seconds ago, in the present term."""
     subscription = Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, None))
     subscription.adapt(tree.descriptor)
-    subscription.begin(SECOND, 3)
+    subscription.begin(tree.term, start)
+    for past in tree.flow.past.values():
+        tree.owe(subscription, past)
     subscription.begin_now()
     tree.start(subscription)
     world.host.time += 10.0
-    return tree, subscription
+    return subscription
 
 
 @pytest.mark.parametrize(("there_s", "owed"), [(12, []), (9, [(0, 5)]), (None, [])])
@@ -140,6 +147,25 @@ def test_what_went_on_is_reported_though_its_publisher_sent_the_next_event_to_th
     terms.recall(tree, BEYOND, 2, 0)
     tree.flow.learn_runs(BEYOND, [Run(0, PAUL, 0, 2)])
     tree.flow.lose(BEYOND, [(0, 2)])
+    subscription.tell_losses()
+    notes = subscription.subscriber
+    assert isinstance(notes, Notes)
+    assert (notes.got, notes.lost_) == ([b"2"], [(BEYOND.counter, 0, 2, "unavailable")])
+
+
+def test_what_a_known_term_had_when_it_went_on_is_reported_whatever_the_subscriptions_own_term_had_before(
+    world: Parts, terms: Terms
+) -> None:
+    """Beyond a cut, the publisher discarded events at a bound, and sent only the next one to the later root."""
+    tree = world.tree()
+    terms.enter(tree, BEYOND, 0)
+    tree.flow.move(down(BEYOND, 0, block(PAULA, 0)), tree.flow.current)
+    terms.enter(tree, SECOND, 3)
+    subscription = a_subscription(world, tree, 3)
+    tree.flow.move(down(SECOND, 3, block(PAUL, 2)), tree.flow.current)
+    terms.recall(tree, BEYOND, 3, 0)
+    tree.flow.learn_runs(BEYOND, [Run(1, PAUL, 0, 2)])
+    tree.flow.lose(BEYOND, [(1, 3)])
     subscription.tell_losses()
     notes = subscription.subscriber
     assert isinstance(notes, Notes)

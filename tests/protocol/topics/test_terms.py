@@ -918,3 +918,31 @@ def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_a
     village.act(root, lambda peer: peer.scribe.children.heard_from(tree, entry))
     assert not tree.orphaned_leases
     assert TOPIC in reports.dirty
+
+
+def test_a_reader_is_told_of_what_a_publisher_discarded_beyond_a_cut_and_sent_to_no_root_on_this_side() -> None:
+    """The reader's own root had as many events before it began, and they might have been these."""
+    village = Village(6, config=Config(topics=TopicConfig(retain_bytes=3000)))
+    root, *near, far = by_distance(village)
+    reader, publishers = Reader(), [village.publisher(peer, NAME) for peer in (far, near[2])]
+    village.subscribe(near[1], NAME, Reader())
+    village.subscribe(far, NAME, Reader())
+    village.publish(far, publishers[0], b"before")
+    village.run(5)
+    cut = village.world.cut(lambda a, b: (a in (root, far)) != (b in (root, far)))
+    village.run(8)
+    village.publish(near[2], publishers[1], *[b""] * 20)
+    village.run(2)
+    village.subscribe(near[1], NAME, reader)
+    for _ in range(10):
+        village.publish(far, publishers[0], bytes(1000))
+        village.run(0.5)
+    dropped = publishers[0].dropped.end
+    assert dropped > 1
+    village.kill(root)
+    village.world.heal(cut)
+    village.run(30)
+    assert len(reader.payloads) == 11 - dropped
+    assert [(loss.publisher, loss.first, loss.last, loss.why) for loss in reader.losses] == [
+        (publishers[0].id, 1, dropped, "late")
+    ]

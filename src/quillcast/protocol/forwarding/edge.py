@@ -146,6 +146,20 @@ class Edge(Sink):
         if isinstance(term_cursor, EarlierTermCursor):
             term_cursor.stable = max(term_cursor.stable, stable)
 
+    def went_on(self, term: Term) -> None:
+        """An earlier term had more events when this began, and was not over: all that is not known to be older is owed.
+
+        Not even what its publisher may have sent again before: it may have discarded that.
+        """
+        known = self.term_cursor(term)
+        if not isinstance(known, EarlierTermCursor):
+            return
+        cursor = TermCursor(term, known.next, known.given_up, known.waiting, known.start, known.old)
+        if self.latest is known:
+            self.latest = cursor
+        else:
+            self.older[term] = cursor
+
     def may_be_owed(self, term: Term) -> bool:
         return self.since is not None and term < self.since and self.term_cursor(term) is None
 

@@ -314,6 +314,8 @@ class Tree:
             subscription.pass_by(term, past.end)
         elif subscription.term_cursor(term) is not None:
             self.owe(subscription, past)
+            if past.is_dated or at_last:
+                subscription.went_on(term)
         elif past.is_dated or at_last:
             self._owe_whole(subscription, past)
 
