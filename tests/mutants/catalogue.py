@@ -676,6 +676,14 @@ MUTANTS = (
         "protocol/scopes/test_manager.py",
     ),
     Mutant(
+        "parents-take-turns",
+        "Two members do not take turns as entry point for ever, each nearer to the other's parent.",
+        "protocol/scopes/measuring.py",
+        "        if now < pause.until:\n",
+        "        if topic not in self.told:\n",
+        "protocol/scopes/test_measuring.py::test_parents_that_take_turns_count_ever_more_rarely",
+    ),
+    Mutant(
         "circle-keeps-a-former-head",
         "Members of a domain hear who else is in it when another peer speaks for one of them.",
         "protocol/scopes/orders.py",

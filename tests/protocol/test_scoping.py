@@ -171,6 +171,19 @@ def test_nobody_invites_a_member_whom_its_manager_did_not_tell_to() -> None:
     assert site.village.world.journal.marks["uninvited"] == 9
 
 
+def test_a_member_that_never_heard_of_a_topic_takes_in_whom_it_invites() -> None:
+    site = Site(5, Star())
+    invited, inviter = site.members[3:]
+    site.subscribe([invited])
+    topic, contact = described(site.name).topic, site.village.world.machines[invited].contact
+    (manager, _) = site.village.peers[site.outside].scoping.managers[site.party.id]
+    assert topic not in site.village.peers[inviter].scribe.descriptors
+    said = Invite([topic], manager.state.invitation(contact.node_id))
+    site.village.act(inviter, lambda peer: peer.host.send(contact, said))
+    site.village.run(0.5)
+    assert site.parents()[invited] == inviter
+
+
 def test_a_scope_moves_up_where_a_peer_nearer_to_the_root_has_room() -> None:
     site = Site(6, Chain())
     readers = {1: Reader()}
@@ -255,9 +268,10 @@ def test_members_measure_the_round_trips_to_each_other_for_a_policy_that_asks_fo
     site.subscribe(site.members)
     (manager, _) = site.village.peers[site.outside].scoping.managers[site.party.id]
     members = manager.members.labels
-    measured = {(label, to) for label, known in manager.round_trips.seconds.items() for to in known if to in members}
+    trips = manager.measuring.round_trips.seconds
+    measured = {(label, to) for label, known in trips.items() for to in known if to in members}
     assert len(measured) == 6, "each of the pairs"
-    assert None not in [trip for known in manager.round_trips.seconds.values() for trip in known.values()]
+    assert None not in [trip for known in trips.values() for trip in known.values()]
 
 
 def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:

@@ -401,6 +401,17 @@ def test_a_peer_that_was_restarted_and_comes_from_another_parent_does_not_speak_
     Simulation(composed(hard(1876010), 1876010), 1876010).world.run(36.0)  # by then it had failed
 
 
+INVITING_SEEDS = {
+    30082: "two members took turns as entry point for ever, as each was nearer to the other's parent",
+    30134: "as 30082, while nothing came to be stable",
+}
+
+
+@pytest.mark.parametrize("seed", INVITING_SEEDS)
+def test_what_failed_once_when_entry_points_took_in_whom_they_invite_holds(seed: int) -> None:
+    Simulation(composed(hard(seed), seed), seed).run()
+
+
 def test_a_peer_that_joins_again_does_not_wait_for_contacts_that_died_since_it_measured_them() -> None:
     Simulation(wild(961091).with_outsiders(), 961091).run()
 

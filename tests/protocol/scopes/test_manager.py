@@ -15,7 +15,8 @@ from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
-from quillcast.protocol.scopes.manager import AGAIN_S, ScopeManager
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.measuring import AGAIN_S
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
     OTHERS_MAX,

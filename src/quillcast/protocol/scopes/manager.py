@@ -22,6 +22,7 @@ from quillcast.protocol.scopes.composition import Composition, Part, ScopeContex
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.effects import Effect, NotEntitled, Save, Send, Superseded
 from quillcast.protocol.scopes.hierarchy import OVERLAY, ManagerMoved, NoRootScope, TwoRootScopes
+from quillcast.protocol.scopes.measuring import Measuring
 from quillcast.protocol.scopes.members import Members
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
@@ -35,7 +36,6 @@ from quillcast.protocol.scopes.messages import (
     HangsBelow,
     Heard,
     Measured,
-    MeasureRoundTrips,
     Orders,
     Registration,
     RegistrationRefused,
@@ -48,13 +48,10 @@ from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
 from quillcast.protocol.scopes.rights import Entitlements
-from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.succession import appointed, is_genuine
 from quillcast.protocol.scopes.swaps import Swaps
 from quillcast.protocol.scopes.uses import Doing
-
-AGAIN_S = 300.0  # at least, until a member measures round trips again; a guess: ways seldom change
 
 _decoder = msgspec.msgpack.Decoder(ScopeState)
 
@@ -71,13 +68,8 @@ class ScopeManager:
         self.members = Members(state, config, self.rights)
         self.receiver = Receiver(state)
         self.clients = Clients(state, config, self.rights)
-        self.round_trips = RoundTripTable()
+        self.measuring = Measuring(state, config.lease_s, self.members, self.receiver)
         self.known_roots: tuple[RootScope, ...] = ()
-        self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
-        self.measured: dict[bytes, None] = {}  # those for which more is known than when they were composed
-        self.parents: dict[bytes, Party] = {}  # of the entry points, by topic: peers of the overlay
-        self.again: list[int] = []  # members that are to measure again
-        self.again_at = 0.0
         self.orders = OrderBook(state)
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
         self.swaps.restore(state.topics)
@@ -129,7 +121,8 @@ class ScopeManager:
 
     def begin(self, now: float) -> list[Effect]:
         """Start: register with the owners, and tell all members their orders. Leases begin anew."""
-        self.now, self.again_at = now, now + AGAIN_S
+        self.now = now
+        self.measuring.begin(now)
         self.succession = appointed(self.state.scope, self.state.epoch, self.state.secret)
         self.membership.proof = self.orders.succession = self.succession
         self.members.begin(now)
@@ -239,9 +232,9 @@ class ScopeManager:
             case ChannelRequest():
                 return self._asked(message, now)
             case Measured():
-                self._measured(message)
+                self._mark(self.measuring.heard(message))
             case HangsBelow():
-                self._hangs_below(message)
+                self._mark(self.measuring.hangs_below(message, now))
             case ChannelAnswer():
                 self._mark(dict(message.specs) if self.requests.answered(message) else ())
             case Orders() | RegistrationRefused():
@@ -323,7 +316,7 @@ class ScopeManager:
             roles, kept = self.members.roles(topic), self.state.topics.get(topic)
             if not roles:
                 self.state.topics.pop(topic, None)
-                self._set_parent(topic, None)
+                self.measuring.forget_topic(topic)
                 self.swaps.forget(topic)
             elif kept is None or kept.root not in [role.root for role in roles]:
                 self.state.topics[topic] = Topic(roles[0].root, _name(topic, roles))
@@ -358,8 +351,7 @@ class ScopeManager:
         member = self.members.remove(id_)
         if member is not None:
             self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
-            self.round_trips.forget_member(member.label)
-            self.round_trips.forget_party(id_)
+            self.measuring.forget_member(member.label, id_)
             self.orders.remove(member.label)
             self.state.generation += 1
             self.orders.owe_keys()
@@ -384,7 +376,7 @@ class ScopeManager:
 
     def _forget_sender(self, id_: bytes) -> None:
         former = self.receiver.rates()
-        self.round_trips.forget_party(id_)
+        self.measuring.round_trips.forget_party(id_)
         self._mark(self.receiver.forget(id_))
         self._mark(self._shared_anew(former))
 
@@ -392,73 +384,6 @@ class ScopeManager:
         """The topics in which senders may send at another rate, after others came or went, or said another rate."""
         limited = any(self.config.in_all[1:3]) and self.receiver.rates() != former
         return self.state.topics if limited else ()
-
-    def _measured(self, message: Measured) -> None:
-        """Senders' round trips count at once; those between members with time, for many come together."""
-        member = self.members.find(message.member)
-        if member is None:
-            return
-        if not self.round_trips.note(member.label, message.to, message.seconds):
-            return
-        if (other := self.members.find(message.to)) is not None:
-            self.measured |= {topic: None for topic in (*member.roles, *other.roles) if topic in self.asking}
-        if message.to in self.state.senders:
-            self._mark(member.roles)
-        self._mark(topic for topic, parent in self.parents.items() if parent.id == message.to)
-
-    def _hangs_below(self, message: HangsBelow) -> None:
-        """The entry point has this parent outside: who of the three is nearest to that?"""
-        kept, member = self.state.topics.get(message.topic), self.members.find(message.member)
-        if kept is not None and member is not None and member.label in kept.entries[:1]:
-            self._set_parent(message.topic, Party(message.parent.node_id, message.parent))
-
-    def _set_parent(self, topic: bytes, parent: Party | None) -> None:
-        former = self.parents.pop(topic, None)
-        if parent is not None:
-            self.parents[topic] = parent
-        if parent != former:
-            self._mark([topic] if topic in self.state.topics else ())
-            if former is not None and former not in self.parents.values():
-                self.round_trips.forget_party(former.id)
-
-    def _measure(self, topic: bytes) -> Iterator[Effect]:
-        """The entry point and its stand-bys measure the way to the senders, or to their parent in the overlay's tree.
-
-        No other member does anything outside.
-
-        If the topic's policy goes by round trips, members measure those between them.
-        """
-        if topic not in self.state.topics:
-            return
-        senders = {sender.party.id: sender.party for sender in self.receiver.of(topic)}
-        if topic in self.parents:
-            senders[self.parents[topic].id] = self.parents[topic]
-        entries = self.state.topics[topic].entries
-        for label in entries if senders else ():
-            yield from self._have_measured(label, self.round_trips.unmeasured(label, senders), senders)
-        if topic in self.asking:
-            taking = [each for each in self.state.members.values() if topic in each.roles or each.label in entries]
-            peers = {each.label: each.party.id for each in taking if not each.party.managed}
-            parties = {each.party.id: each.party for each in taking}
-            for label in peers:
-                unmeasured = self.round_trips.unmeasured_among(label, peers, entries)
-                yield from self._have_measured(label, unmeasured, parties)
-
-    def _measure_again(self, now: float) -> Iterator[Effect]:
-        """Ways change: from time to time members measure again what they measured, one member after another."""
-        if not self.again and now >= self.again_at:
-            self.again, self.again_at = [*self.round_trips.seconds], now + AGAIN_S
-        if self.again and (label := self.again.pop()) in self.state.members:
-            parties = {parent.id: parent for parent in self.parents.values()}
-            parties |= {each.party.id: each.party for each in self.state.senders.values()}
-            parties |= {each.party.id: each.party for each in self.state.members.values()}
-            known = self.round_trips.seconds.get(label, {})
-            yield from self._have_measured(label, [id_ for id_ in known if id_ in parties], parties)
-
-    def _have_measured(self, label: int, to: Iterable[bytes], parties: Mapping[bytes, Party]) -> Iterator[Effect]:
-        member, told = self.state.members[label].party, tuple(parties[id_] for id_ in to)
-        if told and not member.managed:
-            yield Send(member, MeasureRoundTrips(self.state.scope.id, told))
 
     # ---- with time
 
@@ -472,10 +397,9 @@ class ScopeManager:
         for id_ in self.receiver.silent(since):
             self._forget_sender(id_)
         self._mark(self.membership.passed(now))
-        measured, self.measured = self.measured, {}
-        self._mark(measured)
+        self._mark(self.measuring.passed(now))
         self.requests.beat()
-        yield from self._measure_again(now)
+        yield from self.measuring.measure_again(now)
         yield from self.membership.beat()
 
     # ---- what follows
@@ -494,7 +418,7 @@ class ScopeManager:
         for topic in topics:
             self._compose(topic)
             self._tell_head(topic)
-            yield from self._measure(topic)
+            yield from self.measuring.measure(topic)
         yield from self.requests.want(self._scopes_to_ask())
         yield from self.requests.settle()
         yield from self.membership.settle()
@@ -528,18 +452,18 @@ class ScopeManager:
 
     def _compose(self, topic: bytes) -> None:
         parts = dict[int, Part]()
-        self.asking.pop(topic, None)
+        between_members = False
         if (kept := self.state.topics.get(topic)) is not None:
             self.swaps.want(topic, self.config.policy(kept.name), self.now)
             composition = self._composition(topic)
             parts = composition.composed()
-            if composition.asks_round_trips:
-                self.asking[topic] = None
+            between_members = composition.asks_round_trips
             kept.of, kept.change = self.swaps.saved(topic)
             for member in self.members.at_other_root(topic, kept.root):
                 root, other = (self.scope_name(id_) for id_ in (kept.root, member.roles[topic].root))
                 two = TwoRootScopes(kept.name or topic.hex()[:8], root, other)
                 parts[member.label] = Part(Assignment(topic, why=str(two)))
+        self.measuring.asks(topic, between_members=between_members)
         above = self.membership.refusals(topic)
         for member in self.state.members.values():
             if refusals := tuple(self._refusals(member, topic, above)):
@@ -585,10 +509,10 @@ class ScopeManager:
             self.membership.is_top(topic),
             tuple(outgoing),
             self.requests.spec,
-            self.round_trips.get,
+            self.measuring.round_trips.get,
             self.seats(topic),
             lambda doing: self.membership.why_not(self.state.topics[topic].name, topic, doing) or "",
-            self.parents[topic].id if topic in self.parents else None,
+            self.measuring.parent(topic),
             self.membership.circles(topic),
         )
         policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)

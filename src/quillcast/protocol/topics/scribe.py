@@ -342,7 +342,7 @@ class Scribe:
             case FindParent(tree, fault):
                 self.membership.join(tree, fault=fault)
             case Invited(topics, parent):
-                self.membership.move(topics, parent)
+                self.membership.move(topics, parent, whole=True)
             case LeaveIfIdle(tree, anyway):
                 self.membership.leave_if_idle(tree, anyway=anyway)
             case ParentAccepted(tree, parent):

@@ -270,8 +270,10 @@ class TreeMembership:
         else:
             self._attach(tree, parent, message)
 
-    def move(self, topics: Iterable[bytes], to: Contact) -> None:
+    def move(self, topics: Iterable[bytes], to: Contact, *, whole: bool = False) -> None:
         """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late.
+
+        `whole`: with the descriptors, for it may never have heard of the topics.
 
         One after another: who took this peer in, and was asked beside a later one, would keep a lease for it.
         """
@@ -283,7 +285,7 @@ class TreeMembership:
         for tree in follow:
             self.invited[tree.topic] = Invitation(to.node_id, self.host.now() + self.config.join_timeout_s)
             self.note_former(tree.topic, to.node_id)  # once it takes this peer in, a lease goes on there
-        joins = [self.join_message(tree, fault=False, whole=False, moved=True) for tree in follow]
+        joins = [self.join_message(tree, fault=False, whole=whole, moved=True) for tree in follow]
         self.host.send(to, Rejoin(self.host.contact, b"", joins))
 
     def _awaits_other(self, topic: bytes, node: bytes) -> bool:
