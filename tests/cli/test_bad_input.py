@@ -226,7 +226,7 @@ class TestWithAPeer:
     def test_a_contact_of_another_network(self, quillcast: Commands, node: dict[str, str]) -> None:
         code, _, err = quillcast.run("pub", "t", "x", "--contact", node["address"], "--network", "other")
         assert code == 4
-        assert_one_line(err, "it belongs to the network 'test', this peer to 'other'; say --network to choose")
+        assert_one_line(err, "it belongs to the network 'test', this peer to 'other'; choose one with --network")
 
     def test_a_port_in_use(self, quillcast: Commands, node: dict[str, str]) -> None:
         code, _, err = quillcast.run("sub", "t", "--listen", node["address"])

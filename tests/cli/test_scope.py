@@ -180,7 +180,7 @@ def test_a_recovery_protocol_that_loops_does_not_pass_the_check(
     monkeypatch.setattr("quillcast.cli.scope.CHECK_LIMIT_S", 0.1)
     code, out, err = check(capsys, "recovery", "check", "never_ends")
     assert (code, out) == (2, "")
-    assert err == "quillcast: recovery protocol never_ends is not checked after 0.1 s: does it loop?\n"
+    assert err == "quillcast: the check of recovery protocol never_ends did not end within 0.1 s: does it loop?\n"
 
 
 def test_a_file_with_an_unknown_recovery_protocol(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +244,7 @@ def test_a_member_that_registers_for_topics_it_has_no_right_to_is_refused_and_ot
     Path("site.toml").write_text(f'name = "site"\n[admission]\njoin_line = true\n{rule}')
     code, out, _ = quillcast.run("scope", "check", "site.toml")
     assert code == 0
-    sentence = f"Members publish only if they are {writer}; what others register is refused."
+    sentence = f"Members publish only if they are {writer}; registrations of other members are refused."
     assert sentence in out
     manager = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json")
     assert json.loads(manager.line())["scope"] == "site"
@@ -321,7 +321,7 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     _, out, _ = quillcast.run("scope", "show", "campus")
     assert "  A peer or scope is admitted as a member if it is site.\n" in out
     assert re.search(r"topics +policy +recovery +from\n +# +k_ary +srm +file\n", out)
-    assert "  #: At most 9 bundles a second enter per topic; senders wait above that.\n" in out
+    assert "  #: At most 9 bundles a second enter per topic; above that, senders wait.\n" in out
     code, _, err = quillcast.run("scope", "invite", "campus")
     assert code == 2
     assert "scope campus admits nobody by a join line: write join_line = true" in err

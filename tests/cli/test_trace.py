@@ -50,7 +50,7 @@ def test_hops_are_drawn_as_a_tree_with_times_and_scopes_as_boxes() -> None:
         "├── ┌─ scope site ─────────────────────────────────────────────────────────────────────────────────────┐",
         "│   │ bbbbbbbb h:b  1.00 ms (+0.50), 1 subscription                                                    │",
         "│   │ └── dddddddd h:d  1.75 ms (+0.75), channel 1-2 (serial modulo 2 = 1), record 1-2, 1 subscription │",
-        "│   │     ├── not to eeeeeeee over channel 2-3: the filter takes serial modulo 2 = 0                   │",
+        "│   │     ├── not to eeeeeeee over channel 2-3: the filter accepts serial modulo 2 = 0                 │",
         "│   │     └── also to cccccccc: had it already                                                         │",
         "│   └──────────────────────────────────────────────────────────────────────────────────────────────────┘",
         "└── cccccccc h:c  2.00 ms (+1.50), waits in 1 subscription",
@@ -62,7 +62,7 @@ def test_who_does_not_answer_and_who_is_not_reached_is_named() -> None:
     shown = list(draw(trace(hop("a", None, 0.5, way("b"), way("c", "waits")), silent="b", missing="cd"), 10.0))
     assert shown[1:] == [
         "aaaaaaaa h:a  0.50 ms, begins here, 1 subscription",
-        "├── waits for cccccccc, which takes nothing at the moment",
+        "├── waits for cccccccc, which accepts nothing at the moment",
         "└── bbbbbbbb did not answer",
         "reached 1 peer and 1 subscription within 0.50 ms",
         "peer bbbbbbbb (h:b) does not answer",

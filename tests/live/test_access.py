@@ -164,7 +164,8 @@ def test_what_the_owner_did_not_sign_changes_nothing() -> None:
                 root._pump.call(root._peer.scribe.learn, forged)
                 assert root._peer.scribe.descriptors[topic_id("t")] == stands
             claimed = (
-                f"two owners claim topic 't', {OWNER.principal[:8]} and {STRANGER.principal[:8]}: its root's word holds"
+                f"two owners claim topic 't', {OWNER.principal[:8]} and {STRANGER.principal[:8]}: "
+                "the root's owner prevails"
             )
             assert [line.partition(";")[0] for line in root.status().problems] == [claimed]
             await denied(other.publish("t", b"no", credentials=STRANGER, wait="root"))
@@ -243,7 +244,7 @@ def _closest(name: str, nodes: list[Node]) -> Node:
 def test_invalid_requests_fail_before_anything_is_sent() -> None:
     async def scenario() -> None:
         async with Node(config=QUICK) as node:
-            with pytest.raises(quillcast.LocalError, match="has an owner: give credentials="):
+            with pytest.raises(quillcast.LocalError, match="needs an owner: pass credentials="):
                 await node.create("t", publishers=[FRIEND.principal])
             with pytest.raises(quillcast.LocalError, match="'alice' is not a principal"):
                 await node.create("t", credentials=OWNER, publishers=["alice"])

@@ -278,7 +278,7 @@ def test_a_line_of_a_peer_that_was_started_again_is_refused() -> None:
         async with Node(identity=identity) as node:
             address, line = node.address, node.invite_client()
         async with Node(identity=identity, listen=address) as node:
-            with pytest.raises(quillcast.Unreachable, match="or the peer was started again; get another line"):
+            with pytest.raises(quillcast.Unreachable, match="or this peer was restarted; get another line"):
                 await quillcast.connect(line=line).start()
             assert refused(node) == {"client": 1}
 
@@ -308,7 +308,7 @@ def test_a_line_that_is_revoked_lets_nobody_in_and_disconnects_its_clients_every
                         await call
             with pytest.raises(
                 quillcast.Unreachable,
-                match=r"does not serve this client: .* or one that was revoked",
+                match=r"does not serve this client: .* it was revoked",
             ):
                 await quillcast.connect(line=revoked).start()
             with pytest.raises(quillcast.LocalError, match="not valid here: it was revoked, or"):
@@ -547,7 +547,9 @@ def test_a_server_that_is_stopped_is_given_up(monkeypatch: pytest.MonkeyPatch) -
             server.stop()
             monkeypatch.setattr(proxy, "_PING_EVERY_S", 0.01)
             at.watch()
-            silent = r"was closed: it did not answer for 0\.03 s; is it stopped\?; no other peer serves you; client "
+            silent = (
+                r"was closed: it did not answer for 0\.03 s; is it stopped\?; no other peer can serve this client; "
+            )
             with pytest.raises(quillcast.Unreachable, match=silent):
                 await anext(subscription)
 
@@ -563,7 +565,9 @@ def test_a_server_that_leaves_says_so_and_has_what_was_published() -> None:
             await other.leave()
             assert (await anext(subscription)).payload == b"last"
             for call in (anext(subscription), publisher.publish(b"late")):
-                with pytest.raises(quillcast.Unreachable, match="leaves its network; no other peer serves you; client"):
+                with pytest.raises(
+                    quillcast.Unreachable, match="leaves its network; no other peer can serve this client; "
+                ):
                     await call
 
     run(scenario())
@@ -654,8 +658,8 @@ class Stranger:
     ("content", "why"),
     [
         (b"nonsense", "call of a client"),
-        (msgspec.msgpack.encode(CALL), "no peer has asked"),
-        (msgspec.msgpack.encode(msgspec.structs.replace(CALL, client=NOBODY)), "it shows no line of this peer"),
+        (msgspec.msgpack.encode(CALL), "this peer was not asked"),
+        (msgspec.msgpack.encode(msgspec.structs.replace(CALL, client=NOBODY)), "its line is not valid here"),
         (msgspec.msgpack.encode(msgspec.structs.replace(CALL, version=99)), "speaks version 99"),
         (msgspec.msgpack.encode(msgspec.structs.replace(CALL, connect=Connect(1, bytes(8), b"", "a\nb"))), "one line"),
     ],

@@ -422,7 +422,7 @@ def test_an_event_over_the_limit_is_refused_at_the_publisher_and_the_others_arri
             text = await refused(quillcast.EventTooLarge, bob.publish("default", bytes((1 << 20) + 1)))
             assert "over the limit of 1048576" in text
             text = await refused(quillcast.EventTooLarge, bob.publish("default", b"", key=bytes(1 << 20)))
-            assert text.startswith("key and attributes of 1048576 bytes are over")
+            assert text.startswith("key and attributes take 1048576 bytes, more than")
 
     run(scenario())
 
@@ -447,10 +447,10 @@ class NotAMapping(msgspec.Struct, frozen=True):
     ("wrong", "text"),
     [
         ({"key": "court 1"}, "a key is bytes, not str; encode it first"),
-        ({"attributes": 3}, "attributes are a mapping, not int; say attributes={name: value}"),
-        ({"attributes": {3: "set"}}, "attributes map text to what MessagePack knows, and these do not: "),
+        ({"attributes": 3}, "attributes are a mapping, not int; use attributes={name: value}"),
+        ({"attributes": {3: "set"}}, "attributes must map text to values that MessagePack can encode: "),
         ({"attributes": {"set": object()}}, "Encoding objects of type object is unsupported"),
-        ({"attributes": {"set": 1 << 64}}, "attributes map text to what MessagePack knows, and these do not: "),
+        ({"attributes": {"set": 1 << 64}}, "attributes must map text to values that MessagePack can encode: "),
         ({"attributes": {"set": {NotAMapping(): 3}}}, "map keys must be hashable"),
         ({"attributes": {"set": "\ud800"}}, "surrogates not allowed"),
     ],

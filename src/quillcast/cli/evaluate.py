@@ -64,7 +64,9 @@ def command() -> None:
 @click.option("--groups", type=Count(min=1), help="Number of groups.  [default: the experiment's]")
 @SEED
 @click.option(
-    "--seeds", metavar="RANGES", help="Repeat the run with each of these seeds, such as 1-10: means, intervals."
+    "--seeds",
+    metavar="RANGES",
+    help="Repeat the run with each of these seeds, such as 1-10, and report means and intervals.",
 )
 @click.option(
     "--policies", metavar="POLICY,...", help='Policies, such as "scribe,scribe+remover(64)" or "module:Class".'
@@ -130,16 +132,16 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     show_default=True,
     help="Who publishes in a group: up to four members, its creator, or the root of its key.",
 )
-@click.option("--children-max", type=Count(min=2), help="Most children of a peer in a group.")
+@click.option("--children-max", type=Count(min=2), help="Largest number of children that a peer may have in a group.")
 @click.option(
     "--link-stress-max",
     type=Amount(min=0, min_open=True),
-    help="Most messages on a core link, as a multiple of IP multicast.",
+    help="Largest number of messages on a core link, as a multiple of IP multicast.",
 )
 @click.option(
     "--entries-max",
     type=Amount(min=0, min_open=True),
-    help="Most entries of all groups' membership that a peer keeps on average.",
+    help="Largest number of membership entries, of all groups together, that a peer may keep on average.",
 )
 @click.option("--policies", metavar="POLICY,...", help="Policies to choose from.")
 @SEED

@@ -32,7 +32,7 @@ from quillcast.live.transport import addresses
 @click.option(
     "--invite-client",
     is_flag=True,
-    help="Print a line with which applications of other devices use the peer that runs here, and exit.",
+    help="Print a line that lets applications on other devices use the peer of this machine, and exit.",
 )
 @click.option(
     "--revoke-client",

@@ -112,8 +112,8 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         "scopes",
         multiple=True,
         metavar="NAME@HOST:PORT",
-        help="Become a member of this scope, whose manager runs in the peer at this address. Or a join line of it. "
-        "Repeatable: the first is for all topics that none of them is the root scope of.",
+        help="Become a member of this scope, whose manager runs in the peer at this address. A join line works too. "
+        "Repeatable: topics that belong to none of these scopes use the first one.",
     )
     @click.option(
         "--config",

@@ -75,12 +75,12 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
     "--data",
     type=Place(file_okay=False, path_type=Path),
     required=True,
-    help="Keep identity and managers in this folder, so that they come back as the same ones.",
+    help="Keep the peer's identity and the managers' state in this folder, so that they survive a restart.",
 )
 @click.option(
     "--state",
     type=Place(dir_okay=False, path_type=Path),
-    help="Continue from the state that `quillcast scope export` wrote at another peer. With one FILE.",
+    help="Continue from the state that `quillcast scope export` wrote at another peer. Only with a single FILE.",
 )
 @JSON
 @peering
@@ -93,7 +93,7 @@ def serve(files: tuple[Path, ...], data: Path, state: Path | None, as_json: bool
     from quillcast.live.scopes.serving import in_order
 
     if state is not None and len(files) > 1:
-        raise click.UsageError("--state goes with one FILE", click.get_current_context())
+        raise click.UsageError("--state needs exactly one FILE", click.get_current_context())
 
     async def stay() -> None:
         node = peering.node(data=data, make_credential=peering.listen is not None, on_problem=_log)
@@ -321,7 +321,7 @@ def check_recovery(name: str, as_json: bool) -> None:
             report = check(BUILT_IN.get(name) or protocol_class(name), whole=name in ("ring", "srm"))
     except _TooLong:
         raise RepairsWrongly(
-            f"recovery protocol {name} is not checked after {CHECK_LIMIT_S:g} s: does it loop?"
+            f"the check of recovery protocol {name} did not end within {CHECK_LIMIT_S:g} s: does it loop?"
         ) from None
     except RepairsWrongly as broken:
         raise RepairsWrongly(f"recovery protocol {name} breaks a rule: {broken}") from None

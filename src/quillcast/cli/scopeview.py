@@ -30,8 +30,8 @@ def manager_of(name: str, network: str) -> str:
     for place in (place for status in statuses for place in status.memberships):
         if place.scope == name:
             raise Unreachable(
-                f"the manager of scope {name} runs at {place.address}, in no peer of this user on this machine that "
-                "answers; run this command there, as the user who runs the manager"
+                f"the manager of scope {name} runs at {place.address}, and no peer of this user on this machine "
+                "answers for it; run this command on that machine, as the user who runs the manager"
             )
     known = ", ".join(sorted({each for status in statuses for each in status.manages}))
     remedy = f"there are managers of: {known}" if known else "start it with: quillcast scope serve FILE --data FOLDER"
@@ -200,7 +200,7 @@ def change(changed: PolicyChange) -> Iterator[str]:
     for topic in changed.topics:
         yield f"{topic.name}: {policy(topic.before)} -> {policy(topic.after)}"
     if not changed.topics:
-        yield f"scope {changed.scope}: no topic that is in use changes"
+        yield f"scope {changed.scope}: no topic in use is affected"
     yield from rules(changed.rules)
 
 

@@ -164,7 +164,7 @@ def _tell_loss(topic: str, loss: Loss) -> None:
     if loss.why == "start":
         return  # reported together (`_tell_missed`)
     if loss.uncertain:
-        which = f"positions {loss.term.counter}:{loss.first} to {loss.term.counter}:{loss.last - 1}, whose is unknown"
+        which = f"positions {loss.term.counter}:{loss.first} to {loss.term.counter}:{loss.last - 1}, publisher unknown"
     else:
         which = f"publisher {loss.publisher.hex()[:8]} sequences {loss.first} to {loss.last - 1}"
     print(

@@ -82,8 +82,8 @@ def command(context: click.Context) -> None:
     help="The scope whose members number and keep the events: the one whose file says root = true for the topic.",
 )
 @AS_OWNER
-@who("publisher", "Who else may publish. Repeatable.")
-@who("subscriber", "Who else may subscribe. Repeatable.")
+@who("publisher", "Principal that may publish, besides the owner. Repeatable.")
+@who("subscriber", "Principal that may subscribe, besides the owner. Repeatable.")
 @DATA
 @JSON
 @peering
@@ -128,15 +128,25 @@ def create(
 
 @command.command("set")
 @TOPIC
-@choice("delivery", "Guarantee for subscribers, from the next session on.", default=None)
-@choice("order", "Whether each publisher's events arrive in order, from the next session on.", default=None)
+@choice("delivery", "Guarantee for subscribers. Takes effect when the next session begins.", default=None)
+@choice(
+    "order", "Whether each publisher's events arrive in order. Takes effect when the next session begins.", default=None
+)
 @choice(
     "slow", "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.", default=None
 )
 @click.option("--event-bytes-max", type=Count(min=1), help="Largest payload.")
 @choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=None)
-@who("publisher", "Who may publish besides the owner, from the next session on; others no more. Repeatable.")
-@who("subscriber", "Who may subscribe besides the owner, from the next session on; others no more. Repeatable.")
+@who(
+    "publisher",
+    "Principal that may publish, besides the owner. Replaces the current list when the next session begins. "
+    "Repeatable.",
+)
+@who(
+    "subscriber",
+    "Principal that may subscribe, besides the owner. Replaces the current list when the next session begins. "
+    "Repeatable.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
 @DATA
 @AS
@@ -174,7 +184,7 @@ def set_(
 def _costs(before: TopicSettings, after: TopicSettings, *, opens_session: bool) -> Iterator[str]:
     """What will cost more, one line each."""
     if (before.delivery, after.delivery) == ("reliable", "best_effort"):
-        yield "delivery = best_effort: what is lost on the way is not sent again, and publishers keep nothing"
+        yield "delivery = best_effort: lost events are not sent again, and publishers keep no copies"
     guarantees = [(each.delivery, each.order, each.partition) for each in (before, after)]
     if opens_session or guarantees[0] != guarantees[1]:
         yield "a new session begins: publishers wait until subscribers have acknowledged what was published before"

@@ -30,10 +30,10 @@ def command(context: click.Context, topic: str, timeout_s: float, peer: str, net
     """Follow the next bundle of TOPIC: which peers it comes to and when, over which channels, and what stops it.
 
     Publishes nothing: it waits for the next bundle that passes, as `quillcast pub TOPIC MESSAGE` in another terminal
-    makes one. Times begin when the first event was published. Each peer tells them by its own clock, so between
-    machines they are as exact as their clocks.
+    makes one. Times begin when the first event was published. Each peer uses its own clock, so times from different
+    machines are only as accurate as their clocks.
 
-    The exit code is 1 if no bundle came in time, or not all peers told of it.
+    The exit code is 1 if no bundle came in time, or if some peers did not report it.
     """
     answer_s = timeout_s + SILENT_S
     trace = ask_peer(network, peer, "trace", TraceStatus, timeout_s=answer_s, topic=topic, wait_s=timeout_s)
@@ -122,9 +122,9 @@ def _stopped(ways: Iterable[TraceWay]) -> Iterator[str]:
         peers, channels = ", ".join(way.node_id[:8] for way in stopped), [way.channel for way in stopped if way.channel]
         over = f" over channel{'s' * (len(channels) > 1)} {', '.join(channels)}" if channels else ""
         if why == "waits":
-            yield f"waits for {peers}, which takes nothing at the moment"
+            yield f"waits for {peers}, which accepts nothing at the moment"
         elif filter_:
-            yield f"not to {peers}{over}: the filter takes {filter_}"
+            yield f"not to {peers}{over}: the filter accepts {filter_}"
         else:
             yield f"not to {peers}{over}: {why}"
 

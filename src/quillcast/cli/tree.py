@@ -20,7 +20,7 @@ from quillcast.core.status import TreePeer, TreeStatus
 @JSON
 @NETWORK
 def command(topic: str, peer: str, network: str, as_json: bool) -> None:
-    """Draw a topic's live tree: root, forwarders, subscribers. The members of a scope are in a box."""
+    """Draw a topic's live tree: root, forwarders, subscribers. Draws a box around the members of each scope."""
     tree = ask_peer(network, peer, "tree", TreeStatus, topic=topic)
     if tree.complete and not tree.peers and tree.settings is None:
         raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")

@@ -1,4 +1,4 @@
-"""Trees of peers as lines of text. The members of a scope are in a box."""
+"""Trees of peers as lines of text. A box encloses the members of each scope."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -231,11 +231,11 @@ def test_what_an_agent_found_is_an_input_of_its_own() -> None:
         ("Raises", r"it raised RuntimeError: out of luck \(agents_in_need.py, line \d+\)"),
         ("Floods", f"it sends more than {WORDS_MAX} words in 0.5 s"),
         ("NeverRests", f"it sets more than {TIMERS_MAX} timers in 0.5 s"),
-        ("AsksOnAndOn", f"it asks or says more than {QUESTIONS_MAX} things in 0.5 s"),
-        ("WritesToStrangers", "it names 127.0.0.1:99, which is no member of its domain"),
+        ("AsksOnAndOn", f"it sends more than {QUESTIONS_MAX} questions and answers in 0.5 s"),
+        ("WritesToStrangers", "it names 127.0.0.1:99, which is not a member of its domain"),
         ("WritesTooMuch", f"it sends {WORD_BYTES_MAX + 1} bytes in one word; at most {WORD_BYTES_MAX} are allowed"),
         ("Forges", "it records a Stopped instead of a Mark"),
-        ("NamesStrangers", "it names 127.0.0.1:99, which is no member of its domain"),
+        ("NamesStrangers", "it names 127.0.0.1:99, which is not a member of its domain"),
         ("SeeksMore", r"it seeks \(3, 9\), which its member does not lack"),
         ("Babbles", "its answer is a str instead of Findings"),
     ],
@@ -276,7 +276,7 @@ def test_an_agent_has_one_order_at_a_time_and_a_limit_for_each() -> None:
         ("Speaks", ""),
         ("NeverEnds", "it took longer than 0.2 s for a call"),
         ("Exits", "its process ended with exit code 3"),
-        ("TakesMemory", "it needs more memory than it may use"),
+        ("TakesMemory", "it exceeded its memory limit"),
     ],
 )
 def test_an_agent_runs_in_a_process_that_can_be_killed(odd: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:

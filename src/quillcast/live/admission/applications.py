@@ -58,7 +58,9 @@ class Admissions:
             raise Unadmitted("network", f"it wants to join {application.network!r}, and this is {self.network!r}")
         check_clocks(now_ns, application.clock_ns)
         if not 0 < len(application.keys) <= MEMBERS_MAX:
-            raise Unadmitted("token", f"it asks for {len(application.keys)} places; a token gives 1 to {MEMBERS_MAX}")
+            raise Unadmitted(
+                "token", f"it requests {len(application.keys)} identities; a token allows 1 to {MEMBERS_MAX}"
+            )
         for key, signature in zip(application.keys, application.signatures, strict=False):
             _verify(key, signature, mine)
         if len(application.signatures) != len(application.keys):
@@ -158,8 +160,8 @@ class Applicant:
         if found != self._line.fingerprint:
             raise Unadmitted(
                 "fingerprint",
-                f"its fingerprint is {found}, and {self._line.fingerprint} is wanted: it is another network, or "
-                "somebody intercepts the connection",
+                f"its fingerprint is {found}, not {self._line.fingerprint}: it belongs to another network, or someone "
+                "is intercepting the connection",
             )
         if certificate is None:
             raise Unadmitted("certificate", "it shows no certificate")

@@ -98,7 +98,9 @@ def check_attributes(attributes: Mapping[str, str]) -> None:
     known = ATTRIBUTES.keys() - {"common_name"}
     for name, value in attributes.items():
         if name not in known:
-            raise LocalError(f"a certificate has no attribute {name!r} to choose; use {', '.join(sorted(known))}")
+            raise LocalError(
+                f"{name!r} is not a certificate attribute that you can set; use {', '.join(sorted(known))}"
+            )
         try:
             _name("", {name: value})
         except ValueError:

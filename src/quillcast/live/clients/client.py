@@ -30,7 +30,7 @@ PATTERNS = ("proxy", "direct")
 """How data reaches a client, or leaves it: through its peer, or past it (figure 21)."""
 _LINE = "the line that `quillcast node --invite-client` prints"
 _ANSWER_S = 10.0  # for what the peer answers by itself; a guess
-_REMEDY_ELSEWHERE = "connect again; if the peer was started again, with another line of it"
+_REMEDY_ELSEWHERE = "connect again; if the peer was restarted, get a new line from it"
 _REMEDY = "connect again, to another peer of this machine if need be: quillcast node starts one"
 
 
@@ -117,7 +117,7 @@ class Client(Endpoint):
     async def start(self) -> None:
         """Connect to the peer; `async with` does this."""
         if self._proxy is not None or self._left:
-            raise LocalError("a client connects once; make another one")
+            raise LocalError("a client can connect only once; create another one")
         process = Process(self.live, self._name)
         proxy = await (self._at_home(process) if self._line is None else self._elsewhere(process, self._line))
         if self._doing:

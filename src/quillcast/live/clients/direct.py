@@ -34,7 +34,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherL
 
 _SECRET_BYTES = 32
 _AVOIDED_S = 30.0  # how long a server that ended is not used again; a guess: it may have what a publisher sent there
-_REMEDY = "no other peer serves you"
+_REMEDY = "no other peer can serve this client"
 
 
 class Use:

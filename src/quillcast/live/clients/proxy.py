@@ -541,7 +541,7 @@ class Proxy:
         try:
             asked.set_result(msgspec.msgpack.decode(message.answer, type=kind))
         except msgspec.MsgspecError as problem:
-            asked.set_exception(RemoteError(f"{self.named} gave an answer that makes no sense: {problem}"))
+            asked.set_exception(RemoteError(f"{self.named} sent an invalid answer: {problem}"))
 
     def lost(self, problem: Exception) -> None:
         """The connection has ended."""

@@ -95,25 +95,23 @@ class Clients:
     def _guest(self, call: Call) -> Session:
         guest = self._peer.scoping.direct.guests.enter(call.client, call.secret)
         if guest is None:
-            raise HelloRefused("client", "no peer has asked this one to serve that client, or it came too late")
-        self._turn_out(guest, "it has connected once more")  # the connection before is of no use to it
+            raise HelloRefused("client", "this peer was not asked to serve that client, or the client came too late")
+        self._turn_out(guest, "the client has opened another connection")  # the connection before is of no use to it
         return Session(self._context, guest)
 
     def _by_line(self, secret: bytes) -> Session:
         invitation = self._invitations.get(digest(secret))
         if invitation is None:
             raise HelloRefused(
-                "client", "it shows no line of this peer, or one that was revoked, or the peer was started again; get "
-                "another line"
+                "client", "its line is not valid here: it was revoked, is another peer's, or this peer was restarted; "
+                "get another line"
             )  # fmt: skip
         return Session(self._context, invitation=invitation)
 
     def line(self) -> ClientLine:
         """A line with which applications of other devices use this peer, until it ends. Raises `LocalError`."""
         if len(self._invitations) >= LINES_MAX:
-            raise LocalError(
-                f"this peer gave out {LINES_MAX} lines for clients already: each can be used by many, or revoke some"
-            )
+            raise LocalError(f"this peer has already issued {LINES_MAX} client lines; reuse one, or revoke some")
         line, (network, authority_key) = new_secret(), self._context.network
         self._invitations[digest(line.encode())] = Invitation()
         return ClientLine(self._links.contact, line, authority_key, network)
@@ -135,7 +133,7 @@ class Clients:
         return count
 
     def _guest_ended(self, guest: Guest) -> None:
-        self._pump.loop.call_soon(self._turn_out, guest, "its own peer says that it may do nothing more")
+        self._pump.loop.call_soon(self._turn_out, guest, "its own peer has withdrawn its permissions")
 
     def _turn_out(self, right: Guest | Invitation, reason: str) -> int:
         """Disconnect all that are served for this reason; returns how many."""
@@ -154,7 +152,9 @@ class Clients:
         if self._leaving:
             raise Leaving(self._leaving)
         if len(self._sessions) >= CLIENTS_MAX:
-            raise LocalError(f"the peer has {CLIENTS_MAX} clients, and takes no more; close some, or use another peer")
+            raise LocalError(
+                f"the peer already has the maximum of {CLIENTS_MAX} clients; close some, or use another peer"
+            )
 
     def _expire(self, session: Session, connection: ClientConnection) -> None:
         if session.connection is None and session in self._sessions:

@@ -247,7 +247,7 @@ class Session:
                 self._pump.later(_TELL_S, self._tell_soon)
             self._losing[each] = None
             if each.untold > LOSSES_MAX and self.connection is not None:
-                self.connection.break_off(LocalError(f"it does not read, and {each.untold} losses wait for it"))
+                self.connection.break_off(LocalError(f"it does not read, and {each.untold} loss reports are waiting"))
         self.link.mark_dirty()
 
     def _tell_soon(self) -> None:
@@ -458,7 +458,7 @@ class Session:
 
     def _ask(self, message: Ask) -> None:
         if len(self._asked) >= ASKED_MAX:
-            raise Malformed(f"{ASKED_MAX} questions wait for their answers, and another came")
+            raise Malformed(f"it asked more than {ASKED_MAX} questions at the same time")
         task = self._pump.loop.create_task(self._answer(message))
         self._asked[task] = None
         task.add_done_callback(self._asked.pop)

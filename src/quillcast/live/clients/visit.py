@@ -81,7 +81,7 @@ class Visit(ClientConnection):
         """Raise `RemoteError` unless this is the peer that is to serve the client."""
         directed, found = self._directed, theirs.contact.node_id
         if theirs.network != directed.network:
-            raise HelloRefused("network", f"it belongs to the network {theirs.network!r} by now")
+            raise HelloRefused("network", f"it belongs to the network {theirs.network!r} now")
         if found != directed.server.node_id:
             gone = short(directed.server.node_id)
             raise HelloRefused("identity", f"it is now the peer {short(found)}, and {gone} has gone")

@@ -141,6 +141,7 @@ def _nobody_here(network: str, silent: Sequence[int]) -> Unreachable:
     who = f"process {pids} is a peer" if len(silent) == 1 else f"{len(silent)} processes ({pids}) are peers"
     does = "does" if len(silent) == 1 else "do"
     return Unreachable(
-        f"{who} of network {network!r} on this machine and {does} not answer: stopped, or hung? "
-        "Have it go on (kill -CONT) or end it"
+        f"{who} of network {network!r} on this machine and {does} not answer. "
+        f"{'It' if len(silent) == 1 else 'They'} may be stopped or hung: resume (kill -CONT) or kill "
+        f"{'it' if len(silent) == 1 else 'them'}"
     )

@@ -15,12 +15,12 @@ _FAULTS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.Msgspec
 def pack(attributes: Mapping[str, Any]) -> bytes:
     """The attributes as bytes. Raises `LocalError` unless `unpack` can read them: subscribers would drop the block."""
     if not isinstance(attributes, Mapping):
-        raise LocalError(f"attributes are a mapping, not {type(attributes).__name__}; say attributes={{name: value}}")
+        raise LocalError(f"attributes are a mapping, not {type(attributes).__name__}; use attributes={{name: value}}")
     try:
         packed = msgspec.msgpack.encode(dict(attributes))
         unpack(packed)
     except _FAULTS as problem:
-        raise LocalError(f"attributes map text to what MessagePack knows, and these do not: {problem}") from problem
+        raise LocalError(f"attributes must map text to values that MessagePack can encode: {problem}") from problem
     return packed
 
 

@@ -87,7 +87,7 @@ class Batch:
         size = len(key or b"") + len(packed)
         if size > EXTRAS_BYTES_MAX:
             raise EventTooLarge(
-                f"key and attributes of {size} bytes are over {EXTRAS_BYTES_MAX}; put them in the payload"
+                f"key and attributes take {size} bytes, more than {EXTRAS_BYTES_MAX}; move data to the payload"
             )
         before, now_ns = len(self.payloads), time.time_ns()
         if self.keys is None and key is not None:

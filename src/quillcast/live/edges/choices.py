@@ -37,7 +37,7 @@ def ownership(
     entries += [entry("subscribe", who) for who in arguments.names("subscribers", subscribers)]
     if credentials is None:
         if entries:
-            raise LocalError("a topic with publishers or subscribers named has an owner: give credentials=")
+            raise LocalError("a topic with an access list needs an owner: pass credentials=")
         return None
     if len(entries) > ENTRIES_MAX:
         raise LocalError(f"{len(entries)} entries are too many for an access list, which has at most {ENTRIES_MAX}")

@@ -46,7 +46,7 @@ class HoldUps:
         assert self._walk is not None
         reasons = [*self._names()]
         if self._walk.withheld:
-            reasons.append("only those whom the topic's list names are told which subscribers do not have it yet")
+            reasons.append("only principals on the topic's access list may see which subscribers do not have it yet")
         if self._walk.hold_s > 0:
             reasons.append(
                 f"the root {self._named(self._walk.root)} declares nothing stable for another {self._walk.hold_s:.0f} "

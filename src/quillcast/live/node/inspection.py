@@ -133,7 +133,10 @@ class Inspector:
         """The line about a topic that two owners claim (docs/credentials.md)."""
         known, other = self._peer.scribe.descriptors[topic], self._peer.scribe.rivals[topic]
         owners = " and ".join(principal(each.owner_key)[:8] for each in (known, other))
-        return f"two owners claim topic {known.name!r}, {owners}: its root's word holds; the other needs another one"
+        return (
+            f"two owners claim topic {known.name!r}, {owners}: the root's owner prevails; the other owner must choose "
+            "another name"
+        )
 
     def _waiting(self) -> Iterator[str]:
         """A line for each topic that has as many publishers or subscribers as it may have."""

@@ -135,8 +135,8 @@ class Managing:
         why = f"it runs at the peer at {at.address} since epoch {epoch}"
         if at.node_id == self._scoping.host.me:
             why = (
-                f"its state is old: others know epoch {epoch} of it; bring the latest data folder back, or start it "
-                "again to go on with this one"
+                f"its state is old: others know epoch {epoch} of it; restore the latest data folder, or start it again "
+                "to continue with this one"
             )
         self._tell(f"the manager of scope {name} ends: {why}")
 

@@ -65,7 +65,7 @@ class Node(Endpoint):
         runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
             or the user's own (docs/live.md).
         scope: `NAME@HOST:PORT`, a scope to be a member of and where the peer listens that runs its manager. Or several,
-            the one first through which topics go that none of them is the root scope of.
+            the first one carries the topics that belong to none of them.
         wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
             the first of a network. By default the node does not wait.
 

@@ -78,7 +78,7 @@ class AgentChild:
             self._carry_out(order.task)
             self.say(Done())
         except MemoryError:
-            self.say(AgentFailed("it needs more memory than it may use"))
+            self.say(AgentFailed("it exceeded its memory limit"))
         except Misbehaved as fault:
             self.say(AgentFailed(str(fault)))
         except Exception as error:  # noqa: BLE001  another package's code may raise anything

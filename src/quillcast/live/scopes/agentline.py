@@ -81,4 +81,4 @@ class SocketLine:
             for message in cut(self.unread, FROM_AGENT):
                 self.listener.came(message)
         except Malformed as error:
-            self.listener.failed(f"it does not answer as it should: {error}")
+            self.listener.failed(f"it sent an invalid answer: {error}")

@@ -222,7 +222,7 @@ class ConfinedAgent:
         """Keep what it found, and go on to repair with that."""
         order = self.order
         if not isinstance(order, Find):
-            raise Misbehaved("it answers what it was not asked")
+            raise Misbehaved("it sent an answer that nobody asked for")
         for contact in (*(each.contact for each in findings.holders), *findings.neighbours):
             self.gate.check(contact)
         if beyond := difference(findings.lacks, RangeSet(order.lacks)):
@@ -256,7 +256,7 @@ class _Gate:
         """Is this a member, as far as it can be known?"""
         node = contact.node_id
         if node not in self.others and node not in self.neighbours and node not in self.spoke:
-            raise Misbehaved(f"it names {contact.address}, which is no member of its domain")
+            raise Misbehaved(f"it names {contact.address}, which is not a member of its domain")
 
     def check_word(self, to: Contact, body: bytes) -> None:
         """May it send this?"""
@@ -280,4 +280,4 @@ class _Gate:
             self.since, self.messages, self.words, self.timers = now, 0, 0, 0
         self.messages += 1
         if self.messages > QUESTIONS_MAX:
-            raise Misbehaved(f"it asks or says more than {QUESTIONS_MAX} things in {gap_s:g} s")
+            raise Misbehaved(f"it sends more than {QUESTIONS_MAX} questions and answers in {gap_s:g} s")

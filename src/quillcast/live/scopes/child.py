@@ -57,7 +57,7 @@ class Child:
         try:
             return encoded(self._answer(order))
         except MemoryError:
-            return encoded(PolicyFailed("it needs more memory than it may use"))
+            return encoded(PolicyFailed("it exceeded its memory limit"))
         except Exception as error:  # noqa: BLE001  a policy may raise anything
             return encoded(PolicyFailed(told(error, self.package)))
 

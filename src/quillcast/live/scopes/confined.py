@@ -103,7 +103,7 @@ class ConfinedPolicy:
         except (EOFError, OSError):
             raise self._stop(self._process.ended()) from None
         except Malformed as error:
-            raise self._stop(f"it does not answer as it should: {error}") from None
+            raise self._stop(f"it sent an invalid answer: {error}") from None
         except LocalError as error:
             raise self._stop(str(error)) from None
         if isinstance(answer, PolicyFailed):

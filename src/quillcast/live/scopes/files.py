@@ -20,9 +20,9 @@ _PROMISES: Mapping[Delivery, str] = {
 }
 _REPAIRS: Mapping[str, str] = {
     "tree": "",
-    "gossip": "What members miss they ask of one another at random.",
-    "ring": "A token goes from member to member and tells who has what others miss.",
-    "srm": "A member that misses something asks all others at once, unless another one has just asked for it.",
+    "gossip": "A member that misses something asks other members at random.",
+    "ring": "A token travels from member to member and collects who has what others miss.",
+    "srm": "A member that misses something asks all others at once, unless another member has just asked for the same.",
 }
 
 
@@ -132,7 +132,7 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
     for rule, policy in zip(scope.topics, policies, strict=True):
         yield " ".join(_rule_sentences(scope.name, rule, policy))
     if not any(rule.pattern == "#" for rule in scope.topics):
-        yield "Other topics are not the scope's: they travel as if there were none."
+        yield "The scope does not handle other topics."
 
 
 def about_all(scope: config.ScopeFile) -> Iterator[str]:
@@ -143,16 +143,16 @@ def about_all(scope: config.ScopeFile) -> Iterator[str]:
     if scope.limits.clients_max is not None:
         yield f"At most {_count(scope.limits.clients_max, 'client')} use members as their peers; others are refused."
     if rates := list(_rates(scope.limits.bytes_per_s, scope.limits.bundles_per_s)):
-        yield f"At most {_listed(rates, 'and')} enter it in all; senders wait above that."
+        yield f"At most {_listed(rates, 'and')} enter the scope in total; above that, senders wait."
 
 
 def _border(channels: config.Channels) -> Iterator[str]:
     if channels.entry_points > 1:
-        yield f"Bundles from other members of a superscope enter through {channels.entry_points} members, a share each."
+        yield f"Bundles from other members of a superscope enter by {channels.entry_points} members in equal shares."
     if channels.replicas > 1:
-        yield f"{channels.replicas} members pass bundles on to other members of a superscope, a share each."
+        yield f"{channels.replicas} members pass bundles on to other members of a superscope in equal shares."
     if channels.split:
-        yield "Where another scope has several entry points, a different member leads to each of them."
+        yield "If another scope has several entry points, a different member sends to each of them."
 
 
 def _ways_in(admission: Admission) -> Iterator[str]:
@@ -196,7 +196,7 @@ def allowed(rule: TopicRule) -> Iterator[str]:
         if who is not None:
             ways = [*_ways_of(who.members or (), who.certificate)]
             condition = f"Members {verb} only if they {_listed(ways, 'or')}" if ways else f"No member may {verb}"
-            yield f"{condition}; what others register is refused." if ways else f"{condition}."
+            yield f"{condition}; registrations of other members are refused." if ways else f"{condition}."
 
 
 def let_in(rule: TopicRule) -> Iterator[str]:
@@ -207,9 +207,12 @@ def let_in(rule: TopicRule) -> Iterator[str]:
         if tags := dict.fromkeys(_tags(rule.filter)):
             yield f"The filter tags bundles {_listed(tags, 'and')}."
         if stops(rule.filter.filter()):
-            yield "Only best-effort topics are carried: subscribers of reliable ones are owed what the filter stops."
+            yield (
+                "Only best-effort topics are carried: the filter would stop events that subscribers of a reliable "
+                "topic must get."
+            )
     if rates := list(_rates(rule.bytes_per_s, rule.bundles_per_s)):
-        yield f"At most {_listed(rates, 'and')} enter per topic; senders wait above that."
+        yield f"At most {_listed(rates, 'and')} enter per topic; above that, senders wait."
     if rates := list(_rates(rule.leaving_bytes_per_s, rule.leaving_bundles_per_s)):
         yield f"At most {_listed(rates, 'and')} leave per topic to other members of a superscope."
     if rule.clients != "both":

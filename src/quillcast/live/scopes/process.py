@@ -39,7 +39,7 @@ class ConfinedProcess:
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            return "its process closed the line to this one"
+            return "its process closed its connection to this one"
         return f"its process ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
 
     @property

@@ -36,7 +36,7 @@ def authority_key(certificate: bytes) -> bytes:
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
     except _UNREADABLE as problem:
-        raise Unadmitted("certificate", "its network's certificate makes no sense") from problem
+        raise Unadmitted("certificate", "its network's certificate is invalid") from problem
     if not isinstance(key, Ed25519PublicKey):
         raise Unadmitted("certificate", "its network's certificate holds no Ed25519 key")
     return key.public_bytes_raw()
@@ -52,10 +52,10 @@ def read_member(certificate: bytes, by: bytes) -> CertifiedPeer:
     except InvalidSignature as problem:
         raise Unadmitted("network", f"its certificate is not of the network {fingerprint(by)}") from problem
     except _UNREADABLE as problem:
-        raise Unadmitted("certificate", "its certificate is none of a peer") from problem
+        raise Unadmitted("certificate", "its certificate is not that of a peer") from problem
     nonce = extension.value if isinstance(extension, x509.UnrecognizedExtension) else b""
     if not isinstance(key, Ed25519PublicKey) or len(nonce) != NONCE_BYTES:
-        raise Unadmitted("certificate", "its certificate is none of a peer")
+        raise Unadmitted("certificate", "its certificate is not that of a peer")
     from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
     return CertifiedPeer(key.public_bytes_raw(), nonce, from_ns, until_ns)
 

@@ -250,7 +250,7 @@ class FrameReader:
         """The type of a frame with such a header, if it may be so large. Raises `Malformed`."""
         type_ = _TYPES.get(number)
         if type_ is None or zeros != _ZEROS:
-            raise Malformed(f"a frame of type {number} is none of ours")
+            raise Malformed(f"unknown frame type {number}")
         bytes_max = self.frame_bytes_max if type_ is BUNDLE else min(self.frame_bytes_max, CONTROL_BYTES_MAX)
         if size > bytes_max:
             raise Malformed(f"a frame of {size} bytes came, at most {bytes_max} are allowed")

@@ -66,6 +66,6 @@ class Handshake:
             answer = self.answer_application(mine, application)
         except DiskFailed as problem:
             self._problems.append(str(problem))
-            raise Unadmitted("token", "this peer cannot read its tokens; its operator sees why") from problem
+            raise Unadmitted("token", "this peer cannot read its tokens; its log says why") from problem
         self._counters["admitted"] += 1
         return answer

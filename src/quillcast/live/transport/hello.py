@@ -126,7 +126,7 @@ def decode(content: bytes) -> Hello:
     try:
         return decoded(_DECODER, content[_BODY_AT:], "hello")
     except Malformed as problem:
-        raise HelloRefused("not_quillcast", f"its hello makes no sense ({problem})") from problem
+        raise HelloRefused("not_quillcast", f"its hello is malformed ({problem})") from problem
 
 
 def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
@@ -134,7 +134,7 @@ def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
     if theirs.network != mine.network:
         raise HelloRefused(
             "network",
-            f"it belongs to the network {theirs.network!r}, this peer to {mine.network!r}; say --network to choose",
+            f"it belongs to the network {theirs.network!r}, this peer to {mine.network!r}; choose one with --network",
         )
     if len(theirs.nonce) != NONCE_BYTES:
         raise HelloRefused("not_quillcast", f"its nonce has {len(theirs.nonce)} bytes instead of {NONCE_BYTES}")

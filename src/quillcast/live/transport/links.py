@@ -474,7 +474,7 @@ class Links:
         members_only = self.handshake.members_only
         host, port = addresses.parse(address) if members_only else addresses.parse_loopback(address)
         if self._unplugged:
-            raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
+            raise OSError(errno.ENETUNREACH, "unplugged on purpose (a drill)")
         connection = self._connection(wanted, opened_here=True, curious=curious)
         await connection.made_by(
             connect(self.loop, lambda: self._protocol(connection), host, port, local=self.config.local_ipc)

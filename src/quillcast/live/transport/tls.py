@@ -31,11 +31,11 @@ _REFUSAL = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert, protocol_version: t
 _UNKNOWN_AUTHORITY = (7, 18, 19, 20, 21)  # X509_V_ERR_*: self-signed, or signed by somebody else
 
 _ALERTS = {
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not take this peer's certificate: it belongs to another network",
-    "TLSV1_ALERT_DECRYPT_ERROR": "it does not take this peer's certificate: it belongs to another network",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate of its network; join with a line that it prints",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks no TLS 1.3",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "there is no kind of encryption that both know",
+    "TLSV1_ALERT_UNKNOWN_CA": "it rejected this peer's certificate: it belongs to another network",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it rejected this peer's certificate: it belongs to another network",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a certificate of its network; join with a line that it prints",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it does not support TLS 1.3",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the two have no cipher suite in common",
 }
 
 
@@ -232,7 +232,7 @@ def _no_tls(begin: bytes) -> HelloRefused:
     """Why the other side does not speak TLS."""
     if b"quillcast" in begin:
         return HelloRefused(
-            "plain", "it speaks without TLS: it was not admitted to this network; join with a line that a member prints"
+            "plain", "it does not use TLS: it was not admitted to this network; join with a line that a member prints"
         )
     return HelloRefused("not_quillcast", "it is not a quillcast peer: it does not speak TLS")
 
@@ -242,7 +242,7 @@ def _refusal(problem: ssl.SSLError) -> HelloRefused:
     if isinstance(problem, ssl.SSLCertVerificationError):
         if problem.verify_code in _UNKNOWN_AUTHORITY:
             return HelloRefused("unadmitted", "its certificate is not of this network")
-        return HelloRefused("unadmitted", f"its certificate does not hold: {problem.verify_message}")
+        return HelloRefused("unadmitted", f"its certificate is not valid: {problem.verify_message}")
     reason = problem.reason or str(problem)
     if reason in _ALERTS:
         return HelloRefused("unadmitted", _ALERTS[reason])
