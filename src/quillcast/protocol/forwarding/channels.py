@@ -26,7 +26,7 @@ _NO_BACKLOG: deque[Bundle] = deque()  # shared by all channels that took everyth
 
 
 class Sink(ABC):
-    """Where a channel leads: another peer, a local subscriber, a log, an upcall. Channels differ in nothing else."""
+    """Where a channel leads: another peer or a local subscriber. Channels differ in nothing else."""
 
     __slots__ = ()
 
