@@ -234,6 +234,18 @@ def test_settings_of_a_topic_in_use_change_after_their_costs_are_shown(quillcast
     assert "a new session begins: " in err
 
 
+def test_who_numbers_the_events_of_a_topic_changes_while_it_is_in_use(quillcast: Commands) -> None:
+    quillcast.start("node").line()
+    subscriber = quillcast.subscribed("prices", "--count", "300")
+    publisher = quillcast.start("pub", "prices", "{{count}}", "--count", "300", "--rate", "100")
+    for session, admission in enumerate(["source", "root", "source"], 1):
+        code, out, err = quillcast.run("topic", "set", "prices", "--admission", admission)
+        assert (code, f"admission = {admission}, session = {session}" in out) == (0, True), (out, err)
+        assert err.startswith("a new session begins: ")
+    assert publisher.end()[0] == 0
+    assert subscriber.end() == (0, "".join(f"{number}\n" for number in range(1, 301)), "")
+
+
 def test_a_topic_with_an_owner_takes_credentials(quillcast: Commands, tmp_path: Path) -> None:
     quillcast.start("node").line()
     owner, guest = str(tmp_path / "owner.key"), str(tmp_path / "guest.key")

@@ -137,6 +137,12 @@ def create(
 )
 @click.option("--event-bytes-max", type=Count(min=1), help="Largest payload.")
 @choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=None)
+@choice(
+    "admission",
+    "Who numbers the events: the topic's root, or each publishing peer its own. Takes effect when the next session "
+    "begins.",
+    default=None,
+)
 @who(
     "publisher",
     "Principal that may publish, besides the owner. Replaces the current list when the next session begins. "
@@ -185,7 +191,7 @@ def _costs(before: TopicSettings, after: TopicSettings, *, opens_session: bool) 
     """What will cost more, one line each."""
     if (before.delivery, after.delivery) == ("reliable", "best_effort"):
         yield "delivery = best_effort: lost events are not sent again, and publishers keep no copies"
-    guarantees = [(each.delivery, each.order, each.partition) for each in (before, after)]
+    guarantees = [(each.delivery, each.order, each.partition, each.admission) for each in (before, after)]
     if opens_session or guarantees[0] != guarantees[1]:
         yield "a new session begins: publishers wait until subscribers have acknowledged what was published before"
     if (before.slow, after.slow) == ("cut", "wait"):

@@ -27,7 +27,7 @@ class Term(NamedTuple):
     root knew an owner of the topic. Each term belongs to one session of the topic, and those of a later session are
     above those of earlier ones, even if their roots differ. They also tell whether that session is reliable, unless it
     is the first. Where each source numbers its own events (`admission = source`), a term is that of one source's
-    stream. Such terms stand side by side, and none follows another.
+    stream, which began in a session. Such terms stand side by side, and none follows another within a session.
     """
 
     counter: Number
@@ -35,24 +35,38 @@ class Term(NamedTuple):
 
     @property
     def session(self) -> int:
-        """The session of a root's term (docs/sessions.md)."""
-        return self.counter // SESSION_TERMS
+        """The session of a root's term, or the one in which a source's stream began (docs/sessions.md)."""
+        return self.counter % OF_SOURCES // SESSION_TERMS
 
     @property
     def best_effort(self) -> bool:
         """Is it of a later session than the first that is best-effort? Nobody looks for what is missing of it."""
         session, reliable = self.guarantee
-        return session > 0 and not reliable and not self.of_source
+        return session > 0 and not reliable
 
     @property
     def guarantee(self) -> Guarantee:
-        """The session of a root's term, and whether the term says that it is reliable."""
+        """The session, and whether the term says that it is reliable."""
         return self.session, self.session > 0 and self.counter % SESSION_TERMS > RELIABLE_TERMS
 
     @property
     def of_source(self) -> bool:
         """Is it a source's stream, rather than the time of a root?"""
         return self.counter >= OF_SOURCES
+
+    @property
+    def number(self) -> int:
+        """Which one it is among the streams of its process."""
+        return self.counter % RELIABLE_TERMS
+
+    def precedes(self, other: "Term", *, streams_first: bool = False) -> bool:
+        """Were its events admitted before those of another term?
+
+        Within a session, sources number events after a root did; `streams_first`: or a root took over from them.
+        """
+        if self.session != other.session:
+            return self.session < other.session
+        return self.of_source if streams_first and self.of_source != other.of_source else self < other
 
     def is_of(self, node: bytes) -> bool:
         """Is this the nodeId of its root or source?"""

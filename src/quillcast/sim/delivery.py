@@ -219,7 +219,7 @@ class Delivery:
 
     def _check_not_given(self, told: Told, came: set[Event], who: str) -> None:
         """What a source numbered stands at one position only, so that none is reported whose event has come."""
-        if not told.term.of_source or self.plan.admission != "source" or self.plan.creations:
+        if not told.term.of_source or self.plan.admission != "source" or self.plan.admission_changes:
             return
         for publisher, (first, last) in self.ledger.events(told.term, told.first, told.last):
             writer = self.by_publisher[publisher].name

@@ -205,7 +205,7 @@ class Judges:
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
         """An uncertain report means that no reachable peer knows the events, if buffers had room for an answer."""
         topic, now = self.run.topics[reader.topic], self.run.world.now
-        if self.run.crowding.between(now - MEET_S, now):
+        if self.run.crowding.between(now - MEET_S, now) or self._ended_beyond(reader, told):
             return
         for number, peer in near.items():
             known = holdings.positions(peer, topic, told.term).within(told.first, told.last)
@@ -216,6 +216,18 @@ class Judges:
                     f"stood at {known}",
                     f"topic:{reader.topic}",
                 )
+
+    def _ended_beyond(self, reader: Reader, told: Told) -> bool:
+        """Did a stream end with its session where the reader had no lease? Then nobody is asked what stood in it."""
+        session = peer_of(reader.host).scribe.trees[self.run.topics[reader.topic]].session
+        if not (told.term.of_source and told.term.session < session):
+            return False
+        events = self.run.ledgers[reader.topic].events(told.term, told.first, told.last)
+        return all(
+            self._not_owed(reader, self.writer(publisher), number, self.writer(publisher).written[number])
+            for publisher, (first, last) in events
+            for number in range(first, last)
+        )
 
     def _reachable(self, machine: int) -> Iterator[tuple[int, Peer]]:
         """Peers that this one could reach long enough to join a tree and to ask all peers there for an event."""

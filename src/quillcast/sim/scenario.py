@@ -114,6 +114,7 @@ class Changing(Part, frozen=True):
     delivery: str = ""
     order: str = ""
     partition: str = ""
+    admission: str = ""
     subscribers: list[int] = []
     """The machines whose programs may read from then on: the topic's owner asks for that."""
     publishers: list[int] = []
@@ -121,7 +122,10 @@ class Changing(Part, frozen=True):
 
     def wanted(self) -> dict[str, str]:
         """The settings that it asks for."""
-        named = {"slow": self.slow, "delivery": self.delivery, "order": self.order, "partition": self.partition}
+        named = {
+            "slow": self.slow, "delivery": self.delivery, "order": self.order, "partition": self.partition,
+            "admission": self.admission,
+        }  # fmt: skip
         return {name: value for name, value in named.items() if value}
 
 
@@ -160,6 +164,11 @@ class TopicPlan(Part, frozen=True):
     def guarantees_change(self) -> bool:
         """Is the topic reliable in some sessions and best-effort in others?"""
         return any(change.delivery for change in self.changes)
+
+    @property
+    def admission_changes(self) -> bool:
+        """May sources and roots number its events, one after the other, so that some come again in other terms?"""
+        return bool(self.creations) or any(change.admission for change in self.changes)
 
     @property
     def lists_of_readers(self) -> list[list[int]]:

@@ -21,6 +21,7 @@ Twist = Callable[[Scenario, Random], Scenario]
 
 
 UNDRAWN = (
+    "admissions",
     "apart_pairs",
     "bounded",
     "created_apart",
@@ -185,6 +186,20 @@ def _sessions(scenario: Scenario, random: Random) -> Scenario:
     return _first_topic(scenario, changes=session_changes(random, scenario.peers, 16.0))
 
 
+def _admissions(scenario: Scenario, random: Random) -> Scenario:
+    """Programs change who numbers the events, up to four times, unless only the topic's owner may."""
+    if scenario.topics[0].publishers:
+        return scenario
+    first, other = random.sample(["root", "source"], 2)
+    changes, at_s = list[Changing](), random.uniform(4.0, 16.0)
+    for number in range(random.randint(1, 4)):
+        for _ in range(random.choice([1, 1, 2])):
+            peer = random.randrange(scenario.peers)
+            changes.append(Changing(peer=peer, at_s=at_s, admission=[other, first][number % 2]))
+        at_s += random.choice([0.3, 1.0, 3.0])
+    return _first_topic(scenario, admission=first, changes=changes)
+
+
 def _late_readers(scenario: Scenario, random: Random) -> Scenario:
     """Readers begin during a partition, and below a root that has only just become one."""
     happening, peers = [*scenario.faults], range(scenario.peers)
@@ -325,6 +340,7 @@ def _with_faults(scenario: Scenario, happening: list[faults.AnyFault]) -> Scenar
 
 
 TWISTS: dict[str, Twist] = {
+    "admissions": _admissions,
     "apart_pairs": _apart_pairs,
     "best_effort": _best_effort,
     "bounded": _bounded,

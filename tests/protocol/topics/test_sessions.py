@@ -47,8 +47,11 @@ def test_the_page_on_sessions_draws_the_state_table() -> None:
     assert f"\n\n{drawn}\n\n" in PAGE.read_text(), f"draw it in {PAGE}:\n{drawn}"
 
 
-def deep(readers: int = 12) -> tuple[Village, dict[int, Reader]]:
+def deep(readers: int = 12, settings: Settings | None = None) -> tuple[Village, dict[int, Reader]]:
     village = Village(16, seed=3, config=DEEP)
+    if settings is not None:
+        village.act(0, lambda peer: peer.create(NAME, settings, lambda answer: None))
+        village.run(2)
     all_readers = {peer: Reader() for peer in range(readers)}
     for peer, reader in all_readers.items():
         village.subscribe(peer, NAME, reader)
@@ -63,17 +66,22 @@ def session_at(village: Village, peer: int) -> tuple[int, SessionState]:
     return tree.session, tree.root.session_state
 
 
+SOURCES = Settings(admission="source")
 CHANGES = [
-    {"partition": "wait"}, {"delivery": "best_effort"}, {"delivery": "best_effort", "order": "none"},
+    (Settings(), {"partition": "wait"}), (Settings(), {"delivery": "best_effort"}),
+    (Settings(), {"delivery": "best_effort", "order": "none"}),
+    (Settings(), {"admission": "source"}), (SOURCES, {"admission": "root"}), (SOURCES, {"partition": "wait"}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("wanted", CHANGES)
-def test_sessions_follow_each_other_under_load_and_nothing_is_lost_or_comes_twice(wanted: dict[str, str]) -> None:
-    village, readers = deep()
+@pytest.mark.parametrize(("before", "wanted"), CHANGES)
+def test_sessions_follow_each_other_under_load_and_nothing_is_lost_or_comes_twice(
+    before: Settings, wanted: dict[str, str]
+) -> None:
+    village, readers = deep(settings=before)
     publishers = [village.publisher(peer, NAME) for peer in (14, 15, village.root(NAME))]
     village.run(1)
-    back = {name: getattr(Settings(), name) for name in wanted}
+    back = {name: getattr(before, name) for name in wanted}
     answers: list[object] = []
     for index in range(60):
         for publisher, peer in zip(publishers, (14, 15, village.root(NAME)), strict=True):
@@ -85,7 +93,7 @@ def test_sessions_follow_each_other_under_load_and_nothing_is_lost_or_comes_twic
     village.run(5)
     assert [type(answer) for answer in answers] == [Descriptor, Descriptor]
     assert session_at(village, village.root(NAME)) == (2, SessionState.ACTIVE)
-    assert all(settings_at(village, peer) == Settings() for peer in readers)
+    assert all(settings_at(village, peer) == before for peer in readers)
     events = [b"%d" % index for index in range(60)]
     for reader in readers.values():
         assert sorted(reader.payloads) == sorted(3 * events), reader.losses
@@ -136,7 +144,7 @@ def test_what_cannot_change_is_refused() -> None:
     village = Village(4)
     village.act(0, lambda peer: peer.create(NAME, Settings(admission="source"), lambda answer: None))
     village.run(2)
-    for wanted in ({"admission": "root"}, {"delivery": "best_effort"}):
+    for wanted in ({"delivery": "best_effort"}, {"delivery": "best_effort", "admission": "root"}, {"root_scope": "x"}):
         assert isinstance(change(village, 1, **wanted), LocalError)
     assert isinstance(change(village, 1, partition="wait"), Descriptor)
 

@@ -39,7 +39,7 @@ def test_the_next_version_is_offered_to_the_root_that_answers(world: Parts) -> N
 def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Parts) -> None:
     changes = world.changes
     answers: list[Any] = []
-    changes.ask("weather", {"admission": "source"}, answers.append)
+    changes.ask("weather", {"root_scope": "site"}, answers.append)
     changes.root_found(DESCRIPTOR)
     assert [type(answer) for answer in answers] == [LocalError]
     assert [type(message) for message, _ in world.ring.routed] == [FindRoot]

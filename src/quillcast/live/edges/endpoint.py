@@ -80,9 +80,9 @@ class Endpoint:
             subscribers: the principals that may subscribe from now on besides the owner, likewise. Subscriptions of
                 others end with `AccessDenied`.
             timeout_s: seconds to wait for the topic's root.
-            settings: as for `create`. `delivery`, `order`, `partition` and the lists begin a new session of the topic:
-                publishers wait until subscribers have what was published before. `admission` and `root_scope` cannot
-                be changed, nor can `delivery` and `order` with `admission = "source"`.
+            settings: as for `create`. `delivery`, `order`, `partition`, `admission` and the lists begin a new session
+                of the topic: publishers wait until subscribers have what was published before. `root_scope` cannot be
+                changed, nor can `delivery` and `order` where sources number the events before or after.
 
         Returns the new descriptor. Raises `UnknownTopic`, `LocalError` for a setting that is unknown or cannot be
         changed, `TopicExists` if somebody else changed it at the same time, `NotJoined`.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, Term
+from quillcast.core.envelope import RELIABLE_TERMS, Term
 from quillcast.core.messages import Contact
 from quillcast.core.status import PeerContact, PeerLag, SubscriberLag, Topic, TopicSettings, TopicStatus
 from quillcast.protocol.peer import Peer
@@ -94,8 +94,7 @@ def peer_contact(contact: Contact) -> PeerContact:
 
 def term_shown(term: Term) -> str:
     """A term, for people to read."""
-    session = "" if term.of_source or not term.session else f"{term.session}:"
-    counter = term.counter % (OF_SOURCES if term.of_source else RELIABLE_TERMS)
+    session, counter = f"{term.session}:" if term.session else "", term.counter % RELIABLE_TERMS
     return f"{session}{counter}.{term.node[:4].hex()}"
 
 

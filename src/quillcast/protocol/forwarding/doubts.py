@@ -101,12 +101,12 @@ class Doubts:
                 doubt.open = max(0, doubt.open - _size(here))
                 found.update((first - index, last - index) for first, last in here)
                 known = most if index + count >= doubt.positions.end else known
-            elif doubt.looks < OLD_LOOKS:
+            elif doubt.looks < OLD_LOOKS and _may_bring(term, doubted):
                 marked = max(0, min(most - known, count))
                 found.add(0, marked)
                 if publisher not in doubt.holed:  # otherwise those were the missing ones, rather than these
                     doubt.open = max(0, doubt.open - marked)
-                known = min(known + count, most) if _precedes(doubted, term) else known
+                known = min(known + count, most) if doubted.precedes(term, streams_first=True) else known
             doubt.met[publisher] = known
         return found.ranges()
 
@@ -131,15 +131,17 @@ class Doubts:
         """
         first, last = missing
         events, found = last - first, list[tuple[Doubt, int]]()
-        for term in sorted([term for term in self.terms if term <= before.term], reverse=True):
+        here = before.term
+        terms = [each for each in self.terms if each == here or (each.precedes(here) and _may_bring(here, each))]
+        for term in sorted(terms, key=lambda each: (each.session, each), reverse=True):
             doubt, end = self.terms[term], before.index if term == before.term else NUMBER_MAX
             found.append((doubt, min(events, doubt.open, doubt.places(publisher, first, end))))
             events -= found[-1][1]
         if events:
             return False
-        for doubt, here in found:
-            doubt.open -= here
-            if here:
+        for doubt, count in found:
+            doubt.open -= count
+            if count:
                 doubt.holed[publisher] = None
         return True
 
@@ -163,6 +165,6 @@ def _size(ranges: Iterable[Range]) -> int:
     return sum(last - first for first, last in ranges)
 
 
-def _precedes(term: Term, other: Term) -> bool:
-    """Were events of a term admitted before those of another? Those of sources were, which a root admits again."""
-    return term.of_source if term.of_source != other.of_source else term < other
+def _may_bring(term: Term, doubted: Term) -> bool:
+    """May a term bring events that stood in another? Not one source's what another numbered in the same session."""
+    return not (term.of_source and doubted.of_source) or term.session != doubted.session

@@ -493,7 +493,7 @@ class Edge(Sink):
     def _owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
         """The parts of runs of later terms that this subscription is owed: not what stood there before it began."""
         for term, runs in others.items():
-            if term > lost:
+            if lost.precedes(term):
                 yield from within(runs, [(self._start(term), NUMBER_MAX)]) if self._start(term) else runs
 
     def _not_owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
@@ -515,7 +515,7 @@ class Edge(Sink):
     def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
         """Report lost positions whose events are unknown. Those events may still arrive in a later term."""
         self._report(loss)
-        if self.readmits and (not loss.term.of_source or self.readmits is Readmits.STREAMS_TOO):
+        if self.readmits or (self.ordered and loss.term.of_source):
             self.doubts = self.doubts or Doubts()
             start = max(term_cursor.start, term_cursor.old) if loss.term.of_source else 0
             begun = [publisher for publisher, cursor in self.publishers.items() if cursor.began is not None]
@@ -554,9 +554,7 @@ class Edge(Sink):
 
     def _precedes(self, term: Term, other: Term) -> bool:
         """Were events of a term admitted before those of another? Those of sources were, from whom a root took over."""
-        if self.readmits is Readmits.STREAMS_TOO and term.of_source != other.of_source:
-            return term.of_source
-        return term < other
+        return term.precedes(other, streams_first=self.readmits is Readmits.STREAMS_TOO)
 
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
         """The part of a run at a position that is older than this subscription.
@@ -723,7 +721,8 @@ class Edge(Sink):
         """The lowest sequences of a publisher that wait in each of the earlier terms, and are owed (`_older`)."""
         for each in self.term_cursors():
             is_owed = term > self.owed_in_part or not isinstance(each, EarlierTermCursor)
-            if is_owed and each.waiting and each.term < term and not each.term.of_source:
+            earlier = each.term.session < term.session or (each.term < term and not each.term.of_source)
+            if is_owed and earlier and each.waiting:
                 lowest = each.waiting.lowest(publisher)
                 yield from () if lowest is None else (lowest,)
 
@@ -732,7 +731,7 @@ class Edge(Sink):
 
         Where the subscription began with the first event of that term, none of them was there before it began.
         """
-        if cursor.term is None or cursor.term >= term:
+        if cursor.term is None or not cursor.term.precedes(term):
             return False
         if term == self.since and self._start(term):
             return True

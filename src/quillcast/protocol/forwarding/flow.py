@@ -551,9 +551,10 @@ class Flow:
 
     def runs_of_others(self, term: Term) -> dict[Term, list[Run]]:
         """The runs of events that other terms hold or held: an event may stand in several."""
-        if term.of_source:
-            return {}  # what a source numbered, nobody admits again
-        return {other: self.runs(other, _ALL) for other in (*self.past, *self.others, self.term) if other != term}
+        others = [other for other in (*self.past, *self.others, self.term) if other != term]
+        if term.of_source:  # what a source numbered, nobody admits again before another session
+            others = [other for other in others if other.session > term.session]
+        return {other: self.runs(other, _ALL) for other in others}
 
     def may_be_readmitted(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
         """The positions of an ended term whose events may be admitted again: nothing later came from their publishers.
@@ -575,7 +576,7 @@ class Flow:
     def _admitted_later(self, term: Term) -> dict[bytes, RangeSet]:
         """The sequences that later terms admitted, by publisher, as far as they are known here."""
         others = self.runs_of_others(term)
-        return sequences_of(run for other, runs in others.items() if other > term for run in runs)
+        return sequences_of(run for other, runs in others.items() if term.precedes(other) for run in runs)
 
     def admitted_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
         """The positions of an ended term whose events a later one admitted again, as far as they are known here."""

@@ -478,7 +478,7 @@ class Recovery:
             self._send_without_credit(to, verdict.held.pop(0))
         self._send(to, group, term, verdict.held)
         released, missing = verdict.released, verdict.missing
-        if again := group.flow.admitted_again(term, released).ranges() if released else []:
+        if again := group.flow.admitted_again(term, released).ranges() if released and not term.of_source else []:
             released = difference(released, RangeSet(again))  # not lost to an asker that knows of no later term yet
         if within_reach := self._kept_beyond(group, term, released, to):
             released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]

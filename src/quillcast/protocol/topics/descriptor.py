@@ -62,14 +62,12 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     admission: Choice = "root"
     root_scope: Annotated[str, Meta(max_length=64)] = ""
 
-    @property
-    def fixed(self) -> tuple[str, ...]:
-        """The settings that cannot change; all others but the `CHANGEABLE` open another session.
+    def fixed(self, later: "Settings") -> tuple[str, ...]:
+        """The settings that stay when others become these; all but those and the `CHANGEABLE` open another session.
 
-        The streams of sources go on through sessions, so that the guarantee of their events stays.
+        A source's stream may go on in the next session, so that the guarantee of its events stays.
         """
-        kept = ("admission", "root_scope")
-        return (*kept, "delivery", "order") if self.by_source else kept
+        return ("root_scope", "delivery", "order") if self.by_source or later.by_source else ("root_scope",)
 
     @property
     def reliable(self) -> bool:
@@ -167,6 +165,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
             return not other.owner_key
         return (self._age, other.digest) > (other._age, self.digest)
 
+    @property
+    def streams_go_on(self) -> bool:
+        """Do sources number what is published now? No more, once a session is about to begin in which a root does."""
+        return self.settings.by_source and (self.upcoming is None or self.upcoming.settings.by_source)
+
     def elsewhere(self, other: "Descriptor") -> bool:
         """Has the topic another root scope by this descriptor than by the other one?"""
         return self.settings.root_scope != other.settings.root_scope
@@ -205,13 +208,13 @@ def follows(known: Descriptor, offered: Descriptor) -> bool:
 
 def opens_session(known: Descriptor, offered: Descriptor) -> bool:
     """Is this the next session of a topic that stands?"""
-    fixed = [(getattr(known.settings, name), getattr(offered.settings, name)) for name in known.settings.fixed]
+    before, after = known.settings, offered.settings
     return (
         offered.version >= FIRST_CHANGE
         and offered.version > known.version
         and offered.session == known.session + 1
         and offered.upcoming is None
-        and all(before == after for before, after in fixed)
+        and all(getattr(before, name) == getattr(after, name) for name in before.fixed(after))
         and not unchangeable_list(known, offered.access)
         and _kept(known, offered)
         and offered.genuine

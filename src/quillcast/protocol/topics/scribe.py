@@ -432,8 +432,8 @@ class Scribe:
     def _learned(self, descriptor: Descriptor, *, lists: bool, first: bool) -> None:
         """If the topic has a tree here, that goes by its settings. Those who may not have its events go first."""
         topic = descriptor.topic
-        if topic in self.trees and not descriptor.settings.by_source:
-            self.source_streams.close(self.trees[topic])
+        if topic in self.trees:
+            self.publishing.own_streams.settings_learned(self.trees[topic])
         if topic in self.trees and lists:
             self.rights.learned(self.trees[topic], first=first)
         if topic in self.trees:

@@ -68,15 +68,16 @@ class StreamReporting:
             return
         report = decode_stream(value) if value is not None else None
         child, by_source = tree.children.get(sender.node_id), tree.by_source
-        if isinstance(child, SourcesChild) and by_source:
+        if isinstance(child, SourcesChild):
             self._child_says(tree, child, term, report if isinstance(report, StreamUp) else None)
         elif child is not None:
             if isinstance(report, StreamUp) and not by_source:
                 self._first_stream(tree, child, term, report)
+            return
         elif tree.parent is not None and tree.parent.node_id == sender.node_id and isinstance(report, StreamDown):
             self._parent_says(tree, tree.parent, term, report)
-            if tree.by_source and not by_source:  # it is the first one known here, or was over
-                self.dispatch.order(StreamsBegin(tree))
+        if tree.by_source and not by_source:  # it is the first one known here, or was over
+            self.dispatch.order(StreamsBegin(tree))
 
     def _first_stream(self, tree: Tree, child: Child, term: Term, report: StreamUp) -> None:
         """Peers came below a child from where sources number the events: children are to join anew, with streams."""

@@ -178,17 +178,22 @@ def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
     settings.validate()
     changed = [name for name in chosen if getattr(settings, name) != getattr(before, name)]
     for name in changed:
-        if name in before.fixed:
+        if name in before.fixed(settings):
             stands, value = getattr(before, name), getattr(settings, name)
             raise LocalError(
-                f"{name} of {descriptor.name!r} cannot change from {stands} to {value} while the "
-                f"topic stands: create another topic with {name} = {value}"
+                f"{name} of {descriptor.name!r} cannot change from {stands} to {value} {_why_fixed(name, value)}"
             )
     opens = access != descriptor.access or any(name not in CHANGEABLE for name in changed)
     version = max(FIRST_CHANGE, descriptor.version + 1)
     return msgspec.structs.replace(
         descriptor, settings=settings, access=access, version=version, session=descriptor.session + opens
     )
+
+
+def _why_fixed(name: str, value: str) -> str:
+    if name == "root_scope":
+        return f"while the topic stands: create another topic with {name} = {value}"
+    return "where sources number the events: do this while admission = root"
 
 
 def _listed(access: tuple[str, ...], *named: Sequence[str] | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.source_streams import SourceStreams
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
 
@@ -20,6 +21,8 @@ class OwnStreams:
     def open(self, publisher: Publisher) -> Term | None:
         """The stream that this publisher's events belong to. None: it waits for one of the topic's streams to end."""
         tree = self.trees.open(publisher.descriptor)
+        if tree.sources.own is None and not tree.descriptor.streams_go_on:
+            return None  # the next session's root is about to number the events
         source = self.source_streams.open(tree, publisher.warrant)
         if source is None:
             self.crowded[publisher.topic] = None
@@ -53,6 +56,25 @@ class OwnStreams:
     def leave_place(self, topic: bytes) -> None:
         """The place in the tree is needed no more, unless for something else."""
         self.dispatch.order(LeaveIfIdle(self.trees.by_topic[topic]))
+
+    def settings_learned(self, tree: Tree) -> None:
+        """Where a root numbers the events, or is about to, this peer does no more. It does again if that is called off.
+
+        What was admitted in this turn leaves before the stream ends. A peer that leaves is about to end it anyway.
+        """
+        own, goes_on, begun = tree.sources.own, tree.descriptor.streams_go_on, not tree.descriptor.settings.by_source
+        if own is None or (goes_on and not own.closing):
+            return
+        if not (own.closing or (self.trees.closing and not begun)):
+            self.sealing.finish(tree, own)
+            self.source_streams.finish(tree)
+        if goes_on or begun:
+            self.source_streams.close(tree)
+
+    def goes_on(self, topic: bytes) -> bool:
+        """Does this peer number the events of its publishers?"""
+        tree = self.trees.by_topic.get(topic)
+        return tree is not None and tree.sources.own is not None and not tree.sources.own.closing
 
     def end(self, topic: bytes) -> None:
         """The topic's last publisher here is gone: what was admitted in this turn leaves before the stream ends."""

@@ -255,10 +255,11 @@ class Publishing:
     def settings_learned(self, descriptor: Descriptor, *, lists: bool) -> None:
         """If a root numbers the topic's events, as an owner or a later session wants it, this peer does no more.
 
-        `lists`: another list says who may publish. Where this peer numbers the events, it is for it to go by that.
+        Nor if that session is about to begin: the root hears that publishers here wait for it. `lists`: another list
+        says who may publish. Where this peer numbers the events, it is for it to go by that.
         """
         publishers = self.publishers.get(descriptor.topic, {}).values()
-        if not descriptor.settings.by_source and any(each.term.of_source for each in publishers):
+        if not descriptor.streams_go_on and any(each.term.of_source for each in publishers):
             self._look_again(descriptor.topic)
         elif lists and descriptor.settings.by_source:
             self._go_by_list(list(publishers))
@@ -302,7 +303,13 @@ class Publishing:
         self.finder.answered(topic)
         if any(map(self._waits, publishers)):
             return  # it looks for the root again when it need not wait any more
-        if not self.known.descriptors[topic].settings.by_source:
+        known = self.known.descriptors[topic]
+        if known.settings.by_source and not known.streams_go_on:
+            for publisher in publishers:
+                publisher.adapt(self._current(descriptor))
+            self.finder.ask_later(topic)  # unless the root says before that the next session has begun
+            return
+        if not known.settings.by_source:
             self._watch(topic, root)
         for publisher in publishers:
             publisher.adapt(self._current(descriptor))

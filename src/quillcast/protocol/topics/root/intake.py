@@ -105,7 +105,8 @@ class Intake:
         if admitter is None:
             self.host.send(self.host.contact, NotRoot(bundle.topic, self.successors.of(bundle.topic)))
             return
-        if admitter.closing and not self.trees.closing:  # who leaves has its own admitted to the last
+        if admitter.closing and not (self.trees.closing and admitter is tree.root):
+            # a root that leaves has its own admitted to the last
             admitter.turn_away(self.host.contact, bundle)
             return
         if self.flow_control.held_back and self._turns_away(tree, bundle):

@@ -83,7 +83,7 @@ class Sessions:
             self._hear(tree, tree.root, SessionInput.RECORDED)
 
     def all_stable(self, tree: Tree) -> None:
-        """All subscribers have what this root admitted."""
+        """All subscribers have what this root admitted, and what sources numbered, if that ends with the session."""
         if tree.root is not None and not self.trees.closing:
             self._hear(tree, tree.root, SessionInput.FLUSHED)
 
@@ -134,7 +134,7 @@ class Sessions:
         now, due = self.host.now(), FlushDue(tree.topic, root.term)
         if self._loses(root) and root.held_until > now:
             self.host.set_timer(due, root.held_until - now)
-        elif root.stable == root.index or not root.descriptor.settings.reliable:
+        elif tree.is_flushed:
             self._hear(tree, root, SessionInput.FLUSHED)
         else:
             first, root.closing = not root.closing, True

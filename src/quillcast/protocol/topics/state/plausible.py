@@ -53,18 +53,19 @@ def _root_term(term: Term, wall_ns: Clock) -> bool:
     counter = term.counter
     if counter <= FREE_COUNT:
         return True
-    session, count = divmod(counter, SESSION_TERMS)
-    count %= RELIABLE_TERMS if session else SESSION_TERMS
-    return counter < OF_SOURCES and _is_within(session, count, wall_ns)
+    return counter < OF_SOURCES and _counts(counter, wall_ns)
 
 
 def _any_term(term: Term, wall_ns: Clock) -> bool:
     """A root's term, or that of a source's stream."""
     if term.counter <= FREE_COUNT:
         return True
-    if term.counter >= OF_SOURCES:
-        return _is_within(0, term.counter - OF_SOURCES, wall_ns)
-    return _root_term(term, wall_ns)
+    return term.counter < 2 * OF_SOURCES and _counts(term.counter % OF_SOURCES, wall_ns)
+
+
+def _counts(counter: int, wall_ns: Clock) -> bool:
+    session, count = divmod(counter, SESSION_TERMS)
+    return _is_within(session, count % RELIABLE_TERMS if session else count, wall_ns)
 
 
 def _descriptor(descriptor: Descriptor, wall_ns: Clock) -> bool:

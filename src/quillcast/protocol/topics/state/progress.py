@@ -183,7 +183,7 @@ class Progress:
         if (admitter := tree.admitter) is not None:
             self.send_receipts(tree, admitter)
         self.moved(tree, gone_bytes)
-        if root.closing and root.stable == root.index:
+        if root.closing and tree.is_flushed:
             self.dispatch.order(AllStable(tree))
 
     def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
@@ -205,6 +205,8 @@ class Progress:
             self.dispatch.order(GapNoticed(tree.topic))
         if self.source_streams.handed_over(tree) or over:
             self.dispatch.order(LeaveIfIdle(tree))
+        if tree.root is not None and tree.root.closing and tree.is_flushed:
+            self.dispatch.order(AllStable(tree))
 
     def _trim(self, tree: Tree, some: Iterable[Term] | None = None) -> int:
         """Discard what nobody needs any more of all or some live terms; how many bytes that was."""

@@ -77,7 +77,8 @@ class SourceStreams:
             shown = SourceWarrant(self.host.me, warrant)
         if sources.own is None and not self._full(tree):
             self.count += 1
-            sources.own = Source(self.host, self.config, tree.descriptor, source_term(self.host, self.count))
+            term = source_term(self.host, self.count, tree.descriptor.guarantee)
+            sources.own = Source(self.host, self.config, tree.descriptor, term)
             sources.mine[sources.own.term] = None
             self.begin(tree, sources.own.term, 0, shown, here=True).via = self.host.me
             self.show_warrant(tree, sources.own.term)
@@ -93,13 +94,22 @@ class SourceStreams:
         self._dismiss(tree, own.term)
         return True
 
-    def close(self, tree: Tree) -> None:
-        """This peer publishes no more in a topic: its stream ends here."""
+    def finish(self, tree: Tree) -> None:
+        """A session is about to begin in which a root numbers the events: this peer's stream ends here.
+
+        Publishers still hear what becomes stable of it.
+        """
         own = tree.sources.own
         if own is not None:
+            own.closing = True
             tree.sources.states[own.term].close(own.index)
-            tree.sources.own = None
             self._news(tree, own.term)
+
+    def close(self, tree: Tree) -> None:
+        """This peer publishes no more in a topic: its stream ends here."""
+        self.finish(tree)
+        if tree.sources.own is not None:
+            tree.sources.own = None
             self.dismiss_denied(tree)
 
     def _of(self, tree: Tree) -> Sources:
@@ -271,9 +281,7 @@ class SourceStreams:
                 self._take_from_source(tree, term, is_barred=not _is_root_itself(tree, term))
 
     def _dismiss(self, tree: Tree, term: Term) -> None:
-        end, own = known_end(tree, term), tree.sources.own
-        if own is not None and own.term == term:
-            tree.sources.own = None
+        end = known_end(tree, term)
         for subscription in tree.subscriptions:
             self._pass_by(tree, term, subscription)
             if (front := subscription.frontier(term)) < end:
@@ -322,8 +330,7 @@ class SourceStreams:
 
     def _knows_best(self, tree: Tree, term: Term) -> bool:
         """Is it a stream of this very process? But where that left the tree, it forgot how far its streams went."""
-        begun = term.counter <= source_term(self.host, self.count).counter
-        return self.is_mine(term) and (tree.flow.knows(term) or not begun)
+        return self.is_mine(term) and (tree.flow.knows(term) or term.number > self.count)
 
     def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
         if term in tree.sources.states:
@@ -431,6 +438,8 @@ class SourceStreams:
         `whole`: it was in the tree before, and is owed whole what is new to it.
         """
         if served and not (tree.by_source or starts):
+            if not tree.served:
+                tree.sources.served = True  # it only published while sources numbered the events
             return
         sources, above, shown = self._of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.served = served
@@ -622,7 +631,7 @@ class SourceStreams:
         """Is the source here or below?"""
         own = tree.sources.own
         if own is not None and own.term == term:
-            return True
+            return not own.closing
         stream = tree.flow.others.get(term)
         if stream is not None and stream.barred:
             return False  # as far as anybody goes by its word
@@ -743,7 +752,9 @@ class SourceStreams:
         self.host.trace(Mark("stream_over"))
 
     def _forget(self, tree: Tree, term: Term, end: int) -> None:
-        state = tree.sources.states.pop(term)
+        state, own = tree.sources.states.pop(term), tree.sources.own
+        if own is not None and own.term == term:
+            tree.sources.own = None
         tree.sources.mine.pop(term, None)
         tree.sources.over += end
         for subscription in tree.subscriptions:

@@ -255,10 +255,12 @@ class Tree:
         up, node = self.sources.up, self.parent.node_id
 
         def enters(bundle: Bundle) -> Bundle | None:
+            if not bundle.envelope.term.of_source:
+                return None  # a root's events come from above
             inner = ordered.to_parent(node, self.path)  # which may be outside of a scope now, or inside
             return bundle if inner is None else inner(bundle)
 
-        up.filter = self.sources.filter_to(node, self.flow, None if ordered is NOTHING_ORDERED else enters)
+        up.filter = self.sources.filter_to(node, self.flow, enters)
         up.sink = ordered.sink_to(node, up.sink)
 
     def _install_beside(self, ordered: Ordered) -> None:
@@ -472,6 +474,17 @@ class Tree:
     def admitter(self) -> Admitter | None:
         """Who numbers here what publishers offer; None: another peer does, or nobody yet."""
         return self.sources.own if self.descriptor.settings.admission == "source" else self.root  # `by_source`, inline
+
+    @property
+    def is_flushed(self) -> bool:
+        """Do all leases have what this peer admitted as root, and what the sources numbered, whose streams are over?"""
+        root, streams = self.root, self.flow.others
+        if root is None or (root.stable < root.index and root.descriptor.settings.reliable):
+            return False
+        return self.descriptor.streams_go_on or all(
+            state.end is not None and (streams[term].stable >= state.end or not self.flow.keeps)
+            for term, state in self.sources.states.items()
+        )
 
     @property
     def attached(self) -> bool:
