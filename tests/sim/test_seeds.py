@@ -26,6 +26,7 @@ HARD_SEEDS = {
     1970288: "a lease that had just ended was judged before the round of housekeeping that forgets it",
     1972019: "peers that asked each other for what only a dead root had had told subscribers of its loss",
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",
+    1972574: "a publisher whose events came too late for a session was not told of the next one, as that word was lost",
     1990453: "a root forgot a publisher that it took for lost, and did not tell it of the next session",
     1954656: "a best-effort session began while peers missed events of the reliable one, and overtook them",
     1929051: "what a publisher had discarded beyond a cut was taken for sent again before a subscription began",

@@ -9,7 +9,7 @@ from quillcast.protocol.topics.messages import (
     StillOpen,
 )
 from quillcast.protocol.topics.root.admissions import Admissions
-from tests.protocol.recording import BOB, PAUL
+from tests.protocol.recording import BOB, CAROL, PAUL
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, Parts, settled
 
 
@@ -40,6 +40,21 @@ def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts, descriptor: 
     tree.root.admissions = {PAUL: settled(BOB)}
     world.dispatch.message(BOB, Closed([(tree.topic, PAUL), (b"?" * 16, PAUL)]))
     assert tree.root.admissions == {}
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_peer_that_published_nothing_yet_hears_of_changed_settings_again(world: Parts, version: int) -> None:
+    """The word that a session began may be lost, and all that its publishers had sent was of the session before."""
+    admissions, _ = admitting(world)
+    tree = world.root(Descriptor("weather", version=version))
+    assert tree.root is not None
+    tree.root.admissions = {PAUL: settled(BOB)}
+    for contact in (BOB, CAROL):
+        tree.root.note_asked(contact)
+    world.host.time += CONFIG.lease_s
+    admissions.housekeep(world.host.time)
+    told = [(CAROL, StillOpen([], ((tree.topic, version),)))] if version else []
+    assert [each for each in world.host.sent if isinstance(each[1], StillOpen) and each[1].versions] == told
 
 
 def test_the_peer_of_a_silent_publisher_is_queried(world: Parts) -> None:

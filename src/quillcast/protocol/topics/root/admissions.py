@@ -4,6 +4,8 @@ A publisher's state goes when all its events are stable and it has closed, which
 has been lost for a lease's time. Of a peer whose publishers sent nothing for so long a root asks a sign of life, and
 which of them its process still has: it may have started again since. So a publisher that died in silence is missed
 too. One that lives stays however long it is silent, as long as there is room (`admissions_max`).
+
+A peer that was told who is root, and whose publishers have sent nothing in this term, hears as often of other settings.
 """
 
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Closed, StillOpen
+from quillcast.protocol.topics.state.records import pages
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -68,9 +71,15 @@ class Admissions:
         if now < self.look_at:
             return
         silent: dict[Contact, list[tuple[bytes, bytes]]] = {}
+        idle: dict[Contact, list[tuple[bytes, int]]] = {}
         for root in self._roots():
             for contact, publishers in root.housekeep(now).items():
                 silent.setdefault(contact, []).extend((root.topic, publisher) for publisher in publishers)
+            for contact in root.idle_peers() if self._version(root.topic) else ():
+                idle.setdefault(contact, []).append((root.topic, self._version(root.topic)))
+        for contact, topics in idle.items():
+            for page in pages(topics):
+                self.host.send(contact, StillOpen([], tuple(page)))
         self.look_at = min([now, *(gone_at for root in self._roots() for gone_at in root.gone())]) + self.config.lease_s
         for contact, named in silent.items():
             if contact.node_id == self.host.me:
@@ -79,9 +88,12 @@ class Admissions:
             self.neighbours.probe(contact)
             for start in range(0, len(named), ASKED_MAX):
                 some = named[start : start + ASKED_MAX]
-                versions = {topic: self.trees[topic].descriptor.version for topic, _ in some}
+                versions = {topic: self._version(topic) for topic, _ in some}
                 changed = tuple((topic, version) for topic, version in versions.items() if version)
                 self.host.send(contact, StillOpen(some, changed))
+
+    def _version(self, topic: bytes) -> int:
+        return self.trees[topic].descriptor.version
 
     def _roots(self) -> list[Root]:
         return [tree.root for tree in self.trees.values() if tree.root is not None]

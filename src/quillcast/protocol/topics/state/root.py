@@ -81,6 +81,11 @@ class Root(Admitter):
         """The peers that publish here, or have asked where to."""
         return tuple(self.asked | {admission.contact: None for admission in self.admissions.values()})
 
+    def idle_peers(self) -> list[Contact]:
+        """The peers that asked for the root, and of whose publishers it knows nothing: no receipt goes there."""
+        publish = {admission.contact for admission in self.admissions.values()} if self.asked else ()
+        return [contact for contact in self.asked if contact not in publish]
+
     def lost(self, node: bytes) -> None:
         """A peer is out of reach: its publishers are remembered for a lease's time."""
         self.asked = {contact: None for contact in self.asked if contact.node_id != node} or EMPTY
