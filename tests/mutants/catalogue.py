@@ -462,8 +462,8 @@ MUTANTS = (
         "rivals-leases-unknown",
         "Who is handed a topic while it is in the tree of a rival waits for the leases there.",
         "protocol/topics/root/leadership_transfer.py",
-        "            hold_s = self.config.lease_s if _has_rival(tree, message) else message.hold_s\n",
-        "            hold_s = message.hold_s\n",
+        "        hold_s = self.config.lease_s if not vouched or _has_rival(tree, message) else message.hold_s\n",
+        "        hold_s = self.config.lease_s if not vouched else message.hold_s\n",
         "protocol/topics/test_intake.py",
     ),
     Mutant(
@@ -486,8 +486,8 @@ MUTANTS = (
         "late-word-of-an-older-root",
         "A root that took over waits for a lease if another root was between it and the one whose word comes late.",
         "protocol/topics/root/leadership_transfer.py",
-        "        follows = root.after == max(message.term, message.heard) and message.term not in root.followed\n",
-        "        follows = message.term not in root.followed\n",
+        "        if again or (is_next and offer.term not in root.followed):\n",
+        "        if again or offer.term not in root.followed:\n",
         "protocol/topics/test_intake.py"
         "::test_a_root_that_took_over_before_it_was_told_waits_only_for_those_that_are_named",
     ),
@@ -514,6 +514,22 @@ MUTANTS = (
         "        if self.host.me in report.path or ",
         "        if self.host.me in report.path[:1] or ",
         "protocol/topics/test_terms.py::test_a_peer_that_finds_itself_above_its_parent_leaves_it",
+    ),
+    Mutant(
+        "transfer-of-anybody",
+        "Only the root whose term is over says whom the next one waits for.",
+        "protocol/topics/root/leadership_transfer.py",
+        "        vouched = message.term.is_of(sender.node_id) and ",
+        "        vouched = ",
+        "protocol/topics/test_hostile.py::test_nobody_but_a_topics_root_says_whom_the_next_root_waits_for",
+    ),
+    Mutant(
+        "transfer-from-afar",
+        "A peer that is far from a topic was not its root.",
+        "protocol/topics/root/leadership_transfer.py",
+        " and self.replica_set.is_near(tree.topic, sender.node_id)\n",
+        "\n",
+        "protocol/topics/test_hostile.py::test_nobody_but_a_topics_root_says_whom_the_next_root_waits_for",
     ),
     # ---- security
     Mutant(

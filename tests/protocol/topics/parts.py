@@ -298,8 +298,8 @@ class Parts:
     @cached_property
     def transfer(self) -> LeadershipTransfer:
         return LeadershipTransfer(
-            self.host, CONFIG, self.overlay, self.known, self.open_trees, self.terms, self.membership, self.intake,
-            self.dispatch,
+            self.host, CONFIG, self.overlay, self.replica_set, self.known, self.open_trees, self.terms, self.membership,
+            self.intake, self.dispatch,
         )  # fmt: skip
 
     @cached_property

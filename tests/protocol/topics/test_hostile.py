@@ -12,6 +12,7 @@ from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
     NEWCOMERS_MAX,
+    AnotherFollows,
     FindRoot,
     NotRoot,
     Receipts,
@@ -21,11 +22,12 @@ from quillcast.protocol.topics.messages import (
     TransferLeadership,
     Transferred,
 )
+from quillcast.protocol.topics.root.leadership_transfer import PendingTransfer
 from quillcast.protocol.topics.state.link_reports import PATH_MAX, ChildReport, Move, ParentReport, decode, encode
 from quillcast.protocol.wire import decode as decode_message
 from quillcast.protocol.wire import encode as encode_message
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
-from tests.protocol.topics.parts import Parts
+from tests.protocol.topics.parts import CONFIG, Parts
 from tests.protocol.topics.test_terms import by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -38,9 +40,10 @@ LATER = Term(5 * SESSION_TERMS + 1, b"h" * 16)
 class Stage:
     """A root, a reader, a writer, and a peer that says what it likes."""
 
-    def __init__(self, seed: int = 1) -> None:
-        self.village = village = Village(6, seed=seed)
-        self.root, self.at, self.writer, self.hostile, *_ = by_distance(village)
+    def __init__(self, seed: int = 1, peers: int = 6) -> None:
+        self.village = village = Village(peers, seed=seed)
+        self.root, self.next_root, *_, self.writer, self.hostile = by_distance(village)
+        self.at = self.next_root if peers == 6 else by_distance(village)[-3]
         self.reader = Reader()
         village.subscribe(self.at, NAME, self.reader)
         village.run(3)
@@ -147,12 +150,57 @@ def test_a_leaving_peer_believes_only_those_it_told_that_they_know() -> None:
     stage = Stage()
     peer = stage.village.peers[stage.root]
     transfer, word = peer.scribe.leadership_transfer, Transferred(TOPIC, FIRST)
-    pending = transfer._unconfirmed(TransferLeadership(described(NAME), FIRST, 1, 1))
+    pending = transfer.unconfirmed[TOPIC] = PendingTransfer(TransferLeadership(described(NAME), FIRST, 1, 1))
     pending.told[stage.contact(stage.at).node_id] = None
     stage.village.act(stage.root, lambda peer: peer.message(stage.contact(stage.hostile), word))
     assert TOPIC in transfer.unconfirmed
     stage.village.act(stage.root, lambda peer: peer.message(stage.contact(stage.at), word))
     assert TOPIC not in transfer.unconfirmed
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before it is root", "once it is root"])
+@pytest.mark.parametrize(
+    ("whose", "near"),
+    [("the old root's", True), ("the old root's", False), ("its own", False), ("one of nobody", True)],
+)
+def test_nobody_but_a_topics_root_says_whom_the_next_root_waits_for(whose: str, *, near: bool, before: bool) -> None:
+    """The old root has crashed. Somebody says in its place that it handed the topic over, and names no leases."""
+    stage = Stage(peers=12)
+    village, heir = stage.village, stage.next_root
+    stage.hostile = by_distance(village)[2] if near else stage.hostile
+    tree = village.tree(stage.root, NAME)
+    assert tree is not None
+    said = {"the old root's": tree.term, "its own": Term(tree.term.counter + 1, stage.contact(stage.hostile).node_id)}
+    term = said.get(whose, Term(tree.term.counter + 1, b"n" * 16))
+    word = TransferLeadership(described(NAME), term, 1, 1, term, ended=(stage.contact(stage.at).node_id,))
+    village.kill(stage.root, silently=True)
+    if before:
+        stage.say(heir, word)
+    village.run(10)
+    assert village.root(NAME) == heir
+    if not before:
+        stage.say(heir, word)
+    heirs = village.tree(heir, NAME)
+    assert heirs is not None
+    assert heirs.root is not None
+    assert heirs.root.held_until - heirs.root.began_at >= CONFIG.lease_s
+    assert not heirs.ended
+
+
+def test_only_the_peer_that_was_told_has_another_told_in_its_place() -> None:
+    stage = Stage()
+    village, heir = stage.village, stage.next_root
+    named = (stage.contact(stage.writer).node_id,)
+    word = TransferLeadership(described(NAME), Term(1, stage.contact(stage.root).node_id), 1, 1, leases=named)
+    transfer = village.peers[stage.root].scribe.leadership_transfer
+    village.act(stage.root, lambda _: transfer.hand_over(stage.contact(heir), word))
+    asks = AnotherFollows(TOPIC, word.term, stage.contact(stage.hostile))
+    stage.say(stage.root, asks)
+    assert list(transfer.vouched[TOPIC].told) == [stage.contact(heir).node_id]
+    village.act(heir, lambda peer: peer.host.send(stage.contact(stage.root), asks))
+    village.run(1)
+    assert [*transfer.vouched[TOPIC].told] == [stage.contact(peer).node_id for peer in (heir, stage.hostile)]
+    assert transfer.vouched[TOPIC].message.leases == named
 
 
 def test_a_routed_message_that_breaks_the_protocol_is_not_laid_at_the_door_of_who_passed_it_on() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, NO_TERM, UP, Envelope, Term
+from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import (
     FindRoot,
@@ -105,7 +106,7 @@ def test_a_root_that_the_topic_was_transferred_to_waits_for_leases_beside_the_ro
     """A publisher comes from a root that was one at the same time as those, and spoke 2 s ago."""
     tree = world.root()
     assert tree.root is not None
-    offer = Offer(TransferLeadership(tree.descriptor, SECOND, 0, 0, followed=(FIRST,)), world.host.time)
+    offer = Offer(TransferLeadership(tree.descriptor, SECOND, 0, 0, followed=(FIRST,)), world.host.time, BOB)
     tree.root.term = Term(3, CAROL.node_id)
     world.transfer.take_over(tree, tree.root, offer)
     world.rendezvous.find(FindRoot(tree.topic, BOB, None, term, spoke_s=2.0))
@@ -139,7 +140,8 @@ def test_who_is_handed_a_topic_holds_for_a_lease_if_it_was_in_the_tree_of_anothe
     tree = world.tree()
     tree.flow.begin(FIRST, 0, 0.0, 0)
     tree.parent_frontier = went
-    world.transfer.received(BOB, TransferLeadership(DESCRIPTOR, term, 5, 5, term, past=past))
+    sender = Contact(term.node, "before:1")
+    world.transfer.received(sender, TransferLeadership(DESCRIPTOR, term, 5, 5, term, past=past))
     until = world.transfer.offers[DESCRIPTOR.topic].hold_until
     assert until == world.host.time + (CONFIG.lease_s if holds else 0.0)
 

@@ -259,7 +259,7 @@ def test_a_peer_that_the_root_before_named_speaks_for_those_below_it_unless_it_w
     world = Parts()
     tree = world.root()
     assert tree.root is not None
-    offer = Offer(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(NUMBER,)), 9.0)
+    offer = Offer(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(NUMBER,)), 9.0, DAVE)
     if directly:
         world.transfer.take_over(tree, tree.root, offer)
         joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)

@@ -197,7 +197,7 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
 def test_a_transfer_from_before_another_term_is_ignored(another_term: bool) -> None:
     village = Village(6)
     peer, gone = by_distance(village)[-1], village.world.machines[by_distance(village)[2]].contact
-    term = Term(3, bytes(16))
+    term = Term(3, gone.node_id)
     village.act(
         peer, lambda p: p.message(gone, TransferLeadership(described(NAME), term, 1, 1, frontiers=((bytes(16), 7),)))
     )
@@ -722,18 +722,22 @@ def test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for() -
 
 
 def test_a_peer_that_passes_a_topic_on_names_itself_to_the_next_root() -> None:
-    """Who handed it over did not name this peer, because that was to be root."""
+    """Who handed it over did not name this peer, because that was to be root. Now it does, and so is believed."""
     village = Village(6)
-    root, between = by_distance(village)[:2]
+    between, before = by_distance(village)[1:3]
+    between_contact = village.world.machines[between].contact
     village.subscribe(between, NAME, Reader())
     sent: list[object] = []
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
-    transfer = TransferLeadership(described(NAME), Term(3, bytes(16)), 1, 1)
-    village.act(between, lambda peer: peer.message(village.world.machines[root].contact, transfer))
+    old_root, named = village.world.machines[before].contact, (b"n" * 16, village.world.machines[between].node_id)
+    last_words = TransferLeadership(described(NAME), Term(3, old_root.node_id), 1, 1, leases=named)
+    village.act(before, lambda peer: peer.scribe.leadership_transfer.hand_over(between_contact, last_words))
+    village.run(0.1)
     village.act(between, lambda peer: peer.scribe.leadership_transfer.pass_on())
-    (message,) = [message for message in sent if isinstance(message, TransferLeadership)]
-    assert message.leases == (village.world.machines[between].node_id,)
+    village.run(0.1)
+    told, passed_on, told_again = [message for message in sent if isinstance(message, TransferLeadership)]
+    assert (told.leases, passed_on.leases, told_again.leases) == (named[:1], (), named)
 
 
 def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:

@@ -335,6 +335,23 @@ class Transferred(Message, frozen=True, tag=69):
     term: Term
 
 
+class AnotherFollows(Message, frozen=True, tag=118):
+    """To the root that transferred its term to me: I shall not be the next root. Tell this peer what you told me.
+
+    Name these in my place to be waited for.
+    """
+
+    topic: WireId
+    term: Term
+    root: Contact
+    leases: tuple[WireId, ...] = ()
+    """Me, with all below me; if I leave, those below me."""
+    lives: tuple[Number, ...] = ()
+    """For each of `leases`, as in `Leave`."""
+    hold_s: Seconds = 0.0
+    """For so long are leases below me that nobody can speak for."""
+
+
 class RecordState(Message, frozen=True, tag=54):
     """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do).
 
@@ -612,7 +629,7 @@ class StateDigest(Message, frozen=True, tag=65):
 class StillOpen(Message, frozen=True, tag=67):
     """From a root: these publishers of yours are silent. Answer Closed for those that your process does not have.
 
-    They hear of changed settings by this, if the word of a change was lost.
+    They hear of changed settings by this, if the word of a change was lost. So do those who published nothing yet.
     """
 
     publishers: list[tuple[WireId, WireId]]
@@ -633,5 +650,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Hop, Denied,
     StreamsEnded, CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
     PlaceQuery, PlaceAnswer, Confirmed, LeaseHeld, SpeaksElsewhere,
-    LeaseOver, NameAgain,
+    LeaseOver, NameAgain, AnotherFollows,
 )  # fmt: skip

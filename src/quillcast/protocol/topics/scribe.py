@@ -293,7 +293,8 @@ class Scribe:
             host, config, overlay, trees, self.terms, self.progress, self.flow_control, self.schedule, self.sealing
         )  # fmt: skip
         self.leadership_transfer = LeadershipTransfer(
-            host, config, overlay, self.known, trees, self.terms, self.membership, self.intake, dispatch
+            host, config, overlay, self.replica_set, self.known, trees, self.terms, self.membership, self.intake,
+            dispatch,
         )  # fmt: skip
         self.root_terms = RootTerms(
             host, config, overlay, self.known, self.terms, self.replication, self.membership,

@@ -45,6 +45,7 @@ class Candidacy:
         self.topic, self.how, self.began_at = topic, how, began_at
         self.noting = False  # everybody was asked
         self.term = NO_TERM  # the one that it will have as root
+        self.after = NO_TERM  # the latest of another root that was heard of before
         self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
         self.requests: dict[tuple[type, bytes], Request] = {}
         self.publishers: dict[Contact, None] = {}  # of a term that is over
@@ -139,6 +140,8 @@ class Candidacies:
         self.root_terms.terms.note(tree, *map(_heard, candidacy.requests.values()))
         if candidacy.how == "created" and self._highest(tree) != NO_TERM:
             candidacy.how = "took_over"
+        if (highest := self._highest(tree)) != candidacy.term:
+            candidacy.after = highest
         candidacy.term = self.root_terms.next_term(tree)
         self.replication.note(tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_))
 
@@ -159,7 +162,9 @@ class Candidacies:
             self._note(candidacy)
             return
         del self.by_topic[candidacy.topic]
-        self.root_terms.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
+        self.root_terms.become(
+            tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until, candidacy.after
+        )
         self.intake.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
             self.dispatch.routed(request)
@@ -227,7 +232,8 @@ class Candidacies:
         hold_s = max(0.0, doubtful_until - self.host.now())
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
-                self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))
+                last_words = TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s)
+                self.root_terms.transfer.hand_over(closest, last_words)
 
     def _is_rooted_elsewhere(self, candidacy: Candidacy, round_: Round) -> bool:
         """Do others say that the topic has another root scope? Then nobody who asked here can use it."""

@@ -18,12 +18,20 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import FOLLOWED_MAX, NEWCOMERS_MAX, TransferLeadership, Transferred
+from quillcast.protocol.topics.messages import (
+    FOLLOWED_MAX,
+    NEWCOMERS_MAX,
+    AnotherFollows,
+    TransferLeadership,
+    Transferred,
+)
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionState
+from quillcast.protocol.topics.state.successors import TOPICS_MAX
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -50,6 +58,7 @@ class Offer(NamedTuple):
 
     message: TransferLeadership
     hold_until: float  # that root would have called nothing stable until then
+    root: Contact | None  # that root, if it said so itself: of others' words only what is known of past terms counts
 
     @property
     def term(self) -> Term:
@@ -59,15 +68,15 @@ class Offer(NamedTuple):
     @property
     def leases(self) -> dict[bytes, int]:
         """Whom to wait for, and the numbers of their last moves that are known."""
-        named, lives = self.message.leases, self.message.lives
-        return dict(zip(named, (*lives, *[0] * len(named)), strict=False))
+        return _numbered(self.message)
 
 
 class PendingTransfer:
-    """What a peer that leaves told others of a topic, and that nobody has confirmed yet."""
+    """What a peer told others of a topic. If it leaves, one of them has to confirm that."""
 
-    def __init__(self, message: TransferLeadership) -> None:
-        self.message = message
+    def __init__(self, message: TransferLeadership, root: Contact | None = None) -> None:
+        """`root`: whose word it is, if another peer's."""
+        self.message, self.root = message, root
         self.told: dict[bytes, None] = {}
         self.told_at = 0.0  # the last of them
 
@@ -76,15 +85,18 @@ class LeadershipTransfer:
     """A peer's part in leadership transfers, as the root that goes and as the one that comes."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees, terms: Terms,
-        membership: TreeMembership, intake: Intake, dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, known: KnownTopics,
+        trees: Trees, terms: Terms, membership: TreeMembership, intake: Intake, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
+        self.replica_set = replica_set
         self.terms, self.membership, self.intake, self.dispatch = terms, membership, intake, dispatch
         self.offers: dict[bytes, Offer] = {}  # transferred topics that this peer is not root of yet
         self.unconfirmed: dict[bytes, PendingTransfer] = {}
+        self.vouched: dict[bytes, PendingTransfer] = {}  # of this peer's own terms, the latest
         known.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._transferred)
+        dispatch.on_message(AnotherFollows, self._another_follows)
         dispatch.on_message(Transferred, self.confirmed)
         dispatch.on_timer(TransferDue, self.due)
         dispatch.on_timer(LookAgain, self.look_again)
@@ -180,7 +192,7 @@ class LeadershipTransfer:
         to = others[0]
         publishers = self.intake.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        self._tell(to, self._last_words(tree, root))
+        self.hand_over(to, self._last_words(tree, root))
         self.intake.sealing.hand_over(tree.topic, to)
         for bundle in self._to_hand_over(tree, root):
             if self.host.room(to) <= 0:
@@ -204,7 +216,7 @@ class LeadershipTransfer:
         """The topic's next session begins: this root transfers the topic to itself, as it were."""
         message, turned_away = _without(self.host.contact, self._last_words(tree, root)), root.turned_away.values()
         publishers = dict.fromkeys((*self.intake.forget_term(tree), *turned_away))
-        self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s)
+        self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s, self.host.contact)
         self.known.learn(session)
         self.dispatch.order(BecomeRoot(tree, "transferred", tuple(publishers)))
 
@@ -215,18 +227,65 @@ class LeadershipTransfer:
         for topic, offer in list(self.offers.items()):
             del self.offers[topic]
             if _says_anything(offer.message):
-                self._tell_next(self._unconfirmed(self._as_of_now(offer)))
+                transfer = self.unconfirmed[topic] = PendingTransfer(self._passed_on(offer), offer.root)
+                self._tell_next(transfer)
 
-    def _tell(self, to: Contact, message: TransferLeadership) -> None:
-        """Tell another peer what is known of a topic. If this one leaves, it stays until the other has confirmed."""
+    def hand_over(self, to: Contact, message: TransferLeadership) -> None:
+        """Tell the next root what this one knows. If this peer leaves, it stays until that one has confirmed."""
+        topic, transfer = message.descriptor.topic, PendingTransfer(message)
+        self._forget_old()
+        self.vouched[topic] = transfer
         if self.trees.leaving and _says_anything(message):
-            transfer = self._unconfirmed(message)
-            transfer.told[to.node_id], transfer.told_at = None, self.host.now()
+            self.unconfirmed[topic] = transfer
+        self._tell(to, transfer)
+
+    def _tell(self, to: Contact, transfer: PendingTransfer) -> None:
+        transfer.told[to.node_id], transfer.told_at = None, self.host.now()
+        self._say(to, transfer.message, transfer.root)
+
+    def _say(self, to: Contact, message: TransferLeadership, root: Contact | None) -> None:
+        """Tell another peer this word of a root. Nobody believes it of another, so that root is asked to say it, too.
+
+        Of those who follow in this peer's place it does not know.
+        """
+        if root is not None:
+            topic = message.descriptor.topic
+            self.host.send(root, AnotherFollows(topic, message.term, to, *self._here(topic)))
         self.host.send(to, _without(to, message))
 
-    def _unconfirmed(self, message: TransferLeadership) -> PendingTransfer:
-        transfer = self.unconfirmed[message.descriptor.topic] = PendingTransfer(message)
-        return transfer
+    def _here(self, topic: bytes) -> tuple[tuple[bytes, ...], tuple[int, ...], float]:
+        """Who is waited for in this peer's place, as `AnotherFollows` says it."""
+        leases: dict[bytes, int] = {}
+        until, tree = 0.0, self.trees.by_topic.get(topic)
+        if tree is not None and self.trees.leaving:
+            until = self._name_those_below(tree, leases)
+        elif tree is not None and tree.receives:
+            leases[self.host.me] = self.membership.moves.number
+        return tuple(leases), tuple(leases.values()), max(0.0, until - self.host.now())
+
+    def _another_follows(self, sender: Contact, message: AnotherFollows) -> None:
+        """The peer that was told leaves before it is root, or knows one that is closer: that is told instead."""
+        transfer = self.vouched.get(message.topic)
+        if transfer is None or transfer.message.term != message.term or sender.node_id not in transfer.told:
+            return
+        said = transfer.message
+        leases = _numbered(said)
+        leases.pop(sender.node_id, None)
+        leases |= _numbered(message)
+        transfer.message = msgspec.structs.replace(
+            said, hold_s=max(said.hold_s, message.hold_s), leases=tuple(leases), lives=tuple(leases.values())
+        )
+        if message.root.node_id != self.host.me:
+            self.intake.successors.note(message.topic, message.root)
+            self._tell(message.root, transfer)
+
+    def _forget_old(self) -> None:
+        """What was said a lease ago says nothing any more."""
+        before = self.host.now() - self.config.lease_s
+        for topic, transfer in list(self.vouched.items()):
+            if transfer.told_at > before and len(self.vouched) < TOPICS_MAX:
+                break
+            del self.vouched[topic]
 
     def tell_others(self) -> None:
         """A successor that does not confirm may have left as well: transfer to the next closest, if there is one."""
@@ -242,9 +301,8 @@ class LeadershipTransfer:
         if to is None:
             del self.unconfirmed[topic]
             return
-        transfer.told[to.node_id], transfer.told_at = None, self.host.now()
         self.intake.successors.note(topic, to)
-        self.host.send(to, _without(to, transfer.message))
+        self._tell(to, transfer)
 
     def confirmed(self, sender: Contact, message: Transferred) -> None:
         """Another peer knows what this one did of a topic, if it was told."""
@@ -302,15 +360,17 @@ class LeadershipTransfer:
         tree = self.trees.open(self.known.descriptors[message.descriptor.topic])
         topic = tree.topic
         self.terms.note(tree, message.term, message.heard)
-        for node in message.ended:
+        offer = self._offer(tree, sender, message)
+        for node in message.ended if offer.root is not None else ():
             tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
-        if message.ended:  # it may have ended leases, and is remembered for a while
+        if tree.ended:  # it may have ended leases, and is remembered for a while
             self.terms.schedule.touch(tree)
             self.terms.schedule.wake(tree)
         self.known.enter(topic, tree.heard)
         if tree.root is None:
-            hold_s = self.config.lease_s if _has_rival(tree, message) else message.hold_s
-            self.offers[topic] = Offer(message, self.host.now() + min(hold_s, self.config.lease_s))
+            former = self.offers.get(topic)
+            if offer.root is not None or former is None or former.root is None or former.term < message.term:
+                self.offers[topic] = offer
             self._enter_term(tree, message)
         for term, end in message.past:
             self.terms.recall(tree, term, end)
@@ -323,19 +383,39 @@ class LeadershipTransfer:
             if tree.heard > tree.root.term:
                 self.dispatch.order(Outdone(tree))
             else:
-                self._hear_late(tree, tree.root, message)
+                self._hear_late(tree, tree.root, offer)
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.dispatch.order(BecomeRoot(tree, "transferred"))
+            self.dispatch.order(BecomeRoot(tree, "transferred" if offer.root is not None else "took_over"))
         self.terms.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)
 
-    def _hear_late(self, tree: Tree, root: Root, message: TransferLeadership) -> None:
-        """This peer took over before the word of the root before came: it waits for those whom that one names."""
-        follows = root.after == max(message.term, message.heard) and message.term not in root.followed
-        if follows and not _has_rival(tree, message):
+    def _offer(self, tree: Tree, sender: Contact, message: TransferLeadership) -> Offer:
+        """A word, and whether it is of the term's own root: only that knows whom to wait for.
+
+        A peer that is far from the topic cannot have been one.
+        """
+        own = self.vouched.get(tree.topic)
+        if own is not None and own.message.term == message.term:
+            sender, message = self.host.contact, _without(self.host.contact, own.message)  # the topic comes back
+        vouched = message.term.is_of(sender.node_id) and self.replica_set.is_near(tree.topic, sender.node_id)
+        if not vouched:
+            self.host.trace(Mark("transfer_passed_on"))
+        hold_s = self.config.lease_s if not vouched or _has_rival(tree, message) else message.hold_s
+        return Offer(message, self.host.now() + min(hold_s, self.config.lease_s), sender if vouched else None)
+
+    def _hear_late(self, tree: Tree, root: Root, offer: Offer) -> None:
+        """This peer took over before the word of the root before came: it waits for those whom that one names.
+
+        That one may name others later, in place of a peer that was to follow it.
+        """
+        if offer.root is None or _has_rival(tree, offer.message):
+            return
+        again = bool(root.awaited) and root.followed[-1:] == (offer.term,)
+        is_next = root.after == offer.term and (offer.message.heard <= offer.term or offer.message.heard == root.term)
+        if again or (is_next and offer.term not in root.followed):
             self.host.trace(Mark("transfer_came_late"))
-            self._wait_for_named(tree, root, Offer(message, self.host.now() + min(message.hold_s, self.config.lease_s)))
+            self._wait_for_named(tree, root, offer)
             self.terms.schedule.touch(tree)
 
     def pass_on(self) -> None:
@@ -344,24 +424,13 @@ class LeadershipTransfer:
             if not self.overlay.is_closest(topic) and (closest := self.overlay.closest(topic, 1)):
                 del self.offers[topic]
                 self.known.done_with(topic)
-                self.host.send(closest[0], self._as_of_now(offer))
+                self._say(closest[0], self._passed_on(offer), offer.root)
 
-    def _as_of_now(self, offer: Offer) -> TransferLeadership:
-        """What the root before said to this peer, for another one: that waits for all below it, too.
-
-        And for this peer, which speaks for them, unless it leaves.
-        """
+    def _passed_on(self, offer: Offer) -> TransferLeadership:
+        """What the root before said to this peer, for another one: what of it that one believes of this peer."""
         tree = self.trees.by_topic.get(offer.message.descriptor.topic)
-        leases, hold_until = offer.leases, offer.hold_until
-        if tree is not None and self.trees.leaving:
-            hold_until = max(hold_until, self._name_those_below(tree, leases))
-        elif tree is not None and tree.receives:
-            leases[self.host.me] = self.membership.moves.number
-        hold_s = max(0.0, hold_until - self.host.now())
         streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
-        return msgspec.structs.replace(
-            offer.message, hold_s=hold_s, leases=tuple(leases), streams=streams, lives=tuple(leases.values())
-        )
+        return msgspec.structs.replace(offer.message, leases=(), lives=(), frontiers=(), ended=(), streams=streams)
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
@@ -377,6 +446,7 @@ class LeadershipTransfer:
     def take_offer(self, topic: bytes) -> Offer | None:
         """This peer becomes the topic's root: returns what was transferred to it."""
         self.intake.successors.forget(topic)
+        self.vouched.pop(topic, None)
         return self.offers.pop(topic, None)
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
@@ -415,9 +485,14 @@ def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
     )
 
 
+def _numbered(message: TransferLeadership | AnotherFollows) -> dict[bytes, int]:
+    """Whom a message names to be waited for, and the numbers of their last moves that are known."""
+    return dict(zip(message.leases, (*message.lives, *[0] * len(message.leases)), strict=False))
+
+
 def _without(to: Contact, message: TransferLeadership) -> TransferLeadership:
     """What the next root is told: it need not wait for itself."""
-    leases = dict(zip(message.leases, (*message.lives, *[0] * len(message.leases)), strict=False))
+    leases = _numbered(message)
     leases.pop(to.node_id, None)
     return msgspec.structs.replace(message, leases=tuple(leases), lives=tuple(leases.values()))
 

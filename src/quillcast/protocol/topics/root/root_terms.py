@@ -58,20 +58,25 @@ class RootTerms:
         term = Term(counter, self.host.me[:8] + self.host.incarnation)
         return interned(term.noting(owned=bool(tree.descriptor.owner_key)))
 
-    def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
+    def become(
+        self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0, after: Term = NO_TERM
+    ) -> None:
         """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
 
-        A topic that is new to them may have been in use until a time.
+        A topic that is new to them may have been in use until a time. `after` was the latest term when this peer chose
+        its own; of its own terms, those since never began.
         """
         topic = tree.topic
+        if not (tree.heard > after and tree.heard.shares_root(term)):
+            after = tree.heard
         offer = self.transfer.take_offer(topic)
-        if offer is not None and (tree.heard == offer.term or (how == "transferred" and tree.heard == term)):
+        if offer is not None and offer.root is not None and offer.term == after:
             how = "transferred"
         else:
             offer = None  # there was another term since
         self.membership.drop_parent(tree, "closer_root")
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
-        tree.root.holders, tree.root.after = holders, None if how == "created" else tree.heard
+        tree.root.holders, tree.root.after = holders, None if how == "created" else after
         if offer is not None:
             self.transfer.take_over(tree, tree.root, offer)
         tree.path = ()

@@ -4,9 +4,12 @@ from collections.abc import Container, Iterable
 from typing import Protocol
 
 from quillcast.core.host import Host
+from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
+
+NEAR_MAX = 6  # peers near a topic among which a former root is looked for; a guess: as many as keep its state, and one
 
 
 class FailureDetector(Protocol):
@@ -40,6 +43,10 @@ class ReplicaSet:
         return self.config.replicas if others < size else min(self.config.replicas, size // 2)
 
     @property
+    def _lately(self) -> float:
+        return self.host.now() - self.config.lease_s
+
+    @property
     def majority(self) -> int:
         """So many of k are most of them."""
         return self.count // 2 + 1
@@ -51,6 +58,13 @@ class ReplicaSet:
     def candidates(self, topic: bytes) -> list[Contact]:
         """All whom this peer knows near the topic, itself among them, the closest first."""
         return self.overlay.closest(topic, 1 + self.overlay.beside(topic))
+
+    def is_near(self, topic: bytes, node: bytes) -> bool:
+        """Can this one have been the topic's root: is it one of the closest, with those that were lost lately?"""
+        others = [c.node_id for c, _ in self.overlay.closest_lately(topic, NEAR_MAX, self._lately)]
+        if node in others or self.overlay.has_seats(topic):
+            return node in others
+        return len(others) < NEAR_MAX or ring_distance(node, topic) < ring_distance(others[-1], topic)
 
     def reachable(self, closest: Iterable[Contact], joining: Container[bytes]) -> list[Contact]:
         """The first of these up to the k-th that is not joining, without this peer and those that are suspected."""
@@ -66,7 +80,7 @@ class ReplicaSet:
         process before this one would know, too. The state was kept by as many as there were to keep it before others
         were lost: a leaf set that has lost members may reach around the ring, and the full one did not.
         """
-        since = self.host.now() - self.config.lease_s
+        since = self._lately
         beside = self.overlay.beside(topic)
         count = self._count_among(beside + self.overlay.lost_lately(topic, since))
         before = self.began_at + self.config.lease_s if count == 1 and asker == self.host.me else 0.0
@@ -83,7 +97,7 @@ class ReplicaSet:
 
         A peer that it only heard of, and that never answered, may have left long ago.
         """
-        since = self.host.now() - self.config.lease_s
+        since = self._lately
         if not (self.neighbours.doubting or self.overlay.lost_lately(topic, since)):
             return False
         lately = self.overlay.closest_lately(topic, self.count, since, met=True)
@@ -92,6 +106,6 @@ class ReplicaSet:
 
     def are_all(self, topic: bytes, answered: Container[bytes]) -> bool:
         """Are these all who would know of a later term, with those that were lost within a lease's time?"""
-        since = self.host.now() - self.config.lease_s
+        since = self._lately
         lately = self.overlay.closest_lately(topic, self.count + 1, since)
         return all(contact.node_id == self.host.me or contact.node_id in answered for contact, _ in lately)
