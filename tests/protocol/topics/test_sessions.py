@@ -17,7 +17,7 @@ from quillcast.protocol.topics.root.sessions import FlushDue
 from quillcast.protocol.topics.state.effects import Outdone, Resign
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, RecordingHost, block, down
-from tests.protocol.topics.parts import Parts
+from tests.protocol.topics.parts import CONFIG, Parts
 from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
 from tests.protocol.topics.test_publisher import Listener
 from tests.protocol.topics.village import Reader, Village, Writer
@@ -133,11 +133,30 @@ def test_a_best_effort_session_does_not_begin_while_a_peer_misses_an_event_of_th
     tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
     child, root.index = world.child(tree, CAROL), 1
     root.session_state, root.closing, root.noted = SessionState.FLUSHING, True, replace(RELIABLE, upcoming=BEST_EFFORT)
+    root.flush_until = world.host.time
     world.sessions.due(FlushDue(tree.topic, root.term))
     assert (root.session_state, world.host.sent) == (
         SessionState.FLUSHING, [(CAROL, CutLeases(tree.topic, FIRST, 1, slow=True))],
     )  # fmt: skip
     assert (world.timers, child.is_cut) == ([FlushDue(tree.topic, root.term)], False)
+
+
+def test_slow_subscribers_keep_their_leases_though_the_root_was_closing_before_the_session_was_asked_for() -> None:
+    """It was about to hand the topic over, and then no peer was closer any more."""
+    world = Parts(ALICE, BOB)
+    tree = world.root(RELIABLE)
+    root = tree.root
+    assert root is not None
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    world.child(tree, CAROL)
+    root.index, root.closing, root.session_state = 1, True, SessionState.PREPARE
+    root.noted = replace(RELIABLE, upcoming=BEST_EFFORT)
+    world.sessions.recorded(tree)
+    cut = (CAROL, CutLeases(tree.topic, FIRST, 1, slow=True))
+    for passed_s, cuts in ((CONFIG.linger_s, []), (CONFIG.lease_s, [cut])):
+        world.host.time += passed_s
+        world.sessions.due(FlushDue(tree.topic, root.term))
+        assert world.host.sent == cuts
 
 
 def test_what_cannot_change_is_refused() -> None:
@@ -182,9 +201,10 @@ def test_a_session_does_not_begin_if_other_settings_came_to_be_known_while_the_l
     tree = world.root(RELIABLE)
     root = tree.root
     assert root is not None
-    root.session_state, root.closing = SessionState.FLUSHING, True
+    root.session_state, root.closing, root.flush_until = SessionState.FLUSHING, True, world.host.time
     world.sessions.due(FlushDue(tree.topic, root.term))
     assert (root.session_state, root.closing, tree.root) == (SessionState.ACTIVE, False, root)
+    assert root.flush_until is None
 
 
 def test_a_publisher_of_a_best_effort_session_follows_the_root_to_the_reliable_one_of_that_number() -> None:
@@ -538,6 +558,7 @@ def test_a_root_that_is_not_the_closest_any_more_hands_over_even_if_its_next_ses
     tree = world.root()
     assert tree.root is not None
     tree.root.session_state, tree.root.closing = SessionState.FLUSHING, True
+    tree.root.flush_until = world.host.time
     assert tree.root.noted.upcoming is None
     world.sessions.due(FlushDue(tree.topic, tree.root.term))
     assert world.ordered == [Resign(tree)]

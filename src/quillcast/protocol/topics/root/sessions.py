@@ -95,11 +95,12 @@ class Sessions:
             return
         if root.session_state is not SessionState.FLUSHING:
             return
-        if root.closing and not self._loses(root):
-            self._hear(tree, root, SessionInput.FLUSHED)
-            return
-        if root.closing and not tree.waits:
-            self.progress.flow_control.end_slow_leases(tree, root.index)
+        if root.flush_until is not None and self.host.now() >= root.flush_until:
+            if not self._loses(root):
+                self._hear(tree, root, SessionInput.FLUSHED)
+                return
+            if not tree.waits:
+                self.progress.flow_control.end_slow_leases(tree, root.index)
         self._flush(tree, root)
 
     def _hear(self, tree: Tree, root: Root, what: SessionInput) -> SessionStep:
@@ -137,8 +138,11 @@ class Sessions:
         elif tree.is_flushed:
             self._hear(tree, root, SessionInput.FLUSHED)
         else:
-            first, root.closing = not root.closing, True
-            self.host.set_timer(due, self.config.lease_s if first and self._loses(root) else self.config.linger_s)
+            root.closing, patience_s = True, self.config.linger_s
+            if root.flush_until is None:  # it may have been closing before, to hand the topic over
+                patience_s = self.config.lease_s if self._loses(root) else patience_s
+                root.flush_until = now + patience_s
+            self.host.set_timer(due, patience_s)
 
     def _begin(self, tree: Tree, root: Root) -> None:
         session = root.noted.upcoming
@@ -147,7 +151,7 @@ class Sessions:
             return
         if session is None:  # meanwhile other settings came to be known, as from beyond a partition
             self.host.trace(Mark("session_called_off"))
-            root.session_state = SessionState.ACTIVE
+            root.session_state, root.flush_until = SessionState.ACTIVE, None
             self.transfer.intake.reopen(tree, root)
             self._ask_again(tree, root)
             return

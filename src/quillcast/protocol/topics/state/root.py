@@ -32,6 +32,7 @@ class Root(Admitter):
         "awaited",
         "awaited_until",
         "began_at",
+        "flush_until",
         "followed",
         "hold_until",
         "holders",
@@ -54,6 +55,9 @@ class Root(Admitter):
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = 1  # ... and how many they are, this one among them
         self.session_state = SessionState.CLOSED  # until `root/sessions.py` hears of this term
+        self.flush_until: float | None = (
+            None  # subscribers have until then for what it admitted, once its session is to end
+        )
         self.sessions_asked: dict[bytes, Create] = EMPTY  # by creator: to be answered in the next session
 
     def is_of_another_life(self, move: Move) -> bool:
