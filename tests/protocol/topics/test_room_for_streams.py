@@ -60,6 +60,24 @@ def test_who_names_a_stream_decides_how_many_there_may_be(
     assert stream(most + 1, source) in tree.sources.states, "there is room again"
 
 
+def test_what_waits_or_is_left_out_for_want_of_room_is_shown(world: Parts, tree: Tree) -> None:
+    def fill(to: int) -> str:
+        for number in range(len(tree.sources.states) + 1, to + 1):
+            report(world, tree, BOB, stream(number), StreamDown(1, 1, 0))
+        return world.source_streams.bound(tree)
+
+    has = "topic weather has {} streams of sources here (streams_max is 3)"
+    assert fill(BOUND) == ""
+    assert fill(BOUND + 1) == f"{has.format(BOUND + 1)}: further sources wait until some have ended"
+    fill(4 * BOUND)
+    with pytest.raises(Implausible):
+        fill(4 * BOUND + 1)
+    left_out = f"{has.format(4 * BOUND)}, and no room for others: events of these do not come here"
+    assert world.source_streams.bound(tree) == left_out
+    world.host.time += CONFIG.lease_s
+    assert world.source_streams.bound(tree) != left_out
+
+
 def test_a_source_next_to_this_peer_is_told_that_it_waits_and_asked_again(world: Parts, tree: Tree) -> None:
     """It may not be able to wait, because others have some of its stream."""
     for number in range(BOUND):

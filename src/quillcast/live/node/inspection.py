@@ -139,11 +139,12 @@ class Inspector:
         )
 
     def _waiting(self) -> Iterator[str]:
-        """A line for each topic that has as many publishers or subscribers as it may have."""
+        """A line for each topic that has as many publishers, subscribers or streams of sources as it may have."""
         scribe = self._peer.scribe
         publishers = {topic: bound for topic in scribe.publishing.topics() if (bound := scribe.publishing.bound(topic))}
         yield from (f"publishers here wait: {bound}" for bound in publishers.values())
         yield from (f"subscribers here wait: {bound}" for bound in scribe.subscribing.bounds().values())
+        yield from filter(None, map(scribe.source_streams.bound, scribe.trees.values()))
         yield from self._peer.scoping.hosting.obstacles()
 
     def _take_rates(self) -> None:

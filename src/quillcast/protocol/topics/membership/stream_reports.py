@@ -166,6 +166,7 @@ class StreamReporting:
             self.source_streams.show_warrant(tree, term)
         else:
             self._deny(tree, sender, term, report, full=True)
+            self.source_streams.note_left_out(tree, term, sender, held=report.end is not None)
             raise Implausible(f"{sender.address} names one more source's stream, for which there is no room yet")
         return tree.sources.states[term]
 

@@ -125,6 +125,19 @@ class SourceStreams:
         self.host.trace(Mark("streams_full"))
         return True
 
+    def note_left_out(self, tree: Tree, term: Term, sender: Contact, *, held: bool) -> None:
+        """There is no room for a stream that a neighbour names. Is it one whose source cannot wait (`learn`)?"""
+        if self._times(tree, term, sender, held=held) > 1:
+            self._of(tree).left_out_at = self.host.now()
+
+    def bound(self, tree: Tree) -> str:
+        """Why streams of sources wait or are left out here, in a sentence; empty if none are."""
+        count, most, left_out_at = len(tree.flow.others), self.config.streams_max, tree.sources.left_out_at
+        has = f"topic {tree.descriptor.name} has {count} streams of sources here (streams_max is {most})"
+        if self.host.now() - left_out_at < self.config.lease_s:
+            return f"{has}, and no room for others: events of these do not come here"
+        return f"{has}: further sources wait until some have ended" if count > most else ""
+
     def _times(self, tree: Tree, term: Term, sender: Contact | None, *, held: bool) -> int:
         """How many times the bound holds for a stream that a neighbour names: once if its source can still wait."""
         if sender is None:

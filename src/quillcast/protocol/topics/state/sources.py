@@ -58,6 +58,7 @@ class Sources:
         "changed",
         "denied",
         "forwards",
+        "left_out_at",
         "listed_at",
         "milestones",
         "mine",
@@ -81,6 +82,7 @@ class Sources:
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before
+        self.left_out_at = -inf  # when there was no room for a stream that a neighbour has
         self.denied = False  # did a neighbour speak of a stream whose source might not publish? It does not repeat that
         self.forwards = False  # does a scope have this peer pass on what others send?
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
