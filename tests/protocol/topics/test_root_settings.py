@@ -240,6 +240,7 @@ def test_a_session_ends_after_its_time_and_no_other_sessions_timer_ends_it(
     world: Parts, term: object, ordered: bool
 ) -> None:
     tree, _ = ending(world)
+    world.host.time += CONFIG.linger_s
     world.sessions.due(FlushDue(tree.topic, term))
     assert world.ordered == ([Resign(tree)] if ordered else [])
 
