@@ -20,6 +20,7 @@ def test_an_event_that_was_admitted_again_has_a_position_in_each_term() -> None:
     assert list(made.positions(ANN, 2)) == [Position(FIRST, 2), Position(SECOND, 0)]
     assert list(made.positions(BOB, 0)) == [Position(FIRST, 3)]
     assert list(made.positions(BOB, 1)) == []
+    assert list(made.positions(ANN, 2, by=1.0)) == [Position(FIRST, 2)]
 
 
 def test_positions_tell_which_events_stood_there() -> None:

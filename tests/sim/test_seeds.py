@@ -317,6 +317,7 @@ BEST_EFFORT_SOURCE_SEEDS = {
     1963136: "as 1963038, of which a peer spoke that had just learned of it",
 }
 LATE_BEST_EFFORT_SEEDS = {
+    42100422: "what a later root admitted again after a reader had ended was judged as skipped by that reader",
     1964022: "as 1963038, of a stream that was over when it was learned",
     1964028: "as 1963136, of which the root spoke that had taken it for over",
     1964055: "as 1963038, where an answer to a question of before was taken for one about other events",

@@ -280,8 +280,9 @@ class Delivery:
             if isinstance(entry, Told):
                 self._check_not_older(reader, entry)
         heard = self.heard_by[reader.name]
+        ended_at = self.end if reader.ended_at is None else reader.ended_at
         places = {
-            event: list(self.ledger.positions(self.writers[event.writer].publisher.id, event.number))
+            event: list(self.ledger.positions(self.writers[event.writer].publisher.id, event.number, ended_at))
             for event in self._events()
         }
         reach: dict[Term, int] = {}

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -54,10 +55,11 @@ class Ledger:
         terms = {each.term for each in self.admitted(publisher, sequence)}
         return bool(terms) and not terms & self.best_effort
 
-    def positions(self, publisher: bytes, sequence: int) -> Iterator[Position]:
-        """The positions of an event."""
+    def positions(self, publisher: bytes, sequence: int, by: float = inf) -> Iterator[Position]:
+        """The positions that an event had by a time."""
         for admission in self.admitted(publisher, sequence):
-            yield Position(admission.term, admission.position + sequence - admission.first)
+            if admission.at <= by:
+                yield Position(admission.term, admission.position + sequence - admission.first)
 
     def events(self, term: Term, first: int, last: int) -> Iterator[tuple[bytes, Range]]:
         """The events at positions [first, last) of a term, as runs of a publisher's sequences."""
