@@ -6,7 +6,7 @@ import pytest
 
 from quillcast.core.ids import topic_id
 from quillcast.protocol.config import Config
-from quillcast.protocol.forwarding import flow
+from quillcast.protocol.forwarding import flow, forgotten
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.sim import faults
@@ -94,7 +94,7 @@ def test_a_stream_whose_end_a_peer_has_forgotten_is_not_reported_lost_because_an
 ) -> None:
     """Streams end at about the same time, so that peers forget them in other orders, and then many find new parents."""
     monkeypatch.setattr(flow, "ENDS_TOLD_MAX", 3)
-    monkeypatch.setattr(flow, "FORGOTTEN_MAX", 6)
+    monkeypatch.setattr(forgotten, "FORGOTTEN_MAX", 6)
     times = [8.0 + 4.0 * (number // 4) for number in range(20)]
     writers = [
         Writing(peer=number % 8, from_s=at, until_s=at + 0.6, every_s=0.3, closes=True)

@@ -10,7 +10,8 @@ from collections.abc import Container, Mapping
 from quillcast.core.envelope import Term
 from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
-from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
+from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
+from quillcast.protocol.forwarding.forgotten import FORGOTTEN_MAX
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import FORMER_MAX

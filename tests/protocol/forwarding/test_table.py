@@ -7,6 +7,7 @@ from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repeated
 from quillcast.protocol.forwarding import flow as flow_module
+from quillcast.protocol.forwarding import forgotten
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
@@ -349,7 +350,7 @@ def test_a_term_that_ended_above_the_current_one_does_not_begin_again() -> None:
 def test_a_live_term_is_not_an_ended_one_and_begins_once() -> None:
     _, flow, _ = two_live_terms()
     assert not flow.may_recall(FIRST, 10)
-    flow.note_forgotten([(FIRST, 10)])
+    flow.note_forgotten([(FIRST, 10, None)], 0.0)
     assert FIRST not in flow.forgotten
     with pytest.raises(ValueError, match="goes on already"):
         flow.begin_beside(FIRST, 0)
@@ -359,14 +360,27 @@ def test_others_are_told_of_the_terms_that_were_forgotten_last_and_more_of_them_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(flow_module, "ENDS_TOLD_MAX", 2)
-    monkeypatch.setattr(flow_module, "FORGOTTEN_MAX", 4)
+    monkeypatch.setattr(forgotten, "FORGOTTEN_MAX", 4)
     _, flow, _ = a_table()
     flow.begin(Term(9, FIRST.node), 0, until=60.0)
     for counter in (7, 3, 8, 4, 6):
         flow.note_over(Term(counter, FIRST.node), 1)
-    flow.note_forgotten([(Term(5, FIRST.node), 1), (Term(2, FIRST.node), 1)])
+    flow.note_forgotten([(Term(5, FIRST.node), 1, 3), (Term(2, FIRST.node), 1, None)], 10.0)
     assert [term.counter for term in flow.forgotten] == [3, 8, 4, 6], "what others forgot is older"
     assert [term.counter for term, _ in flow.forgotten_lately()] == [4, 6]
+
+
+def test_of_a_term_that_was_forgotten_others_are_told_for_how_long_its_events_have_been_there() -> None:
+    _, flow, _ = a_table()
+    flow.begin(Term(3, FIRST.node), 0, until=60.0, known_end=5)
+    flow.note_forgotten([(SECOND, 4, 8), (SECOND._replace(node=CAROL.node_id), 4, None)], 10.0)
+    flow.past[FIRST].learn_came(flow.past[FIRST].end, 2.0)
+    end = flow.past[FIRST].end
+    flow.forget(FIRST)
+    told = {(term, end): there_s for term, end, there_s in flow.aged(flow.past_ends(), 12.0)}
+    assert [told[FIRST, end], told[SECOND, 4], told[SECOND._replace(node=CAROL.node_id), 4]] == [10, 10, None]
+    flow.recall(FIRST, end + 1, until=60.0)
+    assert flow.aged([(FIRST, end + 1)], 12.0) == ((FIRST, end + 1, None),), "it went on"
 
 
 def test_a_term_that_is_over_leaves_nothing_behind_but_where_it_ended() -> None:

@@ -6,15 +6,17 @@ from quillcast.core.envelope import Position, Term
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.messages import Accepted, Join, TransferLeadership
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )
+from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import ReportDue
 from quillcast.protocol.topics.state.sources import NO_SOURCES
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import CAROL, FIRST, PAUL, PAULA, SECOND, Notes, block, down
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, Notes, block, down
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Parts
 
 BEST_EFFORT = Settings(delivery="best_effort")
@@ -311,3 +313,46 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
     tree.parent = None
     terms.enter(tree, SECOND, 0)
     assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40),)
+
+
+THIRD = Term(3, FIRST.node)
+AGES = [(12, []), (9, [(0, 5)])]
+
+
+@pytest.mark.parametrize(("there_s", "owed"), AGES)
+def test_a_new_parent_says_for_how_long_earlier_terms_have_been_over(
+    world: Parts, there_s: int, owed: list[tuple[int, int]]
+) -> None:
+    tree, _ = a_subscription_since_the_second_term(world)
+    accepted = Accepted(tree.topic, SECOND, 0, (BOB.node_id,), (), past=((BEYOND, 5, there_s),))
+    world.membership.accepted(BOB, accepted)
+    assert tree.flow.owed(BEYOND).ranges() == owed
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("there_s", "owed"), AGES)
+def test_a_root_says_so_when_it_transfers_the_topic_also_of_its_own_term(
+    world: Parts, there_s: int, owed: list[tuple[int, int]], own: bool
+) -> None:
+    tree, _ = a_subscription_since_the_second_term(world)
+    message = TransferLeadership(DESCRIPTOR, BEYOND, 5, 0, there_s=there_s)
+    if not own:
+        message = TransferLeadership(DESCRIPTOR, THIRD, 0, 0, past=((BEYOND, 5, there_s),))
+    world.transfer.received(BOB, message)
+    assert tree.flow.owed(BEYOND).ranges() == owed
+
+
+def test_what_a_parent_and_a_root_say_of_the_past_has_its_age(world: Parts, terms: Terms) -> None:
+    tree = world.tree()
+    terms.enter(tree, FIRST, 0)
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    tree.root = Root(world.host, CONFIG, DESCRIPTOR, SECOND, 0.0)
+    terms.enter(tree, SECOND, 0, here=True)
+    tree.flow.move(down(SECOND, 0, block(PAUL, 1)), tree.flow.current)
+    world.schedule.note_came(tree, world.host.now())
+    world.host.time += 4.0
+    world.joins.adopt(Join(tree.topic, CAROL))
+    accepted = next(message for _, message in world.host.sent if isinstance(message, Accepted))
+    assert accepted.past == ((FIRST, 1, 4),)
+    words = world.transfer._last_words(tree, tree.root)
+    assert (words.past, words.there_s) == (((FIRST, 1, 4),), 4)

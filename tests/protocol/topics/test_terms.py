@@ -672,7 +672,7 @@ def test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have
     peer, parent = by_distance(village)[2], village.world.machines[by_distance(village)[1]].contact
     reader, past = Reader(), Term(5, bytes(16))
     village.subscribe(peer, NAME, reader)
-    accepted = Accepted(TOPIC, Term(9, bytes(16)), 3, (parent.node_id,), (), None, ((past, 7),))
+    accepted = Accepted(TOPIC, Term(9, bytes(16)), 3, (parent.node_id,), (), None, ((past, 7, None),))
     village.act(peer, lambda it: it.message(parent, accepted))
     assert reader.start == (Term(9, bytes(16)), 3)
     tree = village.tree(peer, NAME)

@@ -15,18 +15,26 @@ from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX, Forgotten
 from quillcast.protocol.forwarding.ledger import RUNS_MAX, Gone, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
 from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
-from quillcast.protocol.forwarding.stream import EndedStream, Held, OwnSourceStream, RootStream, SourceStream, Stream
+from quillcast.protocol.forwarding.stream import (
+    EndedStream,
+    Held,
+    OwnSourceStream,
+    RootStream,
+    SourceStream,
+    Stream,
+    told_age,
+)
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
-ENDS_TOLD_MAX = 1024  # of terms that were discarded for good: as many streams as a split may end in a topic at once
-FORGOTTEN_MAX = 2 * ENDS_TOLD_MAX
-"""So many of these a peer remembers: more than others tell it, so that it takes none for news that it knew once."""
 HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
 RESTRICTED, READMITTED = 1, 2
 _ALL = [(0, NUMBER_MAX)]
+AgedEnd = tuple[Term, int, int | None]
+"""How far a term went that is over, and for how many seconds its events have been there at least, if that is known."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -204,6 +212,11 @@ class Flow:
         if self.log.end and self.current.seen.end > self.log.came.end:
             self.log.came = new_tuple(Came, (self.current.seen.end, at))
 
+    def there_for(self, now: float) -> int:
+        """For how many seconds all that is known of the current term has been there at least."""
+        came = self.log.came
+        return int(now - came.at) if 0 < self.current.seen.end <= came.end else 0
+
     def may_recall(self, term: Term, end: int) -> bool:
         """Is this an ended term that was not discarded already, as far as it went?"""
         return term < self.term and self.live(term) is None and end > self.forgotten.get(term, -1)
@@ -262,20 +275,24 @@ class Flow:
         """Discard an ended term for good."""
         self.counted += READMITTED * self._readmitted(term)
         self.discard_past(term)
-        self.note_over(term, self.past.pop(term).end)
+        past = self.past.pop(term)
+        self._forgotten().note(term, past.end, past.came.at if past.is_dated else None)
+
+    def _forgotten(self) -> Forgotten:
+        if not isinstance(self.forgotten, Forgotten):
+            self.forgotten = Forgotten()
+        return self.forgotten
 
     def note_over(self, term: Term, end: int) -> None:
         """A term is over, and went up to `end`: nothing of it is kept, and its end is remembered for a while."""
-        self.forgotten = self.forgotten or {}
-        self.forgotten[term] = end
-        if len(self.forgotten) > FORGOTTEN_MAX:
-            del self.forgotten[next(iter(self.forgotten))]
+        self._forgotten().note(term, end)
 
-    def note_forgotten(self, ends: Iterable[tuple[Term, int]]) -> None:
+    def note_forgotten(self, ends: Iterable[AgedEnd], now: float) -> None:
         """Record ended terms that nobody wants any more, and how far they went. What is known here stays."""
-        new = {term: end for term, end in ends if self.may_recall(term, end) and term not in self.past}
+        new = [each for each in ends if self.may_recall(*each[:2]) and each[0] not in self.past]
         if new:
-            self.forgotten = dict([*sorted(new.items()), *self.forgotten.items()][-FORGOTTEN_MAX:])
+            dated = [(term, end, None if there_s is None else now - there_s) for term, end, there_s in new]
+            self.forgotten = self._forgotten().and_before(dated)
 
     def forgotten_lately(self) -> tuple[tuple[Term, int], ...]:
         """The discarded terms of which others are told, and how far they went: those discarded last."""
@@ -289,6 +306,16 @@ class Flow:
         """How far each ended term went: of terms that are kept or wanted, and of those discarded last."""
         ends = {**dict(self.forgotten_lately()), **{term: past.end for term, past in self.past.items()}}
         return tuple(sorted(ends.items()))
+
+    def aged(self, ends: Iterable[tuple[Term, int]], now: float) -> tuple[AgedEnd, ...]:
+        """The same, with for how many seconds all events of each term have been there at least, as far as is known."""
+        return tuple((term, end, self._there_for(term, now)) for term, end in ends)
+
+    def _there_for(self, term: Term, now: float) -> int | None:
+        if term in self.past:
+            return self.past[term].there_for(now)
+        since = self._forgotten().since.get(term)
+        return None if since is None else told_age(now - since)
 
     def held(self, now: float) -> Held:
         """How far the latest ended terms went and what is kept of them, for neighbours that miss some of it."""

@@ -22,6 +22,13 @@ The last number says for how many seconds all its events have been there at leas
 """
 
 
+def told_age(seconds: float) -> int:
+    """A number of seconds as it is told: not anew each second, so that three binary digits are kept."""
+    whole = max(0, int(seconds))
+    spare = max(0, whole.bit_length() - AGE_BITS)
+    return whole >> spare << spare
+
+
 class Stream(msgspec.Struct, gc=False, eq=False):
     """A term that goes on. Its bundles are in the flow's log.
 
@@ -146,15 +153,8 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
         return 0 < self.end <= self.came.end
 
     def there_for(self, now: float) -> int | None:
-        """For how many seconds all its events have been there at least, not exactly; None: that is not known.
-
-        This is told, and is not to be told anew each second: three binary digits are kept.
-        """
-        if not self.is_dated:
-            return None
-        seconds = max(0, int(now - self.came.at))
-        spare = max(0, seconds.bit_length() - AGE_BITS)
-        return seconds >> spare << spare
+        """For how many seconds all its events have been there at least, not exactly; None: that is not known."""
+        return told_age(now - self.came.at) if self.is_dated else None
 
     def ask(self, ranges: Iterable[Range]) -> bool:
         """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf.

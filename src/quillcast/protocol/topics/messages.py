@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
-from quillcast.protocol.forwarding.flow import ENDS_TOLD_MAX
+from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.scopes.channels import INVITATION_BYTES
@@ -24,8 +24,8 @@ FOLLOWED_MAX = 16  # terms that a hand-over names as its own line; a guess: more
 StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
 Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=ENDS_TOLD_MAX)]
-PastEnds = Annotated[tuple[tuple[AnyTerm, Number], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
-"""How far terms went that are over."""
+AgedEnds = Annotated[tuple[tuple[AnyTerm, Number, Number | None], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
+"""How far terms went that are over, and for how many seconds that has been there at least; None: it is not known."""
 DatedEnds = Annotated[tuple[tuple[AnyTerm, Number, Number], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
 """How far terms had come, and for how many seconds these events have been there at least."""
 
@@ -117,7 +117,7 @@ class Accepted(Message, frozen=True, tag=43):
     path: tuple[WireId, ...]
     fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
-    past: PastEnds = ()
+    past: AgedEnds = ()
     gone: tuple[Gone, ...] | None = None
     frontier: Number = 0
     streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
@@ -314,9 +314,9 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
     ended: Annotated[tuple[WireId, ...], msgspec.Meta(max_length=NEWCOMERS_MAX)] = ()
     """Peers that left in good order lately: a peer that names a lease of theirs does not know that yet."""
-    past: PastEnds = ()
+    past: AgedEnds = ()
     """How far earlier terms went that I still keep something of, or want something of."""
-    forgotten: PastEnds = ()
+    forgotten: AgedEnds = ()
     """... and those of which nobody wants anything any more."""
     streams: Ends = ()
     """The streams of sources that are over: only I may know how far they went."""
@@ -326,6 +326,8 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """The terms that were transferred one to the next, up to mine."""
     lives: tuple[Number, ...] = ()
     """For each of `leases`, as in `Leave`."""
+    there_s: Number = 0
+    """For how many seconds all that my term had has been there at least."""
 
 
 class Transferred(Message, frozen=True, tag=69):

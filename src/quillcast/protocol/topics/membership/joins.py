@@ -175,7 +175,8 @@ class Joins:
         fallbacks = self.placement.stand_ins(tree)
         begins = {term: begin for term, begin, _ in starts}
         gone = (gone or tree.flow.gone(start, begins)) if join.earliest else None
-        past = tuple((term, end) for term, end in tree.flow.past_ends() if not term.of_source)
+        ends = tree.flow.aged(tree.flow.past_ends(), self.host.now())
+        past = tuple(each for each in ends if not each[0].of_source)
         sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events all the same
         ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
         accepted = Accepted(

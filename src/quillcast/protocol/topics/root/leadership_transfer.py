@@ -321,9 +321,10 @@ class LeadershipTransfer:
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.flow.past_ends(),
-            tree.flow.forgotten_lately(), self.membership.source_streams.ended(tree),
-            self.known.outliving(tree.topic), root.followed, tuple(leases.values()),
+            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:],
+            tree.flow.aged(tree.flow.past_ends(), now), tree.flow.aged(tree.flow.forgotten_lately(), now),
+            self.membership.source_streams.ended(tree),
+            self.known.outliving(tree.topic), root.followed, tuple(leases.values()), tree.flow.there_for(now),
         )  # fmt: skip
 
     def _name_those_below(self, tree: Tree, leases: dict[bytes, int]) -> float:
@@ -372,9 +373,9 @@ class LeadershipTransfer:
             if offer.root is not None or former is None or former.root is None or former.term < message.term:
                 self.offers[topic] = offer
             self._enter_term(tree, message)
-        for term, end in message.past:
-            self.terms.recall(tree, term, end)
-        tree.flow.note_forgotten(message.forgotten)
+        for term, end, there_s in message.past:
+            self.terms.recall(tree, term, end, there_s)
+        tree.flow.note_forgotten(message.forgotten, self.host.now())
         self.membership.source_streams.learn_ends(tree, message.streams, sender)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
@@ -386,7 +387,7 @@ class LeadershipTransfer:
                 self._hear_late(tree, tree.root, offer)
         elif self.overlay.active and self.overlay.is_closest(topic):
             self.dispatch.order(BecomeRoot(tree, "transferred" if offer.root is not None else "took_over"))
-        self.terms.recall(tree, message.term, message.index)
+        self.terms.recall(tree, message.term, message.index, message.there_s)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)
 
@@ -474,7 +475,7 @@ def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
 
     Of a term before its own, that one knows how far it went, and its own is higher by at least one.
     """
-    told = {**dict(message.forgotten), **dict(message.past), message.term: NUMBER_MAX}
+    told = {**{term: end for term, end, _ in (*message.forgotten, *message.past)}, message.term: NUMBER_MAX}
     here = dict(tree.flow.past_ends())
     if tree.flow.begun and tree.root is None:
         here[tree.term] = max(tree.known_end, here.get(tree.term, 0))

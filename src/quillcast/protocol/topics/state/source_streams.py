@@ -14,7 +14,7 @@ from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
 from quillcast.core.trace import Mark, StreamOwed
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
-from quillcast.protocol.forwarding.flow import ENDS_TOLD_MAX
+from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestone, Milestones, ToldMilestones
 from quillcast.protocol.forwarding.stream import BESIDE, SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
