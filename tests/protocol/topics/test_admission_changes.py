@@ -126,7 +126,10 @@ def test_a_flushed_session_is_told_of_as_soon_as_its_last_stream_is_stable(world
 
 def test_a_source_that_says_nothing_delays_the_next_session_for_a_while_only(world: Parts) -> None:
     tree, root = flushing(world)
-    assert not tree.is_flushed
+    root.flush_until = world.host.now() + 1
+    world.sessions.due(FlushDue(tree.topic, root.term))
+    assert root.session_state is SessionState.FLUSHING
+    world.host.time += 1
     world.sessions.due(FlushDue(tree.topic, root.term))
     assert root.session_state is SessionState.CLOSED
 
