@@ -58,7 +58,7 @@ NODE = NodeStatus(
     unauthenticated=0, neighbours=(LINK,), leaf_set=(PeerContact(BOB, "127.0.0.1:2"),), topics=(TOPIC,),
     buffers=MemoryUse(80, 100), unfinished=MemoryUse(0, 100), counters=Counters(bytes_in=5, refused={"token": 1}),
     problems=("one line",), journal=JournalStatus("j.arrows", None, 0, 0), manages=("campus",),
-    memberships=(Membership(BOB, "127.0.0.1:2", "site", in_ring=True, epoch=1, silent=False, obstacle=""),),
+    memberships=(Membership(BOB, "127.0.0.1:2", "site", in_ring=True, epoch=1, unresponsive=False, obstacle=""),),
 )  # fmt: skip
 TREE = TreeStatus(
     "t", complete=False, root=BOB, settings=SETTINGS, events=9,

@@ -395,7 +395,7 @@ def test_scopes_are_members_of_a_scope_whose_manager_runs_elsewhere(tmp_path: Pa
             (status,) = campus.scopes()
             assert [member.scope for member in status.members] == ["north", "south"]
             (status,) = manager.scopes()
-            assert [(above.name, above.epoch, above.silent, above.obstacle) for above in status.superscopes] == [
+            assert [(above.name, above.epoch, above.unresponsive, above.obstacle) for above in status.superscopes] == [
                 ("campus", 1, False, "")
             ]
             if inside:  # the tree's root is in one site, and the entry point of that one sends into the other

@@ -270,10 +270,10 @@ MUTANTS = (
         "protocol/topics/test_trees.py::test_a_peer_that_cannot_reach_the_root_gets_all_events_through_another",
     ),
     Mutant(
-        "referred-to-who-is-silent",
+        "referred-to-unresponsive",
         "A full peer takes in who can reach none of its children.",
         "protocol/topics/state/scribe_tree.py",
-        "if contact.node_id not in silent]",
+        "if contact.node_id not in unresponsive]",
         "if contact.node_id]",
         "protocol/topics/test_trees.py::test_a_full_root_takes_in_a_peer_that_cannot_reach_its_child",
     ),
@@ -834,8 +834,8 @@ MUTANTS = (
         "empty-places-in-trees",
         "When a member leaves, a leaf takes its place, and its children keep their depth.",
         "protocol/scopes/policies/links.py",
-        "    tree = grown(nodes, _refilled(nodes, standing), children_max)\n",
-        "    tree = grown(nodes, standing, children_max)\n",
+        "    tree = build_tree(nodes, _refilled(nodes, standing), children_max)\n",
+        "    tree = build_tree(nodes, standing, children_max)\n",
         "protocol/scopes/policies/test_shapes.py::test_a_small_change_of_the_group_changes_few_channels",
     ),
     Mutant(

@@ -108,9 +108,9 @@ class Network:
             file.write(TORN)
         self.dead.add(victim)
         for tree in self.trees:
-            self._mend(tree, victim, at_ms)
+            self._repair(tree, victim, at_ms)
 
-    def _mend(self, tree: Tree, victim: int, at_ms: float) -> None:
+    def _repair(self, tree: Tree, victim: int, at_ms: float) -> None:
         orphans = sorted(peer for peer, parent in tree.parents.items() if parent == victim)
         if victim == tree.root:
             heir = orphans[0]

@@ -270,8 +270,8 @@ def _scope_troubles(scope: ScopeStatus, waiting: list[ScopeTopic]) -> Iterator[T
     if silent:
         yield State.WARNING, f"members that may be gone: {', '.join(silent)}"
     for each in scope.superscopes:
-        if each.obstacle or each.silent:
-            yield State.WARNING, f"superscope {each.name}: {each.obstacle or 'its manager is silent'}"
+        if each.obstacle or each.unresponsive:
+            yield State.WARNING, f"superscope {each.name}: {each.obstacle or 'its manager does not respond'}"
     yield from ((State.WARNING, f"topic {topic.name} waits: {topic.waits_for}") for topic in waiting)
 
 

@@ -90,8 +90,8 @@ def _rate(rate: SenderRate) -> str:
 def _state_of(scope: Superscope) -> str:
     if scope.obstacle:
         return f": {scope.obstacle}"
-    if scope.silent:
-        return ": it is silent, and channels stay as they are"
+    if scope.unresponsive:
+        return ": it does not respond, and channels stay as they are"
     return f", epoch {scope.epoch}" if scope.epoch else ": it has not answered yet"
 
 

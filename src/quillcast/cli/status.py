@@ -66,7 +66,7 @@ def _clients(count: int) -> str:
 
 def _membership(member: Membership) -> str:
     place = "in the ring" if member.in_ring else "outside the ring"
-    silent = ", which is silent" if member.silent else ""
+    silent = ", which does not respond" if member.unresponsive else ""
     return f"  member of scope {member.scope}, {place}; manager at {member.address}{silent}"
 
 

@@ -53,10 +53,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
 
 COLUMN_OF_FIELD = {
     "key": "topic",
-    "node": "other", "silent": "other", "to": "other", "parent": "other", "child": "other",
+    "node": "other", "unresponsive": "other", "to": "other", "parent": "other", "child": "other",
     "leaf_set": "number", "hops": "number", "depth": "number", "children": "number", "size": "number",
     "version": "number",
-    "silent_s": "seconds",
+    "heard_s": "seconds",
     "address": "text", "kind": "text", "name": "text", "how": "text", "why": "text", "where": "text", "source": "text",
 }  # fmt: skip
 """The column of a record's field, if it is not the column of the same name. `term` takes two columns."""

@@ -459,7 +459,7 @@ class Membership(PeerContact, frozen=True):
     """Whether the peer has a place in the network's ring; other members reach it through those that have."""
     epoch: int
     """The epoch of the manager's latest orders; 0 before the first."""
-    silent: bool
+    unresponsive: bool
     """Whether the manager gives no sign of life. The channels stay as they are."""
     obstacle: str
     """Why the peer takes no part; empty if it does."""
@@ -510,7 +510,7 @@ class Superscope(PeerContact, frozen=True):
     """Its name."""
     epoch: int
     """The epoch of its orders; 0 before the first."""
-    silent: bool
+    unresponsive: bool
     """Whether its manager gives no sign of life."""
     obstacle: str
     """Why it does not admit the scope; empty if it does."""

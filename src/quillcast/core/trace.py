@@ -30,10 +30,11 @@ class Stopped(Record, frozen=True):
 
 
 class Suspected(Record, frozen=True):
-    """A neighbour was silent for too long, or its link broke."""
+    """A neighbour did not respond for too long, or its link broke."""
 
     node: bytes
-    silent_s: float
+    heard_s: float
+    """Seconds since it was last heard from."""
 
 
 class Recovered(Record, frozen=True):
@@ -58,10 +59,10 @@ class Routed(Record, frozen=True):
 
 
 class Rerouted(Record, frozen=True):
-    """A hop was silent, so the message took another way."""
+    """A hop did not respond, so the message took another way."""
 
     key: bytes
-    silent: bytes
+    unresponsive: bytes
 
 
 class Named(Record, frozen=True):

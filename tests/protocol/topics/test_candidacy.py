@@ -368,7 +368,7 @@ def test_an_unused_topic_is_transferred_on_to_a_closer_peer() -> None:
     _, holder, before = by_distance(village)[:3]
     contacts = village.world.machines[before].contact, village.world.machines[holder].contact
     message = TransferLeadership(Descriptor(NAME), Term(3, contacts[0].node_id), 0, 0, hold_s=9.0)
-    village.act(before, lambda peer: peer.scribe.leadership_transfer.hand_over(contacts[1], message))
+    village.act(before, lambda peer: peer.scribe.leadership_transfer.tell(contacts[1], message))
     village.run(0.1)
     village.act(holder, lambda peer: peer.scribe.leadership_transfer.pass_on())
     assert village.peers[holder].scribe.leadership_transfer.offers == {}
@@ -825,7 +825,7 @@ def test_a_replica_counts_only_if_it_recorded_this_very_descriptor() -> None:
         assert done == answered
 
 
-# ---- what a root remembers of publishers and of topics that it handed over is bounded
+# ---- what a root remembers of publishers and of topics that it transferred is bounded
 
 
 def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_peers() -> None:

@@ -368,7 +368,7 @@ def test_a_topic_that_waits_blocks_its_publishers_and_loses_nothing() -> None:
     slowness.flood(15)
     held = publisher.next
     slowness.flood(5)
-    assert publisher.next - held < 40, "the publisher is paced while a lease lags"
+    assert publisher.next - held < 40, "the publisher is held back while a lease lags"
     used = max(peer.table.budget.used_bytes for peer in village.peers.values())
     assert used < 200 * 1024, "buffers stay near their budget"
     slowness.go_on()
@@ -380,7 +380,7 @@ def test_a_topic_that_waits_blocks_its_publishers_and_loses_nothing() -> None:
 
 
 def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_other_topic() -> None:
-    """Its publisher is paced before the budget is used up (docs/delivery.md, *Slowness*)."""
+    """Its publisher is held back before the budget is used up (docs/delivery.md, *Slowness*)."""
     budget_bytes, window_bytes = 256 * 1024, 16 * 1024
     config = Config(topics=TopicConfig(budget_bytes=budget_bytes, retain_bytes=1 << 20, window_bytes=32 * 1024))
     village = Village(6, config=config, window_bytes=window_bytes)
@@ -417,7 +417,7 @@ def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_othe
     assert not stuck.gone
 
 
-def test_a_publisher_that_is_paced_leaves_half_of_its_link_to_what_goes_down_the_trees() -> None:
+def test_a_publisher_that_is_held_back_leaves_half_of_its_link_to_what_goes_down_the_trees() -> None:
     """Credit is a link's, not a topic's: what a root holds back of one topic must not stop the others."""
     config = Config(topics=TopicConfig(budget_bytes=256 * 1024, retain_bytes=1 << 20, window_bytes=32 * 1024))
     village = Village(6, config=config, window_bytes=16 * 1024)
@@ -432,21 +432,21 @@ def test_a_publisher_that_is_paced_leaves_half_of_its_link_to_what_goes_down_the
     village.subscribe(root, other, good)
     village.run(5)
     assert village.root(other) == writer
-    paced, down = village.publisher(writer, NAME), village.publisher(writer, other)
+    throttled, down = village.publisher(writer, NAME), village.publisher(writer, other)
     village.run(1)
     stuck.room_bytes = 0
-    flood(village, writer, 15, paced)
+    flood(village, writer, 15, throttled)
     assert flood(village, writer, 5, down) > 1000
     village.run(1)
     assert len(good.payloads) == down.next
     stuck.room_bytes = 1 << 20
-    held = paced.next
+    held = throttled.next
     for subscription in village.peers[reader].scribe.subscribing.all():
         village.act(reader, lambda peer, s=subscription: peer.drained(s))
-    flood(village, writer, 20, paced)
+    flood(village, writer, 20, throttled)
     village.run(20)
-    assert paced.next > held + 1000
-    assert len(stuck.payloads) == paced.next
+    assert throttled.next > held + 1000
+    assert len(stuck.payloads) == throttled.next
 
 
 def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() -> None:

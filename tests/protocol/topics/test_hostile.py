@@ -193,7 +193,7 @@ def test_only_the_peer_that_was_told_has_another_told_in_its_place() -> None:
     named = (stage.contact(stage.writer).node_id,)
     word = TransferLeadership(described(NAME), Term(1, stage.contact(stage.root).node_id), 1, 1, leases=named)
     transfer = village.peers[stage.root].scribe.leadership_transfer
-    village.act(stage.root, lambda _: transfer.hand_over(stage.contact(heir), word))
+    village.act(stage.root, lambda _: transfer.tell(stage.contact(heir), word))
     asks = AnotherFollows(TOPIC, word.term, stage.contact(stage.hostile))
     stage.say(stage.root, asks)
     assert list(transfer.vouched[TOPIC].told) == [stage.contact(heir).node_id]

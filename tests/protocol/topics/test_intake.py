@@ -35,7 +35,7 @@ def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts
 
 
 def test_a_bundle_of_a_later_term_that_ends_a_peers_part_in_the_topic_is_dropped(world: Parts) -> None:
-    """A root that hears of a later term hands over, and may have no more use for the topic."""
+    """A root that hears of a later term transfers the topic, and may have no more use for the topic."""
     tree = world.root()
     bundle = Bundle(Envelope(tree.topic, DOWN, SECOND, 0), (block(PAUL, 0),))
     world.ordered = Forgetful(world, tree)

@@ -81,7 +81,7 @@ def test_topics_that_found_no_room_are_the_first_when_there_is_some_again() -> N
     assert set(admitted[: len(mine) + 1]) == {publisher.topic for publisher in mine}, "each had its turn"
 
 
-def test_publishers_in_the_roots_own_process_are_paced_like_others() -> None:
+def test_publishers_in_the_roots_own_process_are_held_back_like_others() -> None:
     """A topic that waits for a slow reader takes of them what a link's window would, and goes on when it may."""
     village, root, other = a_village(budget_bytes=40_000, window_bytes=10_000)
     peer = village.peers[root]

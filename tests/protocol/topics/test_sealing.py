@@ -74,5 +74,5 @@ def test_what_a_root_admitted_leaves_before_its_term_ends(world: Parts) -> None:
 def test_who_seals_next_is_asked_to_mark_the_bundle_that_somebody_follows(world: Parts) -> None:
     tree = world.root()
     world.tracing.ask(Survey(tree.topic, BOB, 1, trace_s=5.0))
-    world.sealing.hand_over(tree.topic, CAROL)
+    world.sealing.pass_marks_on(tree.topic, CAROL)
     assert world.sent == [(CAROL, "Survey")]

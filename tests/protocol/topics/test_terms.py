@@ -485,7 +485,7 @@ def test_a_topic_that_just_lost_most_replicas_may_have_been_in_use() -> None:
 
 
 def test_after_a_long_partition_readers_learn_of_a_term_that_had_no_readers() -> None:
-    """Its events were stable among nobody, its root hands over and needs the topic no more: yet its length is told."""
+    """Its events were stable among nobody, its root transfers the topic and leaves it: yet its length is told."""
     village = Village(8)
     closest = by_distance(village)
     here, over_there = closest[:4], closest[4:]
@@ -732,7 +732,7 @@ def test_a_peer_that_passes_a_topic_on_names_itself_to_the_next_root() -> None:
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     old_root, named = village.world.machines[before].contact, (b"n" * 16, village.world.machines[between].node_id)
     last_words = TransferLeadership(described(NAME), Term(3, old_root.node_id), 1, 1, leases=named)
-    village.act(before, lambda peer: peer.scribe.leadership_transfer.hand_over(between_contact, last_words))
+    village.act(before, lambda peer: peer.scribe.leadership_transfer.tell(between_contact, last_words))
     village.run(0.1)
     village.act(between, lambda peer: peer.scribe.leadership_transfer.pass_on())
     village.run(0.1)

@@ -18,7 +18,7 @@ from quillcast.protocol.topics.state.tracing import (
     MARKS_MAX,
     WAIT_S_MAX,
     Follower,
-    Sweep,
+    MarksDue,
     Tracing,
     followers,
 )  # fmt: skip
@@ -128,7 +128,7 @@ def test_one_timer_serves_all_marks_however_many_are_asked_for_and_taken() -> No
         bundle = Bundle(Envelope(WEATHER, DOWN, FIRST, number), (block(PAUL, number),))
         [marked] = tracing.marked([bundle])
         assert [follower.number for follower in followers(marked.envelope.tags)] == [number]
-    assert [timer for timer, _ in host.timers] == [Sweep()]
+    assert [timer for timer, _ in host.timers] == [MarksDue()]
 
 
 def test_a_bundle_takes_no_mark_whose_asker_waits_no_longer() -> None:

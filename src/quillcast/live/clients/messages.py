@@ -136,7 +136,7 @@ class HeldUp(msgspec.Struct, frozen=True, array_like=True):
 
     peers: list[str]
     lagging: str
-    paced: str
+    held_back: str
 
 
 # --- from the client

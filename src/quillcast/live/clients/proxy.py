@@ -171,9 +171,9 @@ class Inquiry:
         """Why admitted events are not stable."""
         return self._found.lagging
 
-    def paced(self) -> str:
+    def held_back(self) -> str:
         """Why the root admits nothing now."""
-        return self._found.paced
+        return self._found.held_back
 
     @property
     def _found(self) -> HeldUp:

@@ -492,7 +492,7 @@ class Session:
             raise LocalError(f"{number} is not the number of an open publisher")
         with HoldUps(self._pump, self._peer, publisher.inner, last) as causes:
             await asyncio.sleep(_WALK_S)
-            return HeldUp(causes.peers, causes.lagging(), causes.paced())
+            return HeldUp(causes.peers, causes.lagging(), causes.held_back())
 
 
 def check(topic: str, name: str = "") -> None:

@@ -55,7 +55,7 @@ class HoldUps:
             )
         return "; ".join(reasons) or "all peers that were asked have it by now, and their reports are in transit"
 
-    def paced(self) -> str:
+    def held_back(self) -> str:
         """Why the root admits nothing now."""
         trouble = self._root_trouble()
         if trouble is not None:

@@ -85,7 +85,7 @@ class Causes(Protocol):
         """Why admitted events are not stable."""
         ...
 
-    def paced(self) -> str:
+    def held_back(self) -> str:
         """Why the root admits nothing now."""
         ...
 

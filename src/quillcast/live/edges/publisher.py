@@ -316,7 +316,7 @@ class Publisher:
             await asyncio.sleep(_WALK_S)
             return NotAdmitted(
                 f"the publisher of {self.topic!r} had no room for the event within {timeout_s:g} s, and did not "
-                f"publish it: {causes.paced()}", causes.peers
+                f"publish it: {causes.held_back()}", causes.peers
             )  # fmt: skip
 
     def _check_wait(self, wait: str) -> None:
@@ -333,13 +333,13 @@ class Publisher:
             return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {bound}")
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event: "
-                             f"{causes.paced()}; it is still being tried", causes.peers)  # fmt: skip
+                             f"{causes.held_back()}; it is still being tried", causes.peers)  # fmt: skip
         if inner.admitted < last:
             failed = f"the root of {self.topic!r} did not admit the event"
             if inner.descriptor.settings.by_source:
                 failed = f"the event in {self.topic!r} was not admitted"
             return NotAdmitted(
-                f"{failed} within {timeout_s:g} s: {causes.paced()}; it is still being tried", causes.peers
+                f"{failed} within {timeout_s:g} s: {causes.held_back()}; it is still being tried", causes.peers
             )
         return NotStable(
             f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "

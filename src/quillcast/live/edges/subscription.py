@@ -521,8 +521,8 @@ def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Eve
     publishers: Iterable[bytes] = repeat(block.publisher)
     sequences: Iterable[int] = range(block.first + skip, block.first + stop)
     if block.shared:
-        authors, numbers = block.publishers()
-        publishers, sequences = authors[skip:stop], numbers[skip:stop]
+        ids, numbers = block.publishers()
+        publishers, sequences = ids[skip:stop], numbers[skip:stop]
     made = map(
         Event,
         repeat(topic),

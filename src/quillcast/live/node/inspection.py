@@ -163,8 +163,8 @@ class Inspector:
 def silences(memberships: tuple[Membership, ...]) -> Iterator[str]:
     """A line for each scope whose manager gives no sign of life."""
     for each in memberships:
-        if each.silent:
-            yield f"the manager of scope {each.scope} at {each.address} is silent: channels stay as they are"
+        if each.unresponsive:
+            yield f"the manager of scope {each.scope} at {each.address} does not respond: channels stay as they are"
 
 
 def link_status(link: Link, peer: Peer) -> LinkStatus:

@@ -39,7 +39,7 @@ def memberships(scoping: Scoping) -> tuple[Membership, ...]:
             scope=owner.party.name,
             in_ring=not scoping.overlay.outside,
             epoch=owner.stamp[0],
-            silent=id_ in known.silent,
+            unresponsive=id_ in known.silent,
             obstacle=owner.refused or owner.unmanaged,
         )
         for id_, owner in known.owners.items()
@@ -75,7 +75,7 @@ def _superscope(manager: ScopeManager, owner: Owner) -> Superscope:
         address=owner.party.contact.address,
         name=owner.party.name,
         epoch=owner.stamp[0],
-        silent=owner.party.id in manager.membership.silent,
+        unresponsive=owner.party.id in manager.membership.silent,
         obstacle=owner.refused or owner.unmanaged,
     )
 

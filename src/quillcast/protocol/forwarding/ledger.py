@@ -36,7 +36,7 @@ class Gone(NamedTuple):
     again: bool = True
 
 
-_NOTHING = Run(0, b"", 0, 0)
+_NO_RUN = Run(0, b"", 0, 0)
 
 
 class Ledger:
@@ -50,17 +50,17 @@ class Ledger:
     def add(self, runs: Iterable[Run]) -> None:
         """Add runs, each merged with the last one if possible. Beyond the bound, the oldest runs are forgotten."""
         kept = self._runs
-        start, author, sequence, count = kept.pop() if kept else _NOTHING
+        start, whose, sequence, count = kept.pop() if kept else _NO_RUN
         for run in runs:
             at, publisher, first, events = run
-            if publisher == author and at == start + count and first == sequence + count:
+            if publisher == whose and at == start + count and first == sequence + count:
                 count += events
                 continue
             if count:
-                kept.append(new_tuple(Run, (start, author, sequence, count)))
-            start, author, sequence, count = run
+                kept.append(new_tuple(Run, (start, whose, sequence, count)))
+            start, whose, sequence, count = run
         if count:
-            kept.append(new_tuple(Run, (start, author, sequence, count)))
+            kept.append(new_tuple(Run, (start, whose, sequence, count)))
         if len(kept) > RUNS_MAX:
             del kept[: max(RUNS_MAX // 8, len(kept) - RUNS_MAX)]
 

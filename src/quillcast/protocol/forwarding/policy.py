@@ -36,10 +36,10 @@ class ForwardingPolicy(Protocol):
         """Does a newcomer's request on its way to the root end at this peer? None: it has no place in the topic yet."""
         ...
 
-    def refer(self, place: Place, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
+    def refer(self, place: Place, newcomer: Contact, unresponsive: Container[bytes] = ()) -> tuple[Contact, ...]:
         """The members that a newcomer asks instead of this peer; empty if this peer takes it in.
 
-        `silent` are those that it asked already and that do not answer it.
+        `unresponsive` are those that it asked already and that do not answer it.
         """
         ...
 

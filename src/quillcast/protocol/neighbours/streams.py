@@ -38,7 +38,7 @@ TOPICS_SHARE = 1 / 2  # of a map's bound, for topics: entries grow, and sources 
 SOURCES_SHARE = 3 / 4  # the rest is for entries that grow; a guess
 _EPOCH_BYTES = LIFE_BYTES + 4
 _MARK_BYTES = SIGN_BYTES + DIGEST_BYTES
-_SWEEP_MIN = 64  # maps that are kept before it is asked whose they are; a guess
+_MAPS_MIN = 64  # maps that are kept before it is asked whose they are; a guess
 _ENTRY_BYTES = 12  # the most that MessagePack adds to a key and a value
 UNTOLD = 0, bytes(_MARK_BYTES)
 """The mark of an end that sends no entries. It is as long as any other, so that the cost of a link is constant."""
@@ -91,7 +91,7 @@ class Streams:
         self._incoming: dict[bytes, Incoming] = {}
         self._copied_bytes = 0  # of all copies
         self._forgotten = 0
-        self._sweep_at = _SWEEP_MIN
+        self._room_until = _MAPS_MIN
 
     # Calls of users of the streams
 
@@ -323,15 +323,15 @@ class Streams:
 
     def _make_room(self) -> None:
         """One more map begins: those of former neighbours go when as many again have come as were left last time."""
-        if len(self._incoming) + len(self._outgoing) >= self._sweep_at:
-            self._sweep()
+        if len(self._incoming) + len(self._outgoing) >= self._room_until:
+            self._drop_former()
 
-    def _sweep(self, spare: bytes = b"") -> None:
+    def _drop_former(self, except_for: bytes = b"") -> None:
         """Forget all who are no neighbours any more, except for one."""
         for node in {**self._incoming, **self._outgoing}:
-            if node != spare and not self.is_neighbour(node):
+            if node != except_for and not self.is_neighbour(node):
                 self.forget(node)
-        self._sweep_at = max(_SWEEP_MIN, 2 * (len(self._incoming) + len(self._outgoing)))
+        self._room_until = max(_MAPS_MIN, 2 * (len(self._incoming) + len(self._outgoing)))
 
     def _follow(self, sender: Contact, message: Changes) -> None:
         """Apply the next changes, or ask if earlier ones are missing."""
@@ -404,7 +404,7 @@ class Streams:
             raise RemoteError(f"{sender.address} sent more than {config.map_bytes_max} bytes of entries on its stream "
                               "(streams.map_bytes_max)")  # fmt: skip
         if self._copied_bytes > config.copies_bytes_max:
-            self._sweep(spare=sender.node_id)
+            self._drop_former(except_for=sender.node_id)
         while self._copied_bytes > config.copies_bytes_max:
             largest = max(self._incoming, key=lambda node: self._incoming[node].size_bytes)
             self._give_up(largest)

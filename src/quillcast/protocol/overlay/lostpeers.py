@@ -40,7 +40,7 @@ class LostPeers:
         self.peers: dict[bytes, Lost] = {}
         """In order of loss, latest last. Read-only for others."""
         self._probed_at: dict[bytes, float] = {}
-        self._departed: dict[bytes, float] = {}  # when peers left that have not spoken since, the latest last
+        self._left: dict[bytes, float] = {}  # when peers left that have not spoken since, the latest last
         self._timer_set = False
         self.latest = float("-inf")  # time of the latest loss
 
@@ -56,25 +56,25 @@ class LostPeers:
         self.latest = now if met else self.latest
         self._set_timer()
 
-    def departed(self, node_id: bytes) -> None:
+    def note_left(self, node_id: bytes) -> None:
         """The peer left in an orderly way: it is not looked for until it speaks again."""
         self.forget(node_id)
-        self._departed.pop(node_id, None)
-        self._departed[node_id] = self.host.now()
-        if len(self._departed) > self.config.remembered_max:
-            del self._departed[next(iter(self._departed))]
+        self._left.pop(node_id, None)
+        self._left[node_id] = self.host.now()
+        if len(self._left) > self.config.remembered_max:
+            del self._left[next(iter(self._left))]
 
     def has_left(self, node_id: bytes) -> bool:
         """Did this peer leave in an orderly way, and not speak since?"""
-        return node_id in self._departed
+        return node_id in self._left
 
     def is_gone(self, node_id: bytes) -> bool:
         """Was this peer lost, or did it leave?"""
-        return node_id in self.peers or node_id in self._departed
+        return node_id in self.peers or node_id in self._left
 
     def spoke(self, node_id: bytes) -> None:
         """A peer spoke, so that it has not left."""
-        self._departed.pop(node_id, None)
+        self._left.pop(node_id, None)
 
     def forget(self, node_id: bytes) -> bool:
         """Stop probing a peer. True if it was remembered."""
@@ -89,7 +89,7 @@ class LostPeers:
 
     def lately(self, node_id: bytes) -> bool:
         """Was this peer lost, or did it leave, so recently that others may not know it yet?"""
-        at = self.peers[node_id].at if node_id in self.peers else self._departed.get(node_id)
+        at = self.peers[node_id].at if node_id in self.peers else self._left.get(node_id)
         return at is not None and self.host.now() - at < _HEARSAY * self.config.keep_alive_s
 
     def since(self, at: float, *, met: bool = False) -> list[tuple[Contact, float]]:
@@ -146,8 +146,8 @@ class LostPeers:
         """Raise AssertionError if the bound is exceeded or a leaf-set member counts as lost."""
         assert len(self.peers) <= self.config.remembered_max, len(self.peers)
         assert self._probed_at.keys() <= self.peers.keys()
-        assert len(self._departed) <= self.config.remembered_max, len(self._departed)
-        assert not self._departed.keys() & self.peers.keys(), "a peer that left is looked for"
+        assert len(self._left) <= self.config.remembered_max, len(self._left)
+        assert not self._left.keys() & self.peers.keys(), "a peer that left is looked for"
         assert self._timer_set or not self.peers, "there are lost peers but no timer is set"
         for node_id in self.peers:
             assert node_id not in self.leaf_set, f"{node_id.hex()} is both lost and a member of the leaf set"

@@ -379,7 +379,7 @@ class Pastry:
 
     def member_leaves(self, sender: Contact, leaving: Leaving) -> None:
         """A peer leaves. If it does not answer later, when others still name it, it does not count as lost."""
-        self.lost_peers.departed(sender.node_id)
+        self.lost_peers.note_left(sender.node_id)
         self.maintenance.lost(sender)
         self._carry_out(self.agreement.left(sender, leaving))
         self.router.lost(sender.node_id)

@@ -35,7 +35,7 @@ from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, st
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import OTHERS_MAX, Assignment, Circle
-from quillcast.protocol.scopes.policies.links import Pair, grown
+from quillcast.protocol.scopes.policies.links import Pair, build_tree
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.rates import agreed
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
@@ -44,7 +44,7 @@ from quillcast.protocol.scopes.uses import Doing
 
 BETTER = 0.8  # the chosen member stays until another is nearer by a fifth; a guess that outlasts noise
 LINKS_MAX = 16  # children of one peer in a tree that stays: as many as a peer takes in (`children_per_topic_max`)
-NOTHING = Sample(0.0)
+NO_BUNDLE = Sample(0.0)
 """Of a link over which nothing is sent unasked."""
 
 
@@ -388,7 +388,7 @@ class Composition:
     def _spanning(self, standing: Sequence[Pair]) -> tuple[Pair, ...]:
         """Links of a tree from the entry point to all receivers, that keeps those that stand."""
         nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers])
-        parents = grown([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
+        parents = build_tree([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
         return tuple((source, target) for target, source in parents.items())
 
     @property
@@ -546,7 +546,7 @@ def _following(head: Contact | None, circle: tuple[Contact, ...]) -> tuple[Conta
 
 def _left_to_links(mechanism: str) -> Filter:
     """What links of the tree carry unasked beside a multicast mechanism, or beside other channels."""
-    return Larger(parse(mechanism).bundle_bytes_max) if mechanism else NOTHING
+    return Larger(parse(mechanism).bundle_bytes_max) if mechanism else NO_BUNDLE
 
 
 def _shortest(channels: Iterable[Pair], entry: tuple[int, ...]) -> list[Pair]:

@@ -3,7 +3,7 @@
 `check` has a policy decide for groups that come about by many histories of joins, leaves and changed roles, small ones
 first. It follows bundles over the channels that the policy wants, and raises `Nonconforming` for the first broken rule:
 
-- no channel leads to or from a stranger, or from a member to itself, or begins for a stranger's bundles;
+- no channel leads to or from a non-member, or from a member to itself, or begins for a non-member's bundles;
 - only a policy that names a multicast mechanism has channels to all receivers at once;
 - there is one channel at most for each source, target and origin;
 - no member has more channels for one origin than `fan_out_max` says;
@@ -120,8 +120,8 @@ def check_channels(group: Group, channels: Iterable[WantedChannel], fan_out_max:
         if target == ALL:
             check_mechanism(mechanism)
         to = source if target == ALL else target
-        if stranger := {source, to, source if origin is None else origin} - members:
-            raise Nonconforming(f"{_named(channel)} names {min(stranger)}, which is no member")
+        if outsider := {source, to, source if origin is None else origin} - members:
+            raise Nonconforming(f"{_named(channel)} names {min(outsider)}, which is not a member")
         if source == target:
             raise Nonconforming(f"{_named(channel)} leads from a member to itself")
         if channel[:3] in known:

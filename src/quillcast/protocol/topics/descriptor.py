@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     """The choices of a topic's owner.
 
     `delivery` is best_effort or reliable, `order` is publisher or none, `slow` says what happens to a subscriber that
-    cannot keep up: cut (it is told what it lost) or wait (publishers are paced while it holds a lease).
+    cannot keep up: cut (it is told what it lost) or wait (publishers are held back while it holds a lease).
     `event_bytes_max` bounds one event's payload. `partition` is what a root does that cannot reach most replicas: go_on
     (its acknowledgements say `partitioned`) or wait (it acknowledges nothing). `admission` says who numbers the events:
     the root, or each publishing peer its own (source). `root_scope` is the name of the scope that the topic is rooted

@@ -20,7 +20,7 @@ Words = Annotated[str, msgspec.Meta(max_length=1024)]
 PAGE_TOPICS_MAX = 128  # topics in one message; with long access lists it stays below a frame's size
 NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
 BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
-FOLLOWED_MAX = 16  # terms that a hand-over names as its own line; a guess: more than begin within a lease
+FOLLOWED_MAX = 16  # terms that a transfer names as its own line; a guess: more than begin within a lease
 StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
 Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=ENDS_TOLD_MAX)]
@@ -72,7 +72,7 @@ class Join(Message, frozen=True, tag=41):
     """Of this parent, by the child's count: the next one has a higher number. 0: it does not count."""
     path: tuple[WireId, ...] = ()
     """From the root to the parent that it left, if it moved."""
-    silent: tuple[WireId, ...] = ()
+    unresponsive: tuple[WireId, ...] = ()
     """Those that it was referred to and that did not answer: refer it to others, or take it in."""
     milestones: tuple[ToldMilestones, ...] = ()
     """For each of `streams`, in their order: how long ago it had come how far to the child."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from quillcast.protocol.scopes.policies.links import GrowingTree, Hop, grown, in_order, spread, standing_tree
+from quillcast.protocol.scopes.policies.links import Hop, TreeBuilder, build_tree, in_order, spread, standing_tree
 from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
 
 _UNMEASURED_S = 0.15  # one way; a guess: as far as the other side of the Earth
@@ -42,14 +42,14 @@ class DelayOptimised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for channel in spread(self._tree(origin, group, own, hop).links(), group, origin, origins=[origin])
         )
 
-    def _tree(self, root: int, group: Group, standing: Sequence[WantedChannel], hop: Hop) -> GrowingTree:
+    def _tree(self, root: int, group: Group, standing: Sequence[WantedChannel], hop: Hop) -> TreeBuilder:
         others = [each for each in group.receivers if each != root]
         nearest = sorted(others, key=lambda each: hop(root, each))
-        anew = grown([root, *nearest], (), self.fan_out, hop)
+        anew = build_tree([root, *nearest], (), self.fan_out, hop)
         if not standing:
             return anew
         nodes = [root, *others]
-        stands = grown(nodes, standing_tree(nodes, standing), self.fan_out, hop)
+        stands = build_tree(nodes, standing_tree(nodes, standing), self.fan_out, hop)
         return anew if _total(anew) < (1 - self.gain) * _total(stands) else stands
 
 
@@ -70,5 +70,5 @@ def _centre(group: Group, hop: Hop) -> int:
     return min(group.receivers, key=lambda each: sum(hop(sender, each) for sender in group.senders if sender != each))
 
 
-def _total(tree: GrowingTree) -> float:
+def _total(tree: TreeBuilder) -> float:
     return sum(tree.delays.values())

@@ -1,7 +1,7 @@
 """Trees whose links serve every origin: a bundle spreads over them from wherever it begins.
 
 One tree for all origins keeps the number of links between members small: each origin uses the same ones, in the
-directions that lead away from it. Trees are grown from what stands, so that a small change of the group changes few
+directions that lead away from it. Trees are built from what stands, so that a small change of the group changes few
 links.
 """
 
@@ -71,7 +71,7 @@ def spread(
                     around.append((other, at))
 
 
-class GrowingTree:
+class TreeBuilder:
     """A tree to which members are added where they are reached soonest, with a bound on children."""
 
     def __init__(self, root: int, children_max: int, hop: Hop, hop_min: float) -> None:
@@ -116,13 +116,15 @@ class GrowingTree:
         return links_of(self.parents.items(), self.delays)
 
 
-def grown(nodes: Sequence[int], standing: Sequence[Pair], children_max: int, hop: Hop | None = None) -> GrowingTree:
+def build_tree(
+    nodes: Sequence[int], standing: Sequence[Pair], children_max: int, hop: Hop | None = None
+) -> TreeBuilder:
     """A tree of these members from the first one, that keeps standing links where there is room.
 
     Without `hop`, each hop costs the same.
     """
     links = links_of(standing, nodes)
-    tree = GrowingTree(nodes[0], children_max, *((_one, 1.0) if hop is None else (hop, 0.0)))
+    tree = TreeBuilder(nodes[0], children_max, *((_one, 1.0) if hop is None else (hop, 0.0)))
     tree.keep(nodes[0], links)
     below = {target for source, target in standing if source in links}
     for node in sorted(nodes, key=below.__contains__):  # those that lost their parent first: the others follow them
@@ -132,11 +134,11 @@ def grown(nodes: Sequence[int], standing: Sequence[Pair], children_max: int, hop
     return tree
 
 
-def shallow(nodes: Sequence[int], standing: Sequence[Pair], children_max: int) -> GrowingTree:
+def shallow(nodes: Sequence[int], standing: Sequence[Pair], children_max: int) -> TreeBuilder:
     """A tree of these members from the first one, almost as shallow as it can be, that keeps most standing links."""
-    tree = grown(nodes, _refilled(nodes, standing), children_max)
+    tree = build_tree(nodes, _refilled(nodes, standing), children_max)
     if max(tree.delays.values()) > _depth(len(nodes), children_max) + _EXTRA_DEPTH:
-        tree = grown(nodes, (), children_max)
+        tree = build_tree(nodes, (), children_max)
     return tree
 
 

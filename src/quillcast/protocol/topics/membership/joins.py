@@ -60,7 +60,7 @@ class Joins:
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))
             return
-        if others := self.placement.refer(tree, join.child, join.silent):
+        if others := self.placement.refer(tree, join.child, join.unresponsive):
             self.host.trace(Mark("shed"))
             self.host.send(join.child, Refused(join.topic, "full", others))
             return
@@ -98,7 +98,7 @@ class Joins:
         return False
 
     def _took_over_from(self, join: Join) -> bool:
-        """Did the child hand the topic over to this root? It had all there is, and hands its children over too.
+        """Did the child transfer the topic to this root? It had all there is, and its children come too.
 
         The others that the root waits for may have lost their right since they joined.
         """

@@ -48,7 +48,7 @@ from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
 UNANSWERED = 2  # Joins that go unanswered before a peer asks another than the root; a guess: their loss is rare
-SILENT_MAX = 16  # named in a Join, who did not answer; a guess
+UNRESPONSIVE_MAX = 16  # named in a Join, who did not answer; a guess
 BESIDE_ROOT = 6  # the peers closest to a topic, among which it asks; a guess
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
 FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time
@@ -80,7 +80,9 @@ class TreeMembership:
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.invited: dict[bytes, Invitation] = {}  # by topic
-        self.silent: dict[bytes, dict[bytes, None]] = {}  # by topic without a parent: who was asked, and did not answer
+        self.unresponsive: dict[
+            bytes, dict[bytes, None]
+        ] = {}  # by topic without a parent: who was asked, and did not answer
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
         self.moves = progress.moves
@@ -165,7 +167,7 @@ class TreeMembership:
             streams=streams, ended=self.source_streams.ended(tree),
             warrants=self.source_streams.warrants(tree), number=number,
             path=(tree.path or self.came_from.get(tree.topic, ())) if moved else (),
-            silent=tuple(self.silent.get(tree.topic, ())),
+            unresponsive=tuple(self.unresponsive.get(tree.topic, ())),
             milestones=self.source_streams.milestones_known(tree, streams),
         )  # fmt: skip
         handlers = self.trees.handlers.get(tree.topic)
@@ -190,16 +192,16 @@ class TreeMembership:
             self.close(tree)
             return
         self.host.trace(Mark("join_retried"))
-        self._note_silent(tree)
+        self._note_unresponsive(tree)
         self.join(tree)
 
-    def _note_silent(self, tree: Tree) -> None:
+    def _note_unresponsive(self, tree: Tree) -> None:
         """Whom this peer asked itself (`join_directly`) may be out of its reach."""
         if tree.fallbacks:
-            silent = self.silent.setdefault(tree.topic, {})
-            silent.update(dict.fromkeys(contact.node_id for contact in tree.fallbacks[:1]))
-            if len(silent) > SILENT_MAX:
-                del silent[next(iter(silent))]
+            unresponsive = self.unresponsive.setdefault(tree.topic, {})
+            unresponsive.update(dict.fromkeys(contact.node_id for contact in tree.fallbacks[:1]))
+            if len(unresponsive) > UNRESPONSIVE_MAX:
+                del unresponsive[next(iter(unresponsive))]
 
     def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
         """One message to a parent known beforehand, naming all these topics."""
@@ -313,7 +315,7 @@ class TreeMembership:
         new = tree.parent is None
         self.schedule.note_came(tree, self.host.now())
         self.came_from.pop(tree.topic, None)
-        self.silent.pop(tree.topic, None)
+        self.unresponsive.pop(tree.topic, None)
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
         tree.follow_path(interned(message.path))
         tree.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
@@ -413,24 +415,24 @@ class TreeMembership:
     def _stays(self, tree: Tree) -> bool:
         """Does this peer stay for a while, because others may be owed what only it has?"""
         if self.trees.must_leave(tree):
-            return self._hand_over(tree)
+            return self._send_last_copies(tree)
         if self._is_ahead(tree):
             self.terms.keep(tree)
             return True
         return False
 
-    def _hand_over(self, tree: Tree) -> bool:
+    def _send_last_copies(self, tree: Tree) -> bool:
         """This peer may not stay, and may have the last copies of events: it stays a while, until the parent has them.
 
         They are sent to the parent while that has room. What it does not know of, or has no room for, it asks for by
-        what this peer reports. False if there is nothing to hand over.
+        what this peer reports. False if there are none.
         """
         parent, lacks = tree.parent, self._parent_lacks(tree)
         if parent is None or not lacks:
             return False
         self.terms.keep(tree, self.config.leave_s)
         self.schedule.touch(tree)
-        self.host.trace(Mark("last_copies_handed_over"))
+        self.host.trace(Mark("last_copies_sent"))
         known = [term for term, *_ in tree.parent_held]
         for bundle in self.last_copies(tree):
             if self.host.room(parent) > 0 and bundle.envelope.term in known:
@@ -513,7 +515,7 @@ class TreeMembership:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.former.pop(tree.topic, None)
         self.came_from.pop(tree.topic, None)
-        self.silent.pop(tree.topic, None)
+        self.unresponsive.pop(tree.topic, None)
         self.shown.pop(tree.topic, None)
         self.trees.forget(tree)
 

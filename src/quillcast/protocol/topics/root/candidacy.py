@@ -104,7 +104,7 @@ class Candidacies:
             self.replication.ask(candidacy.topic, lambda round_: self._asked(candidacy, round_))
 
     def ask_again(self, timer: RootCheckDue) -> None:
-        """The root has had some more time to hand the topic over."""
+        """The root has had some more time to transfer the topic."""
         candidacy = self.by_topic.get(timer.topic)
         if candidacy is not None and candidacy.began_at == timer.began_at and not candidacy.noting:
             self.replication.ask(candidacy.topic, lambda round_: self._asked(candidacy, round_))
@@ -233,7 +233,7 @@ class Candidacies:
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
                 last_words = TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s)
-                self.root_terms.transfer.hand_over(closest, last_words)
+                self.root_terms.transfer.tell(closest, last_words)
 
     def _is_rooted_elsewhere(self, candidacy: Candidacy, round_: Round) -> bool:
         """Do others say that the topic has another root scope? Then nobody who asked here can use it."""

@@ -1,4 +1,4 @@
-"""Planned hand-over of a topic to the peer that is closer to it (docs/delivery.md, *Roots that move*).
+"""Planned transfer of a topic to the peer that is closer to it (docs/delivery.md, *Roots that move*).
 
 What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
 """
@@ -36,11 +36,11 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
-FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
+FRONTIERS_MAX = 4096  # publishers that a transfer tells of, the latest; a guess: 100 kB. Others' events come again
 
 
 class TransferDue(Timer, frozen=True):
-    """This term's events had time to become stable: hand the topic over."""
+    """This term's events had time to become stable: transfer the topic."""
 
     topic: bytes
     term: Term
@@ -161,7 +161,7 @@ class LeadershipTransfer:
             self.host.set_timer(TransferDue(root.descriptor.topic, root.term), 0.0)
 
     def due(self, timer: TransferDue) -> None:
-        """That term's time to hand the topic over has come."""
+        """That term's time to transfer the topic has come."""
         tree = self.trees.by_topic.get(timer.topic)
         root = tree.root if tree is not None else None
         if tree is None or root is None or root.term != timer.term or not root.closing or self.trees.closing:
@@ -179,7 +179,7 @@ class LeadershipTransfer:
                 tree.root.closing = True
 
     def resign(self, tree: Tree) -> None:
-        """Hand the topic over to the closest other peer, and become its child (docs/delivery.md: planned hand-over)."""
+        """Transfer the topic to the closest other peer, and become its child (docs/delivery.md, *Roots that move*)."""
         root = tree.root
         others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
         if root is None:
@@ -192,9 +192,9 @@ class LeadershipTransfer:
         to = others[0]
         publishers = self.intake.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        self.hand_over(to, self._last_words(tree, root))
-        self.intake.sealing.hand_over(tree.topic, to)
-        for bundle in self._to_hand_over(tree, root):
+        self.tell(to, self._last_words(tree, root))
+        self.intake.sealing.pass_marks_on(tree.topic, to)
+        for bundle in self._unstable(tree, root):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
@@ -206,7 +206,7 @@ class LeadershipTransfer:
         elif not tree.needed:
             self.membership.close(tree)
 
-    def _to_hand_over(self, tree: Tree, root: Root) -> Iterator[Bundle]:
+    def _unstable(self, tree: Tree, root: Root) -> Iterator[Bundle]:
         """What of its term is not stable, and what it alone may have of earlier ones, if it leaves."""
         yield from tree.flow.holding(tree.term, [(root.stable, root.index)])
         if self.trees.leaving:
@@ -230,7 +230,7 @@ class LeadershipTransfer:
                 transfer = self.unconfirmed[topic] = PendingTransfer(self._passed_on(offer), offer.root)
                 self._tell_next(transfer)
 
-    def hand_over(self, to: Contact, message: TransferLeadership) -> None:
+    def tell(self, to: Contact, message: TransferLeadership) -> None:
         """Tell the next root what this one knows. If this peer leaves, it stays until that one has confirmed."""
         topic, transfer = message.descriptor.topic, PendingTransfer(message)
         self._forget_old()

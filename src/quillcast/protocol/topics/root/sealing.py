@@ -76,7 +76,7 @@ class Sealing:
             self.trees.table.move(tree.flow, bundle)
         self._answer(tree, tree.admitter)
 
-    def hand_over(self, topic: bytes, to: Contact) -> None:
+    def pass_marks_on(self, topic: bytes, to: Contact) -> None:
         """Another peer seals from now on: it marks the next bundle for those who follow one."""
         self.tracing.pass_on(topic, to)
 

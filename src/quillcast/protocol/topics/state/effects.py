@@ -60,7 +60,7 @@ class RoomAgain(msgspec.Struct, frozen=True):
 
 
 class Resign(msgspec.Struct, frozen=True):
-    """Another peer is to be the topic's root: hand it over."""
+    """Another peer is to be the topic's root: transfer it."""
 
     tree: Tree
 
@@ -156,7 +156,7 @@ class LeaseEnded(msgspec.Struct, frozen=True):
 
 
 class AllStable(msgspec.Struct, frozen=True):
-    """All that this root admitted is stable, and it is about to hand the topic over: it waits for nothing more."""
+    """All that this root admitted is stable, and it is about to transfer the topic: it waits for nothing more."""
 
     tree: Tree
 

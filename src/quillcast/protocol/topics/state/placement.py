@@ -42,9 +42,9 @@ class Placement:
         """Does a Join on its way to the root end at this peer?"""
         return self.policy.intercepts(None if tree is None else self._place(tree, _members(tree)))
 
-    def refer(self, tree: Tree, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
+    def refer(self, tree: Tree, newcomer: Contact, unresponsive: Container[bytes] = ()) -> tuple[Contact, ...]:
         """The peer that a newcomer is to join instead of this one, if any. It may have the topic's events itself."""
-        instead = self.policy.refer(self._place(tree, _members(tree)), newcomer, silent)
+        instead = self.policy.refer(self._place(tree, _members(tree)), newcomer, unresponsive)
         if not is_restricted(tree.descriptor.access, "subscribe"):
             return instead
         return tuple([contact for contact in instead if _may_forward(tree, contact)])
@@ -63,7 +63,7 @@ class Placement:
         entry = self.entry_points.get(join.topic)
         if entry is None or (tree is not None and (tree.attached or tree.children)):
             return None
-        return entry if entry.node_id not in (self.me, join.child.node_id, *join.silent) else None
+        return entry if entry.node_id not in (self.me, join.child.node_id, *join.unresponsive) else None
 
     def stand_ins(self, tree: Tree) -> tuple[Contact, ...]:
         """The peers that this one names to its children, should it be lost."""

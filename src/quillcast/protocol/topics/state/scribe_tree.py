@@ -16,12 +16,12 @@ class ScribeTree:
     def intercepts(self, place: Place | None) -> bool:
         return True
 
-    def refer(self, place: Place, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
+    def refer(self, place: Place, newcomer: Contact, unresponsive: Container[bytes] = ()) -> tuple[Contact, ...]:
         """The bottleneck remover: full peers shed newcomers to their children, and take in who reaches none."""
         known = any(contact.node_id == newcomer.node_id for contact in place.below)
         if known or len(place.below) < self.children_max:
             return ()
-        return tuple([contact for contact in place.below if contact.node_id not in silent])
+        return tuple([contact for contact in place.below if contact.node_id not in unresponsive])
 
     def stand_ins(self, place: Place) -> tuple[Contact, ...]:
         """The grandparent, then siblings, those nearest to the topic first: so many topics name the same ones."""

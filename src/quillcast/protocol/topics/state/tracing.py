@@ -30,12 +30,12 @@ MARK = b"trace:"
 MARKS_MAX = 4  # on one bundle; a guess: they have to fit beside what filters note
 WAYS_MAX = 256  # that a peer tells of; a guess
 WAIT_S_MAX = 3600.0  # that a mark waits for a bundle, whatever the asker says; a guess
-SWEEP_S = 60.0  # at most between two looks for marks that no asker waits for any more; a guess
+EXPIRY_S = 60.0  # at most between two looks for marks that no asker waits for any more; a guess
 HOPS_MAX = 16_384  # that are kept for one question: more than a thousand peers tell in a scope that repeats; a guess
 AGAIN_S, AGAIN_MAX = 0.5, 4  # where the bundle waits in a subscription, a peer tells again what became of it; a guess
 
 
-class Sweep(Timer, frozen=True):
+class MarksDue(Timer, frozen=True):
     """Forget the marks whose askers do not wait any longer."""
 
 
@@ -75,10 +75,10 @@ class Tracing:
         self.explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
         self.scope_name: Callable[[], str] = str
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
-        self.sweep_set = False
+        self.expiry_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
         dispatch.on_message(Hop, self._told)
-        dispatch.on_alarm(Sweep, self._sweep)
+        dispatch.on_alarm(MarksDue, self._expire)
         dispatch.on_timer(Again, self._tell_again)
 
     # ---- marks
@@ -90,7 +90,7 @@ class Tracing:
         self._forget_late(tags)
         if len(tags) < MARKS_MAX and tag not in tags:
             tags[tag] = Wanted(message, self.host.now() + min(message.trace_s, WAIT_S_MAX))
-        self._sweep_later()
+        self._expire_later()
 
     def pass_on(self, topic: bytes, to: Contact) -> None:
         """Another peer becomes root in the place of this one: bundles begin their way there, and are marked there."""
@@ -111,19 +111,19 @@ class Tracing:
         for tag in [tag for tag, wanted in tags.items() if wanted.until <= self.host.now()]:
             del tags[tag]
 
-    def _sweep_later(self) -> None:
+    def _expire_later(self) -> None:
         """One timer serves all marks, however many are asked for and taken by bundles at once."""
-        if self.marks and not self.sweep_set:
-            self.sweep_set = True
+        if self.marks and not self.expiry_set:
+            self.expiry_set = True
             first = min(wanted.until for tags in self.marks.values() for wanted in tags.values())
-            self.host.set_timer(Sweep(), min(SWEEP_S, max(0.0, first - self.host.now())))
+            self.host.set_timer(MarksDue(), min(EXPIRY_S, max(0.0, first - self.host.now())))
 
-    def _sweep(self) -> None:
-        self.sweep_set = False
+    def _expire(self) -> None:
+        self.expiry_set = False
         for tags in self.marks.values():
             self._forget_late(tags)
         self.marks = {topic: tags for topic, tags in self.marks.items() if tags}
-        self._sweep_later()
+        self._expire_later()
 
     # ---- hops
 
