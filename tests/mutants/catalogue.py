@@ -255,8 +255,8 @@ MUTANTS = (
         "past-terms-not-recalled",
         "A subscription begins at the frontier of every term that its parent knows.",
         "protocol/topics/membership/membership.py",
-        """        for term, end in message.past:
-            self.terms.recall(tree, term, end)
+        """        for term, end, there_s in message.past:
+            self.terms.recall(tree, term, end, there_s)
 """,
         "",
         "protocol/topics/test_terms.py::test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have_gone",
