@@ -1,5 +1,7 @@
 """What a peer knows of topics, and tells others that keep it, too."""
 
+import pytest
+
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import (
@@ -87,3 +89,18 @@ def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> N
     world.open_trees.forget(tree)
     assert (world.trees, world.schedule.dirty, world.schedule.due) == ({}, {}, {})
     assert world.open_trees.open(DESCRIPTOR).orphaned_leases == leases
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_a_peer_that_is_joining_learns_from_others_at_which_scope_a_topic_is_rooted(
+    world: Parts, *, active: bool
+) -> None:
+    """It may have been restarted, and hear of its scope only after members of that have it keep the topic."""
+    if active:
+        world.alone()
+    tree = world.tree()
+    assert world.replication.trees is world.trees
+    named = Descriptor("weather", Settings(root_scope="site"), version=1)
+    world.dispatch.message(BOB, RecordState([(named, FIRST)]))
+    assert tree.descriptor == (DESCRIPTOR if active else named)
+    assert world.sent[0] == (BOB, "StateAnswer" if active else "Recorded")

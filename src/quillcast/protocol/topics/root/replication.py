@@ -218,7 +218,7 @@ class Replication:
                 continue
             if self.known.crowded(topic):
                 continue
-            self.known.learn(descriptor)
+            self.known.learn(descriptor, joining=not self.overlay.active)
             self._heard_of(sender, topic, term)
             mine = self.known.entry(topic)
             if _better(mine, descriptor, term):

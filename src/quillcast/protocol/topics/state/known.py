@@ -94,8 +94,11 @@ class KnownTopics:
             descriptor = self.descriptors[tree.topic] = self.rooted(tree.descriptor)
             tree.adapt(descriptor)
 
-    def learn(self, descriptor: Descriptor) -> None:
-        """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name."""
+    def learn(self, descriptor: Descriptor, *, joining: bool = False) -> None:
+        """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name.
+
+        `joining`: nothing has left this peer yet of what its applications ask for, so that a root scope is news to it.
+        """
         topic = interned(descriptor.topic)
         known = self.descriptors.get(topic)
         if descriptor == known:
@@ -103,7 +106,8 @@ class KnownTopics:
         if not descriptor.genuine:
             self.host.trace(Mark("descriptor_forged"))
             descriptor = Descriptor(descriptor.name, creator=descriptor.creator)
-        if known is not None and known.elsewhere(descriptor) and (known.version or topic in self.trees):
+        in_use = topic in self.trees and not joining
+        if known is not None and known.elsewhere(descriptor) and (known.version or in_use):
             self.host.trace(Mark("other_root_scope"))
             return
         if not descriptor.supersedes(known) and not (known is not None and known.elsewhere(descriptor)):
