@@ -36,6 +36,7 @@ HARD_SEEDS = {
     1853486: "a root whose buffers were full called events gone that it had admitted again in another term",
     1856767: "events of an ended term, and the word of which these were, took seconds at each of several peers",
     1702262: "topics that kept little got their credit back one after another, and kept more than little together",
+    42100778: "in a best-effort session an event from beyond a partition was judged to wait for earlier ones",
     1101488: "publishers waited for what was kept of past terms, which waited for what they would send again",
     1103099: "as 1101488",
     1103387: "as 1101488",
@@ -225,6 +226,11 @@ def test_in_scopes_within_a_scope_the_same_is_promised(seed: int, policy: str, w
 @pytest.mark.parametrize("seed", SCOPE_AND_SOURCE_SEEDS)
 def test_what_failed_once_in_a_scope_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(hard(seed).by_sources().with_scopes("k_ary"), seed).run()
+
+
+def test_a_member_was_restarted_and_called_a_topic_rooted_elsewhere_before_it_heard_of_its_scope() -> None:
+    plan = Plan(hard=True, sources=True, scope="gossip,k_ary", rooted=True)
+    Simulation(plan.scenario(42008), 42008).run()
 
 
 def test_a_loss_of_which_no_peer_knew_the_event_showed_when_the_next_one_was_delivered() -> None:

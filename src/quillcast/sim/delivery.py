@@ -413,6 +413,7 @@ class Delivery:
         story += f", written at {at:.3f} s, though {why_kept}"
         self._holds(bool(told), f"{story}; the loss was not reported either")
         excuse = self._beside(reader, writer, event) or self._excuse(reader, writer, event, at)
+        excuse = excuse or self._overtaken(reader, writer, event)
         self._holds(bool(excuse), f"{story}; the loss was reported ({told}), but its lease was live")
 
     def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
@@ -479,6 +480,23 @@ class Delivery:
         if reader.start is None or not terms or max(terms) >= reader.start.term or reader.knew.keys() & {*terms}:
             return ""
         return "it had no lease of the roots that admitted it"
+
+    def _overtaken(self, reader: Reader, writer: Writer, event: Event) -> str:
+        """Whether a later event, of a best-effort session, came from beyond a partition first: order forbids it then.
+
+        Nobody waits in such a session (docs/sessions.md, *What can go wrong*).
+        """
+        if not self.plan.guarantees_change:
+            return ""
+        machines = {each.machine for each in self.ledger.admitted(writer.publisher.id, event.number)}
+        for entry in reader.log:
+            if isinstance(entry, Told):
+                if entry.publisher == writer.publisher.id and event.number < entry.last:
+                    return ""
+            elif entry.event.writer == event.writer and entry.event > event and not self._reliable(entry.event):
+                met = any(self.leases.just_met(reader, machine, entry.at) for machine in machines)
+                return f"event {entry.event.number} came from beyond a partition before it" if met else ""
+        return ""
 
     def _bound_exceeded(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
         """Whether a budget ran out since the reader was up to date, or the publisher had dropped its events.

@@ -53,6 +53,11 @@ class Leases:
                 return f"its subscription began while it was out of reach of peer {machine}, {when}, or soon after"
         return self._ended_beside_a_rival(self.topics_by_name[reader.topic], written)
 
+    def just_met(self, reader: Reader, machine: int, at: float) -> bool:
+        """Was the reader out of reach of a machine's part of the network, until their trees can just have merged?"""
+        spans = self._spans(reader.host.machine.number, machine)
+        return any(span.start < at <= span.end + JOINED_S for span in spans)
+
     def _ended_beside_a_rival(self, topic: bytes, written: float) -> str:
         """Whether leases may have ended because the peer closest to the topic reached none of its replicas directly.
 
