@@ -276,6 +276,13 @@ WILD_SEEDS = {
     (1282, "admissions"): "as 1253",
     (2048, "admissions"): "what a later session's root had admitted again was waited for in the stream before",
     (3036, "admissions"): "a stream ended with its session beyond a cut, and some of it was still on its way",
+    (7730022, "admissions,visitors,late_readers"): "what came late of a stream that ended was older than its reader",
+    (7731002, "admissions,visitors,late_readers"): "as 7730022, by positions",
+    (
+        7732020,
+        "admissions,earliest,departures",
+    ): "what came again was not marked as lost before an earliest start",
+    (7752007, "admissions,earliest,visitors"): "a source sent what was stable again, of which it had not heard",
     (3379, "admissions"): "a peer that had only published as a source asked its parent without end for a root's events",
     (5000045, "created_twice"): "what a root had numbered was not owed where the sources do now",
     (5000183, "created_twice"): "as 5000045",

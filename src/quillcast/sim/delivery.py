@@ -230,6 +230,8 @@ class Delivery:
         """Whether its source admitted an event before the reader began, by more than peers need to know that."""
         if not told.term.of_source or reader.started_at is None or reader.earliest:
             return False
+        if self.plan.admission_changes:
+            return False  # its stream may have ended with its session, before its source said how old it is
         known_from = reader.started_at - UNSURE_S - (told.at - reader.started_at) / PRECISION
         admitted = self.ledger.admitted(writer.publisher.id, number)
         return any(each.at < known_from for each in admitted if each.term == told.term)

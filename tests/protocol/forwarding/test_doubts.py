@@ -1,5 +1,8 @@
 """Which events may have been at lost positions: what was noted, then which events are marked."""
 
+import pytest
+
+from quillcast.core.envelope import OF_SOURCES, SESSION_TERMS, Position, Term
 from quillcast.protocol.forwarding.doubts import Doubts
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND
 
@@ -19,3 +22,22 @@ def test_another_term_brings_what_stood_before_the_start_ahead_of_what_stood_at_
     doubts.note(FIRST, 21, 24, 21, start=21, begun=[PAULA])
     assert doubts.may_be(PAUL, SECOND, 0, 33) == [(0, 24)]
     assert doubts.may_be(PAULA, SECOND, 33, 33) == [(0, 3)]
+
+
+STREAM, BESIDE = Term(OF_SOURCES + 1, b"s" * 16), Term(OF_SOURCES + 1, b"t" * 16)
+LATER = [Term(SESSION_TERMS + 1, bytes(16)), Term(OF_SOURCES + SESSION_TERMS + 1, b"t" * 16)]
+
+
+@pytest.mark.parametrize("later", LATER)
+def test_events_of_a_stream_come_again_in_a_later_session(later: Term) -> None:
+    doubts = Doubts()
+    doubts.note(STREAM, 0, 2, 0)
+    assert doubts.may_be(PAUL, later, 0, 3) == [(0, 2)]
+    assert doubts.may_be(PAUL, later, 3, 3) == [], "it admitted the publisher's events in order"
+
+
+def test_one_source_never_brings_what_another_one_numbered() -> None:
+    doubts = Doubts()
+    doubts.note(STREAM, 0, 2, 0)
+    assert doubts.may_be(PAUL, BESIDE, 0, 3) == []
+    assert not doubts.account_for(PAUL, (0, 1), Position(BESIDE, 0))

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.core.envelope import OF_SOURCES, SESSION_TERMS, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
@@ -488,6 +488,17 @@ def test_an_uncertain_report_precedes_the_delivery_of_the_event_under_another_te
     edge.take(down(SECOND, 0, block(PAUL, 0)))
     assert notes.told == [(1, 0, 2, "unavailable")], "the turn has not ended"
     assert notes.recovered == [b"0"]
+
+
+def test_so_is_one_of_a_stream_that_a_later_sessions_root_numbers_again() -> None:
+    later = Term(SESSION_TERMS + 1, FIRST.node)
+    edge, notes, _ = an_edge()
+    edge.readmits = Readmits.NO
+    edge.begin(STREAM, 2)
+    edge.miss([Gone(STREAM, ((0, 2),), (), True)])
+    edge.begin(later, 0)
+    edge.take(down(later, 0, block(PAUL, 0, b"0", b"1", b"2")))
+    assert (notes.got, notes.recovered) == ([b"0", b"1", b"2"], [b"0", b"1"])
 
 
 @pytest.mark.parametrize(("again", "recovered"), [(True, [b"0", b"1"]), (False, [])])

@@ -188,6 +188,17 @@ def test_a_peer_that_only_published_as_a_source_gets_a_roots_events_once_it_want
     assert tree.served
 
 
+@pytest.mark.parametrize(("later", "again"), [(SESSION_TERMS + 1, True), (FIRST.counter + 1, False)])
+def test_what_a_stream_had_may_come_again_in_a_later_session_though_it_is_over(
+    world: Parts, later: int, again: bool
+) -> None:
+    tree = world.root(BY_SOURCE)
+    tree.flow.note_over(STREAM, 4)
+    tree.flow.begin(Term(later, FIRST.node), 0, 0.0)
+    (gone,) = [each for each in tree.flow.gone(0) if each.term == STREAM]
+    assert (gone.ranges, gone.again) == (((0, 4),), again)
+
+
 # ---- whole peers
 
 

@@ -369,10 +369,10 @@ class Edge(Sink):
             unknown = self._lose(term, ranges, "start", runs)
             for first, last in unknown:
                 self._report(Loss(term, first, last, "start"))
-            if unknown and again and self.readmits and not term.of_source:
+            if unknown and again and (self.readmits or (self.ordered and term.of_source)):
                 self.doubts = self.doubts or Doubts()
-                self.doubts.note_start(term, before + unknown[-1][1])
-            before += ranges[-1][1] if ranges and again else 0
+                self.doubts.note_start(term, unknown[-1][1] + (0 if term.of_source else before))
+            before += ranges[-1][1] if ranges and again and not term.of_source else 0
         self.tell_losses()
 
     def prolong_holes(self) -> None:

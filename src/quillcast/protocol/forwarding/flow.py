@@ -634,7 +634,9 @@ class Flow:
         for at, publisher, first, events in runs:
             again.add(at + max(0, kept.get(publisher, first + events) - first), at + events)
         ranges = again.missing(0, end)
-        return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), term not in self.forgotten)
+        sent_again = term.of_source and term.session < self.term.session  # their source may not have known it stable
+        may_come = sent_again or term not in self.forgotten
+        return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), may_come)
 
     def reopen(self, term: Term, start: int) -> None:
         """A live term is wanted from an index on: what this peer had of that and discarded counts as missing."""
