@@ -29,7 +29,7 @@ class Chain:
         """Newcomers go to the root, at the head of the line, and from there to its end."""
         return False
 
-    def refer(self, place: Place, newcomer: Contact, silent: Container[bytes] = ()) -> tuple[Contact, ...]:
+    def refer(self, place: Place, newcomer: Contact, unresponsive: Container[bytes] = ()) -> tuple[Contact, ...]:
         known = any(contact.node_id == newcomer.node_id for contact in place.below)
         return () if known else place.below
 
