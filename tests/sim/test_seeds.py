@@ -23,6 +23,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    2004053: "a peer dated what it began behind by the end of the term, and later readers were told of its loss",
     1970288: "a lease that had just ended was judged before the round of housekeeping that forgets it",
     1972019: "peers that asked each other for what only a dead root had had told subscribers of its loss",
     860331: "a held-back publisher had no credit for what an earlier root had admitted: repairs had taken its share",

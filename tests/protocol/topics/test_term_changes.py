@@ -356,3 +356,11 @@ def test_what_a_parent_and_a_root_say_of_the_past_has_its_age(world: Parts, term
     assert accepted.past == ((FIRST, 1, 4),)
     words = world.transfer._last_words(tree, tree.root)
     assert (words.past, words.there_s) == (((FIRST, 1, 4),), 4)
+
+
+def test_what_a_peer_began_behind_in_a_term_was_there_when_it_began(world: Parts, terms: Terms) -> None:
+    tree = world.tree()
+    terms.enter(tree, FIRST, 32)
+    world.host.time += 8.0
+    terms.enter(tree, SECOND, 0)
+    assert tree.flow.held(world.host.now()) == ((FIRST, 32, (), 0, 8),)

@@ -208,9 +208,10 @@ class Flow:
             self.others = self.others or EMPTY
 
     def note_came(self, at: float) -> None:
-        """What is known of the current term was there by a time."""
-        if self.log.end and self.current.seen.end > self.log.came.end:
-            self.log.came = new_tuple(Came, (self.current.seen.end, at))
+        """What is known of the current term was there by a time: what came, and what this peer began behind."""
+        end = max(self.current.start, self.current.seen.end) if self.log.end else self.current.start
+        if end > self.log.came.end:
+            self.log.came = new_tuple(Came, (end, at))
 
     def there_for(self, now: float) -> int:
         """For how many seconds all that is known of the current term has been there at least."""

@@ -82,6 +82,7 @@ class Terms:
             ended.learn_came(ended.end, self.host.now())
             for subscription in tree.subscriptions:
                 tree.owe(subscription, ended)
+        self.schedule.note_came(tree, self.host.now())
         tree.begin_session(term)
         tree.forgive_cuts()
         for subscription in tree.subscriptions:
