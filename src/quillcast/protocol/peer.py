@@ -225,7 +225,7 @@ class Peer:
             self.overlay.leave()  # children are served until they have moved
         transfer = self.scribe.leadership_transfer
         transfer.tell_others()
-        if self.scribe.leaving and (not (self.scribe.trees or transfer.unconfirmed) or now >= by):
+        if self.scribe.leaving and (not (self.scribe.trees or transfer.pending) or now >= by):
             self.scribe.leave_anyway()
             self.left = True
             self.host.trace(Stopped())
@@ -303,6 +303,7 @@ class Peer:
         self.neighbours.link_lost(contact)
         self.overlay.link_lost(contact)
         self.scribe.root_finder.link_lost(contact)
+        self.scribe.farewells.link_lost(contact)
         self.recovery.link_lost(contact)
         self.scoping.direct.link_lost(contact)
         self.table.link_lost(contact)

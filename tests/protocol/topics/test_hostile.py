@@ -150,12 +150,12 @@ def test_a_leaving_peer_believes_only_those_it_told_that_they_know() -> None:
     stage = Stage()
     peer = stage.village.peers[stage.root]
     transfer, word = peer.scribe.leadership_transfer, Transferred(TOPIC, FIRST)
-    pending = transfer.unconfirmed[TOPIC] = PendingTransfer(TransferLeadership(described(NAME), FIRST, 1, 1))
+    pending = transfer.pending[TOPIC] = PendingTransfer(TransferLeadership(described(NAME), FIRST, 1, 1))
     pending.told[stage.contact(stage.at).node_id] = None
     stage.village.act(stage.root, lambda peer: peer.message(stage.contact(stage.hostile), word))
-    assert TOPIC in transfer.unconfirmed
+    assert TOPIC in transfer.pending
     stage.village.act(stage.root, lambda peer: peer.message(stage.contact(stage.at), word))
-    assert TOPIC not in transfer.unconfirmed
+    assert TOPIC not in transfer.pending
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before it is root", "once it is root"])

@@ -87,9 +87,7 @@ def test_somebody_knows_what_a_topic_had_though_its_root_leaves_together_with_th
     if after_s < 0.05:  # nobody but the other was told
         assert tree is not None
         assert tree.root is not None
-        held_s = tree.root.hold_until - village.peers[other].host.now()
-        said_so = after_s == 0.02  # it knew already what it was to be root of
-        assert (held_s > 10) != said_so, "the successor may have had leases below it"
+        assert tree.root.hold_until <= village.peers[other].host.now(), "the successor said that it leaves, too"
     reader = Reader()
     village.subscribe(other, TENNIS, reader, start="earliest")
     village.run(5)

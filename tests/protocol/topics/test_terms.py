@@ -12,7 +12,7 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
-from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
+from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.holders import NEVER, SINCE, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
@@ -82,7 +82,7 @@ def test_a_peer_below_a_leaving_root_that_does_not_arrive_is_waited_for_during_i
     tree = village.tree(new, NAME)
     assert tree is not None
     assert tree.root is not None
-    assert len(tree.root.awaited) == 1
+    assert [len(lease.awaited) for lease in tree.orphaned_leases.values()] == [1]
     village.run(30)
     assert publisher.stable == 1
 
@@ -700,8 +700,8 @@ def test_bundles_rejected_during_a_transfer_return_their_credit() -> None:
     assert not any(host.charged.values())
 
 
-def test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for() -> None:
-    """Those whom the root before named, and those whom a forwarder named that left."""
+def test_a_leaving_root_names_the_peers_that_it_still_waits_for() -> None:
+    """Those whom the root before named, and, as it goes, those whom a forwarder named that left."""
     village = Village(6)
     root, forwarder, first, second = by_distance(village)[:4]
     village.subscribe(forwarder, NAME, Reader())
@@ -718,7 +718,9 @@ def test_a_leadership_transfer_names_the_peers_that_the_root_still_waits_for() -
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     village.act(root, lambda peer: peer.leave(within_s=0.0))
     (message,) = [message for message in sent if isinstance(message, TransferLeadership)]
-    assert message.leases == (nodes[first], nodes[second])
+    assert message.leases == (nodes[first], nodes[root])
+    (word,) = [message for message in sent if isinstance(message, Farewell)]
+    assert word.leases == (nodes[second],)
 
 
 def test_a_peer_that_passes_a_topic_on_names_itself_to_the_next_root() -> None:

@@ -289,6 +289,8 @@ class Pastry:
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer arrived. A peer that has left answers nobody."""
         if self.lifecycle.left:
+            if isinstance(message, Leaving) and not message.seat:
+                self.agreement.remove(sender.node_id)  # what is handed over goes to others
             return
         if isinstance(message, Relay):
             self.router.relay(sender, message)

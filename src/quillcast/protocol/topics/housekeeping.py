@@ -102,7 +102,7 @@ class Housekeeping:
                 child.named_until = 0.0
                 self.schedule.touch(tree)
         if tree.ended:
-            tree.ended = {node: until for node, until in tree.ended.items() if until > now} or EMPTY
+            tree.ended = {node: ended for node, ended in tree.ended.items() if ended.until > now} or EMPTY
 
     def _prolong(self, tree: Tree, now: float) -> None:
         """What subscriptions here wait for, and what others may want, may be in what waits to be read."""

@@ -340,18 +340,16 @@ class Transferred(Message, frozen=True, tag=69):
 class AnotherFollows(Message, frozen=True, tag=118):
     """To the root that transferred its term to me: I shall not be the next root. Tell this peer what you told me.
 
-    Name these in my place to be waited for.
+    Name these to be waited for, too.
     """
 
     topic: WireId
     term: Term
     root: Contact
     leases: tuple[WireId, ...] = ()
-    """Me, with all below me; if I leave, those below me."""
+    """Me, with all below me, if anybody is."""
     lives: tuple[Number, ...] = ()
     """For each of `leases`, as in `Leave`."""
-    hold_s: Seconds = 0.0
-    """For so long are leases below me that nobody can speak for."""
 
 
 class RecordState(Message, frozen=True, tag=54):
@@ -621,6 +619,31 @@ class Confirmed(Message, frozen=True, tag=113):
     front: Number
 
 
+class TransferRefused(Message, frozen=True, tag=119):
+    """To a peer that transferred a topic: I leave as well. Tell another peer."""
+
+    topic: WireId
+    term: Term
+
+
+class Farewell(Message, frozen=True, tag=120):
+    """I leave, and have no parent: nobody need wait for me. `moved`: leases of others that I spoke for go on."""
+
+    topic: WireId
+    moved: bool = False
+    leases: tuple[WireId, ...] = ()
+    """As in `Leave`; none named: there are too many."""
+    lives: tuple[Number, ...] = ()
+    number: Number = 0
+    """How many parents I have had."""
+
+
+class FarewellHeard(Message, frozen=True, tag=121):
+    """You may go: I wait for those whom you named, and tell those above me of you."""
+
+    topic: WireId
+
+
 class StateDigest(Message, frozen=True, tag=65):
     """Over the root state that both peers should keep. Send what may be news to the sender, and answer with yours."""
 
@@ -652,5 +675,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Receipts, TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Hop, Denied,
     StreamsEnded, CutLeases, Closed, StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
     PlaceQuery, PlaceAnswer, Confirmed, LeaseHeld, SpeaksElsewhere,
-    LeaseOver, NameAgain, AnotherFollows,
+    LeaseOver, NameAgain, AnotherFollows, TransferRefused, Farewell, FarewellHeard,
 )  # fmt: skip

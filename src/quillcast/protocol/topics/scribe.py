@@ -40,6 +40,7 @@ from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.climbing import Climbing
+from quillcast.protocol.topics.membership.farewells import Farewells
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -75,6 +76,7 @@ from quillcast.protocol.topics.state.effects import (
     CameFromSource,
     ChildEntered,
     ChildIsParent,
+    FarewellRefused,
     FindParent,
     FrontFilled,
     GapNoticed,
@@ -97,6 +99,7 @@ from quillcast.protocol.topics.state.effects import (
     RootEffect,
     RootHere,
     RootScopesChanged,
+    SayFarewell,
     ScopeEffect,
     SeekNearerParent,
     SettingsEffect,
@@ -143,6 +146,7 @@ class Scribe:
         "creating",
         "descriptors",
         "dispatch",
+        "farewells",
         "flow_control",
         "forgetting",
         "host",
@@ -277,6 +281,9 @@ class Scribe:
             host, self.overlay, self.neighbours, self.streams, trees, self.joins, self.membership, dispatch
         )  # fmt: skip
 
+        self.farewells = Farewells(
+            host, config, self.overlay, self.trees, self.children, self.membership, dispatch
+        )  # fmt: skip
         self.whereabouts = Whereabouts(
             host, config.tree_heartbeat_s, self.trees, self.children, self.membership, self.schedule, dispatch
         )  # fmt: skip
@@ -346,6 +353,10 @@ class Scribe:
                 self.membership.move(topics, parent, whole=True)
             case LeaveIfIdle(tree, anyway):
                 self.membership.leave_if_idle(tree, anyway=anyway)
+            case SayFarewell():
+                self.farewells.say(effect)
+            case FarewellRefused(tree, sender):
+                self.farewells.refused(tree, sender)
             case ParentAccepted(tree, parent):
                 self.reporting.take_up_parent(tree, parent)
                 self.stream_reporting.take_up(tree, parent)
@@ -488,14 +499,21 @@ class Scribe:
             tree.keeping_until = None
             if tree.root is not None:
                 self.leadership_transfer.resign(tree)
+            elif tree.moved and not tree.attached:
+                tree.joining = False
             self.children.dismiss(tree, self.intake.successors.of(tree.topic))
             self.membership.leave_if_idle(tree)
         self.leadership_transfer.leave()
 
     def leave_anyway(self) -> None:
-        """The time to leave is over: parents are told, also those that have not all that is kept here."""
-        for tree in [tree for tree in self.trees.values() if tree.keeping_until is not None]:
-            tree.keeping_until = None
+        """The time to leave is over: parents are told, also those that have not all that is kept here.
+
+        Children that have not found others yet are named.
+        """
+        for tree in list(self.trees.values()):
+            tree.joining, tree.keeping_until = False, None
+            for node in list(tree.children):
+                self.children.remove(tree, node, "moved", lease=True)
             self.membership.leave_if_idle(tree, anyway=True)
 
     def _end_stream(self, tree: Tree) -> None:

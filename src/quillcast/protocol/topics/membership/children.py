@@ -13,9 +13,9 @@ from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
-from quillcast.protocol.topics.messages import Join, Leave, Orphaned, Refused
+from quillcast.protocol.topics.messages import Farewell, Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
-from quillcast.protocol.topics.state.holders import BARRED, BEFORE, Child, OrphanedLease, SourcesChild
+from quillcast.protocol.topics.state.holders import BARRED, BEFORE, Child, Ended, OrphanedLease, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     ChildReport,
     Move,
@@ -271,6 +271,23 @@ class ChildrenTables:
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))
 
+    def parted(self, tree: Tree, sender: Contact, message: Farewell) -> None:
+        """A peer that others may wait for has left; it is a child only if its lease was renewed here meanwhile."""
+        node, now = sender.node_id, self.host.now()
+        numbers = dict(zip(message.leases, message.lives, strict=False))
+        whose = message.leases or ((UNKNOWN_PEER,) if message.moved else ())
+        if node in tree.children:
+            self.remove(tree, node, "left", lease=message.moved, whose=whose, numbers=numbers)
+        elif awaited := [other for other in whose if other != self.host.me]:
+            child = Child(self.host, sender, tree.flow.log.end, tree.term, 0)
+            tree.orphan_lease(child, now + self.config.lease_s, awaited, numbers=numbers)
+        move = Move(node, message.number + 1) if message.number else None  # as if it had come here
+        tree.note_ended(node, Ended(now + 2 * self.config.leave_s, move))
+        if tree.root is not None:
+            tree.root.heard_from((node,))
+        self.schedule.touch(tree)
+        self.schedule.wake(tree)
+
     def name_again(self, tree: Tree, child: Child, up_to: bytes, number: int) -> None:
         """A child came from another parent: those above are told once more, up to a peer or to the root.
 
@@ -295,7 +312,7 @@ class ChildrenTables:
         node = child.contact.node_id
         tree.heard_from((node,))
         if child.named_until > self.host.now():
-            tree.note_ended(node, child.named_until)
+            tree.note_ended(node, Ended(child.named_until, child.move))
         if tree.root is not None:
             tree.root.heard_from((node,))
         self.schedule.touch(tree)

@@ -30,6 +30,7 @@ from quillcast.protocol.topics.state.effects import (
     NobodyAnswers,
     ParentAccepted,
     PlaceTaken,
+    SayFarewell,
     TopicFailed,
 )
 from quillcast.protocol.topics.state.holders import OrphanedLease
@@ -97,7 +98,7 @@ class TreeMembership:
 
         A parent that is known is asked to send the topic's events too, or no more, or the earliest that it keeps.
         """
-        if tree.is_placed or not tree.needed:
+        if tree.is_placed or not tree.needed or self.trees.leaving:
             return
         if tree.parent is not None:
             self._ask_parent(tree, tree.parent)
@@ -189,7 +190,8 @@ class TreeMembership:
         if tree is None or tree.is_placed or tree.attempt != timer.attempt:
             return
         if not tree.needed:
-            self.close(tree)
+            tree.joining = False
+            self.leave_if_idle(tree, anyway=True)
             return
         self.host.trace(Mark("join_retried"))
         self._note_unresponsive(tree)
@@ -216,6 +218,16 @@ class TreeMembership:
         """Become a child of the peer that this one handed its topic over to."""
         tree.moved = True
         self.join_directly([tree], root, lost=b"")
+
+    def await_next_root(self, tree: Tree, to: Contact) -> None:
+        """This peer leaves, and has handed its topic over: it waits for the next root to confirm that."""
+        tree.moved = tree.joining = True
+        tree.fallbacks = interned((to,))
+
+    def sent_away(self, tree: Tree) -> None:
+        """The parent is none any more, as it says."""
+        self.detach(tree, "refused")
+        tree.moved = True
 
     # ---- the parent
 
@@ -408,6 +420,10 @@ class TreeMembership:
             self._send_only(tree)
             return
         if not anyway and self._stays(tree):
+            return
+        if self.trees.leaving and tree.moved and not tree.attached:
+            if not tree.joining:
+                self.dispatch.order(SayFarewell(tree))
             return
         if tree.parent is not None or not tree.joining:
             self.close(tree)

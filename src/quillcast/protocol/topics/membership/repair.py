@@ -16,7 +16,7 @@ from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
-from quillcast.protocol.topics.state.effects import NeighbourLost
+from quillcast.protocol.topics.state.effects import FarewellRefused, NeighbourLost
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -130,6 +130,9 @@ class TreeRepair:
         self.membership.uninvited(message.topic, sender)
         if tree is None or (tree.attached and (tree.served or message.why != "denied")):
             return
+        if self.trees.leaving:
+            self.dispatch.order(FarewellRefused(tree, sender))
+            return
         match message.why:
             case "full" if message.instead:
                 self.membership.join_directly([tree], self._nearest(message.instead), lost=b"")
@@ -168,11 +171,14 @@ class TreeRepair:
         for topic in message.topics:
             tree = self.trees.by_topic.get(topic)
             if tree is not None and tree.parent is not None and tree.parent.node_id == sender.node_id:
-                self.membership.detach(tree, "refused")
-                tree.moved = True
+                self.membership.sent_away(tree)
                 trees.append(tree)
         instead = [contact for contact in message.instead if contact.node_id != self.host.me]
-        if instead:
+        if self.trees.leaving:
+            for tree in trees:
+                tree.fallbacks = interned(tuple(instead))
+                self.membership.leave_if_idle(tree)
+        elif instead:
             self.membership.join_directly(trees, instead[0], lost=b"")
         else:
             for tree in trees:

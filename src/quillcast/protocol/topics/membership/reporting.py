@@ -62,9 +62,8 @@ class Reporting:
             self.membership.leave_if_idle(tree)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id:
             self.host.trace(Mark("parent_forgot_child"))
-            self.membership.detach(tree, "refused")
-            tree.moved = True
-            if tree.needed:
+            self.membership.sent_away(tree)
+            if tree.needed or self.membership.trees.leaving:
                 self.membership.join(tree)
             else:
                 self.membership.close(tree)

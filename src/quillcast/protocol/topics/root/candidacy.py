@@ -143,6 +143,7 @@ class Candidacies:
         if (highest := self._highest(tree)) != candidacy.term:
             candidacy.after = highest
         candidacy.term = self.root_terms.next_term(tree)
+        self.root_terms.transfer.note_term(candidacy.topic, candidacy.term)
         self.replication.note(tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_))
 
     def _noted(self, candidacy: Candidacy, round_: Round) -> None:

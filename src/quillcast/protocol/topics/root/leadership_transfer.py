@@ -3,17 +3,19 @@
 What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import Position, Term
+from quillcast.core.envelope import NO_TERM, Position, Term
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import interned
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark, ResignedRoot
+from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -24,9 +26,11 @@ from quillcast.protocol.topics.messages import (
     AnotherFollows,
     TransferLeadership,
     Transferred,
+    TransferRefused,
 )
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
+from quillcast.protocol.topics.state.holders import Ended
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.root import Root
@@ -59,6 +63,7 @@ class Offer(NamedTuple):
     message: TransferLeadership
     hold_until: float  # that root would have called nothing stable until then
     root: Contact | None  # that root, if it said so itself: of others' words only what is known of past terms counts
+    noted: Term = NO_TERM  # under which this peer was to be root: others have heard of it
 
     @property
     def term(self) -> Term:
@@ -72,13 +77,15 @@ class Offer(NamedTuple):
 
 
 class PendingTransfer:
-    """What a peer told others of a topic. If it leaves, one of them has to confirm that."""
+    """What a peer told others of a topic. If it leaves, one of them has to confirm that, and get what goes with it."""
 
     def __init__(self, message: TransferLeadership, root: Contact | None = None) -> None:
         """`root`: whose word it is, if another peer's."""
         self.message, self.root = message, root
         self.told: dict[bytes, None] = {}
         self.told_at = 0.0  # the last of them
+        self.to: Contact | None = None  # who has confirmed
+        self.bundles: list[Bundle] = []
 
 
 class LeadershipTransfer:
@@ -92,12 +99,13 @@ class LeadershipTransfer:
         self.replica_set = replica_set
         self.terms, self.membership, self.intake, self.dispatch = terms, membership, intake, dispatch
         self.offers: dict[bytes, Offer] = {}  # transferred topics that this peer is not root of yet
-        self.unconfirmed: dict[bytes, PendingTransfer] = {}
+        self.pending: dict[bytes, PendingTransfer] = {}
         self.vouched: dict[bytes, PendingTransfer] = {}  # of this peer's own terms, the latest
         known.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._transferred)
         dispatch.on_message(AnotherFollows, self._another_follows)
         dispatch.on_message(Transferred, self.confirmed)
+        dispatch.on_message(TransferRefused, self._refused)
         dispatch.on_timer(TransferDue, self.due)
         dispatch.on_timer(LookAgain, self.look_again)
 
@@ -191,26 +199,29 @@ class LeadershipTransfer:
             return
         to = others[0]
         publishers = self.intake.forget_term(tree)
+        comes, unstable = self._follows(tree, root), tree.flow.holding(tree.term, [(root.stable, root.index)])
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        self.tell(to, self._last_words(tree, root))
+        self.tell(to, self._last_words(tree, root), [*unstable, *self.membership.last_copies(tree)])
         self.intake.sealing.pass_marks_on(tree.topic, to)
-        for bundle in self._unstable(tree, root):
-            if self.host.room(to) <= 0:
-                break  # the new root asks for the rest by ranges
-            self.host.carry(to, bundle)
         self.intake.successors.note(tree.topic, to)
         self.intake.tell_publishers(tree, publishers)
-        if tree.needed and not self.trees.leaving:
+        if not self.trees.leaving:
+            self._carry(to, unstable)  # the new root asks for the rest by ranges
+        if comes and self.trees.leaving:
+            self.membership.await_next_root(tree, to)
+        elif tree.needed and not self.trees.leaving:
             self.host.trace(Mark("root_transferred"))
             self.membership.follow(tree, to)
         elif not tree.needed:
             self.membership.close(tree)
 
-    def _unstable(self, tree: Tree, root: Root) -> Iterator[Bundle]:
-        """What of its term is not stable, and what it alone may have of earlier ones, if it leaves."""
-        yield from tree.flow.holding(tree.term, [(root.stable, root.index)])
-        if self.trees.leaving:
-            yield from self.membership.last_copies(tree)
+    def _carry(self, to: Contact, bundles: list[Bundle]) -> list[Bundle]:
+        """Hand over what there is room for. Returns the rest."""
+        for at, bundle in enumerate(bundles):
+            if self.host.room(to) <= 0:
+                return bundles[at:]
+            self.host.carry(to, bundle)
+        return []
 
     def begin_session(self, tree: Tree, root: Root, session: Descriptor) -> None:
         """The topic's next session begins: this root transfers the topic to itself, as it were."""
@@ -226,18 +237,30 @@ class LeadershipTransfer:
         """What was handed to this peer, which is not root yet, goes to somebody else."""
         for topic, offer in list(self.offers.items()):
             del self.offers[topic]
-            if _says_anything(offer.message):
-                transfer = self.unconfirmed[topic] = PendingTransfer(self._passed_on(offer), offer.root)
+            transfer = self._in_turn(offer)
+            if self._is_to_be_heard(transfer.message):
+                self.pending[topic] = transfer
                 self._tell_next(transfer)
 
-    def tell(self, to: Contact, message: TransferLeadership) -> None:
-        """Tell the next root what this one knows. If this peer leaves, it stays until that one has confirmed."""
-        topic, transfer = message.descriptor.topic, PendingTransfer(message)
-        self._forget_old()
-        self.vouched[topic] = transfer
-        if self.trees.leaving and _says_anything(message):
-            self.unconfirmed[topic] = transfer
+    def tell(self, to: Contact, message: TransferLeadership, bundles: Iterable[Bundle] = ()) -> None:
+        """Tell the next root what this one knows.
+
+        If this peer leaves, it stays until that one has confirmed, and has got these bundles.
+        """
+        transfer = self._vouch(message)
+        if self.trees.leaving and self._is_to_be_heard(message):
+            self.pending[message.descriptor.topic] = transfer
+            transfer.bundles = [*bundles]
         self._tell(to, transfer)
+
+    def _vouch(self, message: TransferLeadership) -> PendingTransfer:
+        self._forget_old()
+        transfer = self.vouched[message.descriptor.topic] = PendingTransfer(message)
+        return transfer
+
+    def _is_to_be_heard(self, message: TransferLeadership) -> bool:
+        """Did the topic have any events, or has this peer yet to say farewell?"""
+        return bool(message.index or message.past or self.host.me in message.leases)
 
     def _tell(self, to: Contact, transfer: PendingTransfer) -> None:
         transfer.told[to.node_id], transfer.told_at = None, self.host.now()
@@ -253,15 +276,12 @@ class LeadershipTransfer:
             self.host.send(root, AnotherFollows(topic, message.term, to, *self._here(topic)))
         self.host.send(to, _without(to, message))
 
-    def _here(self, topic: bytes) -> tuple[tuple[bytes, ...], tuple[int, ...], float]:
-        """Who is waited for in this peer's place, as `AnotherFollows` says it."""
-        leases: dict[bytes, int] = {}
-        until, tree = 0.0, self.trees.by_topic.get(topic)
-        if tree is not None and self.trees.leaving:
-            until = self._name_those_below(tree, leases)
-        elif tree is not None and tree.receives:
-            leases[self.host.me] = self.membership.moves.number
-        return tuple(leases), tuple(leases.values()), max(0.0, until - self.host.now())
+    def _here(self, topic: bytes) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+        """Who is waited for in this peer's place, as `AnotherFollows` says it: itself with all below it, if any is."""
+        tree = self.trees.by_topic.get(topic)
+        if tree is None or not (tree.receives or tree.orphaned_leases):
+            return (), ()
+        return (self.host.me,), (self.membership.moves.number,)
 
     def _another_follows(self, sender: Contact, message: AnotherFollows) -> None:
         """The peer that was told leaves before it is root, or knows one that is closer: that is told instead."""
@@ -272,9 +292,10 @@ class LeadershipTransfer:
         leases = _numbered(said)
         leases.pop(sender.node_id, None)
         leases |= _numbered(message)
-        transfer.message = msgspec.structs.replace(
-            said, hold_s=max(said.hold_s, message.hold_s), leases=tuple(leases), lives=tuple(leases.values())
-        )
+        transfer.message = msgspec.structs.replace(said, leases=tuple(leases), lives=tuple(leases.values()))
+        tree = self.trees.by_topic.get(message.topic)
+        if tree is not None and self.trees.leaving:
+            tree.fallbacks = interned((message.root,))
         if message.root.node_id != self.host.me:
             self.intake.successors.note(message.topic, message.root)
             self._tell(message.root, transfer)
@@ -289,8 +310,10 @@ class LeadershipTransfer:
 
     def tell_others(self) -> None:
         """A successor that does not confirm may have left as well: transfer to the next closest, if there is one."""
-        for transfer in list(self.unconfirmed.values()):
-            if self.host.now() - transfer.told_at >= self.config.ask_s:
+        for transfer in list(self.pending.values()):
+            if transfer.to is not None:
+                self._hand_over_more(transfer, transfer.to)
+            elif self.host.now() - transfer.told_at >= self.config.ask_s:
                 self._tell_next(transfer)
 
     def _tell_next(self, transfer: PendingTransfer) -> None:
@@ -299,16 +322,39 @@ class LeadershipTransfer:
         told = {self.host.me, *transfer.told}
         to = next((contact for contact in closest if contact.node_id not in told), None)
         if to is None:
-            del self.unconfirmed[topic]
+            del self.pending[topic]
+            self._part(topic, ())
             return
         self.intake.successors.note(topic, to)
         self._tell(to, transfer)
 
     def confirmed(self, sender: Contact, message: Transferred) -> None:
         """Another peer knows what this one did of a topic, if it was told."""
-        transfer = self.unconfirmed.get(message.topic)
-        if transfer is not None and transfer.message.term == message.term and sender.node_id in transfer.told:
-            del self.unconfirmed[message.topic]
+        transfer = self.pending.get(message.topic)
+        is_told = transfer is not None and sender.node_id in transfer.told
+        if transfer is not None and is_told and transfer.message.term == message.term and transfer.to is None:
+            transfer.to = sender
+            self._hand_over_more(transfer, sender)
+            self._part(message.topic, (sender,))
+
+    def _hand_over_more(self, transfer: PendingTransfer, to: Contact) -> None:
+        transfer.bundles = self._carry(to, transfer.bundles)
+        if not transfer.bundles:
+            del self.pending[transfer.message.descriptor.topic]
+
+    def _refused(self, sender: Contact, message: TransferRefused) -> None:
+        """The next root leaves as well."""
+        transfer = self.pending.get(message.topic)
+        is_last = transfer is not None and next(reversed(transfer.told)) == sender.node_id
+        if transfer is not None and is_last and transfer.message.term == message.term and transfer.to is None:
+            self._tell_next(transfer)
+
+    def _part(self, topic: bytes, successors: tuple[Contact, ...]) -> None:
+        """The topic has another root, or nobody is left for it: this peer may go, once those below it have gone."""
+        tree = self.trees.by_topic.get(topic)
+        if tree is not None and not tree.attached:
+            tree.joining, tree.fallbacks = False, interned(successors)
+            self.membership.leave_if_idle(tree)
 
     def _last_words(self, tree: Tree, root: Root) -> TransferLeadership:
         now = self.host.now()
@@ -316,8 +362,6 @@ class LeadershipTransfer:
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
             leases[self.host.me] = self.membership.moves.number
-        else:
-            hold_until = max(hold_until, self._name_those_below(tree, leases))
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
@@ -327,26 +371,21 @@ class LeadershipTransfer:
             self.known.outliving(tree.topic), root.followed, tuple(leases.values()), tree.flow.there_for(now),
         )  # fmt: skip
 
-    def _name_those_below(self, tree: Tree, leases: dict[bytes, int]) -> float:
-        """Those below a peer that leaves are waited for. Until when that holds of leases that nobody can speak for."""
-        until = 0.0
-        leases |= {node: child.number for node, child in tree.children.items()}
-        for node, lease in tree.orphaned_leases.items():
-            if node in lease.awaited:
-                until = max(until, lease.until)
-            leases |= {other: lease.numbers.get(other, 0) for other in lease.awaited if other != node}
-        return until
-
     def _follows(self, tree: Tree, root: Root) -> bool:
-        """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
-        return not self.trees.leaving and (tree.needed or root.index > 0)
+        """Will this peer be a child of the next root, or if it leaves, say farewell to it?"""
+        if self.trees.leaving:
+            return bool(tree.children or tree.orphaned_leases)
+        return tree.needed or root.index > 0
 
     # ---- the root that comes
 
     def _transferred(self, sender: Contact, message: TransferLeadership) -> None:
         if self.overlay.outside and not message.descriptor.settings.root_scope:
             return  # it was meant for a member of the ring, and the sender hears that this peer is none
-        if self.trees.leaving or self.known.misplaced(message.descriptor):
+        if self.trees.leaving:
+            self.host.send(sender, TransferRefused(message.descriptor.topic, message.term))
+            return
+        if self.known.misplaced(message.descriptor):
             return  # the sender will tell somebody else
         if self.known.crowded(message.descriptor.topic):
             return
@@ -363,7 +402,7 @@ class LeadershipTransfer:
         self.terms.note(tree, message.term, message.heard)
         offer = self._offer(tree, sender, message)
         for node in message.ended if offer.root is not None else ():
-            tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
+            tree.note_ended(node, Ended(self.host.now() + 2 * self.config.leave_s))
         if tree.ended:  # it may have ended leases, and is remembered for a while
             self.terms.schedule.touch(tree)
             self.terms.schedule.wake(tree)
@@ -371,7 +410,8 @@ class LeadershipTransfer:
         if tree.root is None:
             former = self.offers.get(topic)
             if offer.root is not None or former is None or former.root is None or former.term < message.term:
-                self.offers[topic] = offer
+                is_same = former is not None and former.term == offer.term
+                self.offers[topic] = offer._replace(noted=former.noted) if former is not None and is_same else offer
             self._enter_term(tree, message)
         for term, end, there_s in message.past:
             self.terms.recall(tree, term, end, there_s)
@@ -425,7 +465,25 @@ class LeadershipTransfer:
             if not self.overlay.is_closest(topic) and (closest := self.overlay.closest(topic, 1)):
                 del self.offers[topic]
                 self.known.done_with(topic)
-                self._say(closest[0], self._passed_on(offer), offer.root)
+                self._tell(closest[0], self._in_turn(offer))
+
+    def _in_turn(self, offer: Offer) -> PendingTransfer:
+        """What this peer says, which was told and is not to be root, to the one that is.
+
+        It is its own word where others know the term that it was to have. Then nothing was admitted in that.
+        """
+        if offer.root is None or offer.noted <= offer.term:
+            return PendingTransfer(self._passed_on(offer), offer.root)
+        topic, leases = offer.message.descriptor.topic, offer.leases
+        named, numbers = self._here(topic)
+        leases |= dict(zip(named, numbers, strict=True))
+        tree = self.trees.by_topic.get(topic)
+        leases = {node: number for node, number in leases.items() if tree is None or node not in tree.ended}
+        message = msgspec.structs.replace(
+            _followed_by(offer.message, offer.noted), hold_s=max(0.0, offer.hold_until - self.host.now()),
+            leases=tuple(leases), lives=tuple(leases.values()), streams=self._passed_on(offer).streams,
+        )  # fmt: skip
+        return self._vouch(message)
 
     def _passed_on(self, offer: Offer) -> TransferLeadership:
         """What the root before said to this peer, for another one: what of it that one believes of this peer."""
@@ -435,7 +493,7 @@ class LeadershipTransfer:
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
-        if message.index:
+        if message.index or message.past:
             self.terms.keep(tree)
         begins = message.term > tree.term
         if begins:
@@ -443,6 +501,11 @@ class LeadershipTransfer:
         if message.term == tree.term:
             tree.parent_frontier = message.index if begins else tree.parent_frontier
             tree.inherited = Position(message.term, message.index)
+
+    def note_term(self, topic: bytes, term: Term) -> None:
+        """This peer is to be root under this term, as others know. If another takes the topic, nothing was in it."""
+        if topic in self.offers:
+            self.offers[topic] = self.offers[topic]._replace(noted=term)
 
     def take_offer(self, topic: bytes) -> Offer | None:
         """This peer becomes the topic's root: returns what was transferred to it."""
@@ -498,6 +561,9 @@ def _without(to: Contact, message: TransferLeadership) -> TransferLeadership:
     return msgspec.structs.replace(message, leases=tuple(leases), lives=tuple(leases.values()))
 
 
-def _says_anything(message: TransferLeadership) -> bool:
-    """Did the topic have any events?"""
-    return bool(message.index or message.past)
+def _followed_by(message: TransferLeadership, term: Term) -> TransferLeadership:
+    """What the root of a later term would say that nothing was admitted in."""
+    last = (message.term, message.index, message.there_s)
+    past = (*message.past[1 - 2 * ENDS_TOLD_MAX :], last) if message.index else message.past
+    followed = (*message.followed, message.term)[-FOLLOWED_MAX:]
+    return msgspec.structs.replace(message, term=term, index=0, stable=0, past=past, followed=followed, there_s=0)

@@ -230,10 +230,25 @@ class RootScopesChanged(msgspec.Struct, frozen=True):
     """Topics go by other root scopes, or by other peers of them."""
 
 
+class SayFarewell(msgspec.Struct, frozen=True):
+    """This peer leaves, and has no parent that it could tell whose leases go on."""
+
+    tree: Tree
+
+
+class FarewellRefused(msgspec.Struct, frozen=True):
+    """A peer that was told that this one leaves cannot tell anybody."""
+
+    tree: Tree
+    sender: Contact
+
+
 PlaceEffect = (
     FindParent
     | Invited
     | LeaveIfIdle
+    | SayFarewell
+    | FarewellRefused
     | ParentAccepted
     | ChildIsParent
     | NobodyAnswers

@@ -234,6 +234,14 @@ class SourcesChild(Child):
         return self.acknowledged_events, self.events
 
 
+class Ended(NamedTuple):
+    """Somebody left in good order, and is named to those above for a while: they may wait for a lease of it."""
+
+    until: float
+    move: Move | None = None
+    """Its last one, if it counted its parents."""
+
+
 class OrphanedLease:
     """A child that was lost or moved: its last report holds stability back until its lease has passed.
 
@@ -263,7 +271,9 @@ class OrphanedLease:
         """
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
         self.streams, self.contact = child.streams, child.contact
-        self.awaited: dict[bytes, Move | None] = dict.fromkeys(awaited, move)
+        self.awaited: dict[bytes, Move | None] = {
+            node: Move(node, numbers[node]) if numbers.get(node) else move for node in awaited
+        }
         self.leaf = leaf  # it is the child's own lease only
         self.move = child.move  # by which that had come here
         self.numbers: Mapping[bytes, int] = (

@@ -22,7 +22,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
-from quillcast.protocol.topics.state.holders import SINCE, Child, LeaseHolder, OrphanedLease
+from quillcast.protocol.topics.state.holders import SINCE, Child, Ended, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, same_life
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
@@ -76,7 +76,7 @@ class Tree:
         self.children: dict[bytes, Child] = EMPTY
         self.beside: dict[bytes, Channel] = EMPTY  # to peers that are no children, as a scope's manager ordered
         self.orphaned_leases: dict[bytes, OrphanedLease] = EMPTY
-        self.ended: dict[bytes, float] = EMPTY  # who came from another parent, and left: until when it is named so
+        self.ended: dict[bytes, Ended] = EMPTY  # who came from another parent, and left
         self.waiting: dict[bytes, Join] = EMPTY  # adopted, to be answered once this peer has a parent itself
         self.subscriptions: tuple[Subscription, ...] = ()
         self.unstarted: dict[int, Subscription] = EMPTY  # local subscriptions that wait for a parent
@@ -215,7 +215,7 @@ class Tree:
         if former is not None:
             self.flow.close(former.channel)
         self.children[child.contact.node_id] = child
-        self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or EMPTY
+        self.ended = {node: each for node, each in self.ended.items() if node != child.contact.node_id} or EMPTY
 
     def install(self, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
         """Compare the channels to children that stand with those that are wanted, and install the difference.
@@ -422,16 +422,16 @@ class Tree:
                 del lease.awaited[node]
                 lease.awaited[UNKNOWN_PEER] = None
 
-    def note_ended(self, node: bytes, until: float) -> None:
+    def note_ended(self, node: bytes, ended: Ended) -> None:
         """A child that came from another parent has left in good order; a lease that it had there is over, too."""
         if node not in self.children:
             self.ended = self.ended or {}
-            self.ended[node] = until
+            self.ended[node] = ended
             self.heard_from((node,))
 
     def newcomers(self, now: float) -> tuple[bytes, ...]:
         """Peers that came below this one lately from another parent, and have reported or left since."""
-        nodes: dict[bytes, None] = dict.fromkeys(self.ended)
+        nodes: dict[bytes, None] = {node: None for node, ended in self.ended.items() if ended.move is None}
         for child in self.children.values():
             if child.spoken == SINCE and child.named_until > now and not child.number:
                 nodes[child.contact.node_id] = None
@@ -462,8 +462,11 @@ class Tree:
         return tuple(islice(found, NEWCOMERS_MAX))
 
     def _included(self) -> list[Move]:
-        """The moves that children's reports include."""
-        return [move for child in self.children.values() for move in child.arrived]
+        """The moves that children's reports include, and those of peers that have left since."""
+        moves = [move for child in self.children.values() for move in child.arrived]
+        return (
+            [*moves, *[ended.move for ended in self.ended.values() if ended.move is not None]] if self.ended else moves
+        )
 
     @property
     def by_source(self) -> bool:

@@ -1,0 +1,96 @@
+"""The last word of a peer that leaves and has no parent: whose leases go on that it speaks for.
+
+A peer that leaves tells its parent (`Leave`). But a root has none, and where a peer and its parent leave at once, the
+child is sent away before it can say anything. Others wait for both by name. So such a peer tells another one in the
+tree (`Farewell`), as soon as those below it have found other parents: a former root tells the next one, others those to
+whom they were sent, or the peers closest to the topic, one after another.
+"""
+
+from collections.abc import Mapping
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import BESIDE_ROOT, TreeMembership
+from quillcast.protocol.topics.messages import Farewell, FarewellHeard, Refused
+from quillcast.protocol.topics.state.effects import SayFarewell
+from quillcast.protocol.topics.state.overlay import Overlay
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class FarewellDue(Timer, frozen=True):
+    """Has the peer that was told answered?"""
+
+    topic: bytes
+    to: bytes
+
+
+class Farewells:
+    """Says this peer's farewells, and hears those of others."""
+
+    def __init__(
+        self, host: Host, config: TopicConfig, ring: Overlay, trees: Mapping[bytes, Tree], children: ChildrenTables,
+        membership: TreeMembership, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.ring, self.trees = host, config, ring, trees
+        self.children, self.membership = children, membership
+        self.told: dict[bytes, dict[bytes, None]] = {}  # by topic: who was told, the last one has not answered yet
+        dispatch.on_message(Farewell, self._farewell)
+        dispatch.on_message(FarewellHeard, self._heard)
+        dispatch.on_timer(FarewellDue, self._due)
+
+    def say(self, effect: SayFarewell) -> None:
+        """Tell the next of those that may know of this peer, unless one has yet to answer."""
+        tree = effect.tree
+        if tree.topic not in self.told:
+            self._tell_next(tree)
+
+    def _tell_next(self, tree: Tree) -> None:
+        told = self.told.setdefault(tree.topic, {})
+        others = (*tree.fallbacks, *self.ring.closest(tree.topic, BESIDE_ROOT))
+        to = next((each for each in others if each.node_id not in (self.host.me, *told)), None)
+        if to is None:
+            self._end(tree)
+            return
+        told[to.node_id] = None
+        word, number = self.membership.last_word(tree.topic), self.membership.moves.number
+        self.host.send(to, Farewell(tree.topic, word.moved, word.leases, word.lives, number))
+        self.host.set_timer(FarewellDue(tree.topic, to.node_id), self.config.join_timeout_s)
+
+    def _end(self, tree: Tree) -> None:
+        del self.told[tree.topic]
+        self.membership.close(tree)
+
+    def _due(self, timer: FarewellDue) -> None:
+        self._does_not_hear(timer.topic, timer.to)
+
+    def refused(self, tree: Tree, sender: Contact) -> None:
+        """A peer that was told cannot tell anybody in the tree."""
+        self._does_not_hear(tree.topic, sender.node_id)
+
+    def link_lost(self, contact: Contact) -> None:
+        """A peer that was told may have left before."""
+        for topic in list(self.told):
+            self._does_not_hear(topic, contact.node_id)
+
+    def _does_not_hear(self, topic: bytes, node: bytes) -> None:
+        tree = self.trees.get(topic)  # it may have found a parent meanwhile that took its Leave
+        if tree is not None and next(reversed(self.told.get(topic, {})), b"") == node:
+            self._tell_next(tree)
+
+    def _heard(self, sender: Contact, message: FarewellHeard) -> None:
+        tree = self.trees.get(message.topic)
+        if tree is not None and sender.node_id in self.told.get(message.topic, {}):
+            self._end(tree)
+
+    def _farewell(self, sender: Contact, message: Farewell) -> None:
+        """A peer has left: it is named to those above, and the leases that it spoke for go on here."""
+        tree = self.trees.get(message.topic)
+        leaving = self.membership.trees.leaving
+        if tree is None or leaving or not (tree.attached or tree.needed or self.ring.is_closest(tree.topic)):
+            self.host.send(sender, Refused(message.topic, "orphan"))
+            return
+        self.children.parted(tree, sender, message)
+        self.host.send(sender, FarewellHeard(message.topic))
