@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -13,12 +15,17 @@ from quillcast import Config, LiveConfig, Node, NotAdmitted, NotStable, Publishe
 from quillcast.core.ids import ring_distance, short, topic_id
 from quillcast.core.messages import Contact
 from quillcast.live.edges.holdups import HoldUps
+from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Settings
+from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from tests.live.test_node import run, take
+from tests.protocol.topics.village import Reader, Village
 
 pytestmark = pytest.mark.live
 
+NAME = "sport/tennis"
 SLOW = LiveConfig(subscription_bytes=10_000)  # a reader that takes nothing is behind soon
 
 
@@ -108,15 +115,16 @@ def test_a_publisher_that_waits_too_long_learns_which_subscribers_its_topic_wait
     run(scenario())
 
 
-def test_a_root_that_holds_stability_back_is_named_with_the_time_that_it_will() -> None:
+def test_a_root_that_was_paused_is_named_with_the_time_for_which_it_declares_nothing_stable() -> None:
     async def scenario() -> None:
         async with slow_reader() as (alice, _, publisher, _):
             await publisher.publish(b"first", wait="stable")
             root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
             assert root is not None
-            root.hold_until = alice._peer.host.now() + 20
+            root.paused_until = alice._peer.host.now() + 20
             expected = (
-                rf"the root {short(alice.contact.node_id)} \(this peer\) declares nothing stable for another \d+ s"
+                rf"the root {short(alice.contact.node_id)} \(this peer\) was paused a short time ago, and declares "
+                r"nothing stable for up to \d+ s"
             )
             with pytest.raises(NotStable, match=expected) as error:
                 await publisher.publish(b"second", wait="stable", timeout_s=0.6)
@@ -125,19 +133,51 @@ def test_a_root_that_holds_stability_back_is_named_with_the_time_that_it_will() 
     run(scenario())
 
 
-def test_a_source_that_is_alone_where_a_root_was_lost_is_told_when_its_events_will_count() -> None:
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_a_healthy_root_is_not_blamed_for_waiting_for_the_subscribers_of_the_former_one(admission: str) -> None:
+    """Nor is a peer in whose place an unknown one is waited for."""
+
     async def scenario() -> None:
         async with Node() as alice:
-            await alice.create("t", admission="source")
+            await alice.create("t", slow="wait", admission=admission)
             publisher = alice.publisher("t")
             await publisher.publish(b"first", wait="root")
             root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
             assert root is not None
-            root.hold_until = alice._peer.host.now() + 20
-            with pytest.raises(NotAdmitted, match=r"no second peer .* nothing as stable for another \d+ s"):
-                await publisher.publish(b"second", wait="root", timeout_s=0.6)
+            root.hold_until, root.awaited = alice._peer.host.now() + 20, {UNKNOWN_PEER: 0}
+            expected = r"the topic changed its root \d+ s ago; subscribers of the former root have \d+ s to come back"
+            with pytest.raises((NotAdmitted, NotStable), match=expected) as error:
+                await publisher.publish(b"second", wait="stable", timeout_s=0.6)
+            assert error.value.peers == ()
+            assert "is gone" not in str(error.value)
 
     run(scenario())
+
+
+def test_a_former_root_that_was_stopped_is_named_where_a_topic_waits_for_it() -> None:
+    village = Village(4, config=Config(topics=TopicConfig(window_bytes=20_000, budget_bytes=100_000)))
+    village.act(0, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda _: None))
+    village.run(2)
+    stopped = village.root(NAME)
+    village.subscribe(stopped, NAME, Reader())
+    writer = next(peer for peer in village.alive() if peer != stopped)
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    host = village.world.machines[stopped].host
+    assert host is not None
+    host.pause()
+    village.run(10)
+    while publisher.room() > 0:
+        village.publish(writer, publisher, bytes(1000))
+        village.run(0.1)
+    pump = SimpleNamespace(call=lambda call, *given: village.act(writer, lambda _: call(*given)))
+    with HoldUps(cast(Pump, pump), village.peers[writer], publisher, publisher.admitted + 1) as causes:
+        village.run(0.5)
+        contact = village.world.machines[stopped].contact
+        assert causes.peers == [contact.node_id.hex()]
+        waits = "the topic waits for its slow subscribers (slow = wait): the topic changed its root"
+        assert causes.paced().startswith(waits)
+        assert f"subscribers of the former root {short(contact.node_id)} ({contact.address})" in causes.paced()
 
 
 def test_a_root_that_is_lost_is_said_to_be() -> None:

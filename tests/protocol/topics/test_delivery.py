@@ -256,6 +256,10 @@ def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_distinguishe
     walk = who_lags(village, writer, publisher)
     assert walk.root.node_id == village.world.machines[village.root(NAME)].node_id
     assert 15 < walk.hold_s < 25
+    assert walk.hold is not None
+    assert not walk.hold.paused
+    assert walk.hold.former.is_of(village.world.machines[old].node_id)
+    assert 5 < walk.hold.began_s <= 10
 
 
 def test_events_that_a_publisher_dropped_before_they_were_stable_are_never_called_stable() -> None:

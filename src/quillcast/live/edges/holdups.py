@@ -33,9 +33,9 @@ class HoldUps:
         walk = self._of_root()
         if walk is None:
             return node_ids(self._awaited() if self._publisher.root is None else [self._publisher.root])
-        nodes = [*(contact.node_id for contact in (*walk.behind, *walk.unresponsive)), *walk.orphaned_leases]
-        if walk.hold_s > 0:
-            nodes.append(walk.root.node_id)
+        nodes = [contact.node_id for contact in (*walk.behind, *walk.unresponsive)]
+        nodes += walk.orphaned_leases
+        nodes += [contact.node_id for contact in self._held_for()]
         return [node.hex() for node in dict.fromkeys(nodes)]
 
     def lagging(self) -> str:
@@ -43,17 +43,8 @@ class HoldUps:
         trouble = self._root_trouble()
         if trouble is not None:
             return trouble
-        assert self._walk is not None
-        reasons = [*self._names()]
-        if self._walk.withheld:
-            reasons.append("only principals on the topic's access list may see which subscribers do not have it yet")
-        if self._walk.hold_s > 0:
-            reasons.append(
-                f"the root {self._named(self._walk.root)} declares nothing stable for another {self._walk.hold_s:.0f} "
-                "s, because it became root or was paused a short time ago, and subscribers that it does not know yet "
-                "may be joining"
-            )
-        return "; ".join(reasons) or "all peers that were asked have it by now, and their reports are in transit"
+        reasons = "; ".join(self._reasons())
+        return reasons or "all peers that were asked have it by now, and their reports are in transit"
 
     def held_back(self) -> str:
         """Why the root admits nothing now."""
@@ -61,26 +52,22 @@ class HoldUps:
         if trouble is not None:
             return trouble
         assert self._walk is not None
-        names = "; ".join(self._names())
-        if self._publisher.descriptor.settings.slow == "wait" and names:
-            return f"the topic waits for its slow subscribers (slow = wait): {names}"
-        root = self._walk.root
+        settings, reasons, root = self._publisher.descriptor.settings, "; ".join(self._reasons()), self._walk.root
+        here = root.node_id == self._peer.host.me
+        if settings.slow == "wait" and reasons:
+            return f"the topic waits for its slow subscribers (slow = wait): {reasons}"
         if self._publisher.held_back:
             waits = "a topic that waits for slow subscribers (slow = wait)"
             return f"its root {self._named(root)} has no room for more of {waits}"
-        here = root.node_id == self._peer.host.me
         if here and self._peer.scribe.flow_control.room_for(self._publisher.topic) <= 0:
             cause = "the buffers of this peer, its root, are full"
         elif not here and self._peer.host.room(root) <= 0:
             cause = f"the link to its root {self._named(root)} has no room"
-        elif self._publisher.descriptor.settings.by_source:
+        elif settings.by_source:
             cause = "no second peer is known to have it (admission = source)"
-            if here and not names and self._walk.hold_s > 0:
-                hold_s = f"{self._walk.hold_s:.0f} s"
-                cause += f": only this peer takes part, and its new root counts nothing as stable for another {hold_s}"
         else:
             cause = f"its root {self._named(root)} has not answered for it yet"
-        return f"{cause}: {names}" if names else cause
+        return f"{cause}: {reasons}" if reasons else cause
 
     def _root_trouble(self) -> str | None:
         """The problem of the root itself."""
@@ -101,6 +88,36 @@ class HoldUps:
     def _awaited(self) -> list[Contact]:
         """Who was asked for the topic's root."""
         return self._peer.scribe.awaited(self._publisher.topic)
+
+    def _reasons(self) -> list[str]:
+        """What each peer does that holds it up, as far as the root says who that is, and whether the root does."""
+        assert self._walk is not None
+        reasons = self._names()
+        if self._walk.withheld:
+            reasons.append("only those whom the topic's list names are told which subscribers do not have it yet")
+        hold = self._walk.hold
+        if hold is not None and hold.paused:
+            reasons.append(
+                f"the root {self._named(self._walk.root)} was paused a short time ago, and declares nothing stable for "
+                f"up to {hold.hold_s:.0f} s, until it knows whether another peer became root"
+            )
+        elif hold is not None:
+            former = "".join(f" {self._named(contact)}, and that peer itself," for contact in self._held_for())
+            reasons.append(
+                f"the topic changed its root {hold.began_s:.0f} s ago; subscribers of the former root{former} have "
+                f"{hold.hold_s:.0f} s to come back"
+            )
+        return reasons
+
+    def _held_for(self) -> list[Contact]:
+        """For whom the root holds stability back, as far as that is known: itself, or a former root that was lost."""
+        assert self._walk is not None
+        hold = self._walk.hold
+        if hold is None:
+            return []
+        if hold.paused:
+            return [self._walk.root]
+        return [contact for contact in self._peer.overlay.lost_peers if hold.former.is_of(contact.node_id)]
 
     def _names(self) -> list[str]:
         """What each of these peers does."""

@@ -26,6 +26,7 @@ from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
+from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -67,6 +68,11 @@ class Walk:
     def withheld(self) -> bool:
         """Did a peer not say who does, because the topic's list does not name the asker?"""
         return any(answer.withheld for answer in self.answered.values())
+
+    @property
+    def hold(self) -> Lagging | None:
+        """The answer of a root that calls nothing stable for a while, whichever peers have the event."""
+        return max(self.answered.values(), key=lambda answer: answer.hold_s, default=None) if self.hold_s else None
 
     @property
     def hold_s(self) -> float:
@@ -234,7 +240,7 @@ class Inspection:
         if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
             self._answer(message.asker, _nothing(message))
             return
-        hold_s = 0.0
+        answer = _nothing(message)
         if message.term == NO_TERM:
             if tree.admitter is None:
                 return  # it numbers the topic's events no more, and so asks nobody
@@ -244,14 +250,13 @@ class Inspection:
             if tree.parent is not None:
                 self.host.send(tree.parent, message)
             if message.asker.node_id == self.host.me:  # the source itself does not hold it up
-                self._answer(message.asker, _nothing(message))
+                self._answer(message.asker, answer)
             return
         if message.up and tree.root is not None:
             message = msgspec.structs.replace(message, up=False)
-            hold_s = max(0.0, tree.root.held_until - now)
+            answer = _held_by(tree.root, answer, now)
         if not self._may_see(tree, message):
-            withheld = msgspec.structs.replace(_nothing(message), hold_s=hold_s, withheld=True)
-            self._answer(message.asker, withheld)
+            self._answer(message.asker, msgspec.structs.replace(answer, withheld=True))
             return
         asked = [child.contact for child in tree.children.values() if _lacks(child, message)]
         if message.term.of_source:
@@ -260,7 +265,8 @@ class Inspection:
             behind = (tree.term, tree.frontier) < (message.term, message.index)
         behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.subscriptions)
         orphaned = _orphaned_leases(tree, message, now)
-        self._answer(message.asker, Lagging(message.topic, message.number, behind, orphaned, asked, hold_s))
+        answer = msgspec.structs.replace(answer, behind=behind, orphaned_leases=orphaned, asked=asked)
+        self._answer(message.asker, answer)
         for child in asked:
             self.host.send(child, message)
 
@@ -276,11 +282,21 @@ def _nothing(message: Laggards) -> Lagging:
     return Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
 
 
+def _held_by(root: Root, answer: Lagging, now: float) -> Lagging:
+    """For how long this root calls nothing stable, and why."""
+    if root.held_until <= now:
+        return answer
+    return msgspec.structs.replace(
+        answer, hold_s=root.held_until - now, former=root.after or NO_TERM, began_s=max(0.0, now - root.began_at),
+        paused=root.paused_until > root.hold_until,
+    )  # fmt: skip
+
+
 def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[bytes, float]]:
     """Lost peers that hold a position back, and for how long: former children, and peers that a root waits for."""
     gone: dict[bytes, float] = {}
     if tree.root is not None and tree.root.hold_until > now:
-        gone = dict.fromkeys(tree.root.awaited, tree.root.hold_until - now)
+        gone = {node: tree.root.hold_until - now for node in tree.root.awaited if node != UNKNOWN_PEER}
     for lease in tree.orphaned_leases.values():
         if lease.until > now and _lacks(lease, message):
             gone |= dict.fromkeys(lease.awaited, lease.until - now)

@@ -396,6 +396,12 @@ class Lagging(Message, frozen=True, tag=58):
     """The sender is the root, and calls nothing stable for so long."""
     withheld: bool = False
     """The topic's list does not name the asker, so it is not told who holds the position back."""
+    former: Term = NO_TERM
+    """With `hold_s`: the term before mine, whose subscribers may have yet to come to me."""
+    began_s: Seconds = 0.0
+    """With `hold_s`: my term began so long ago."""
+    paused: bool = False
+    """With `hold_s`: because my process was paused, and another peer may have become root."""
 
 
 class Survey(Message, frozen=True, tag=59):
