@@ -1,7 +1,9 @@
 """A wrong argument of a public call is a `LocalError` that names the value, never a bare error of Python."""
 
+import inspect
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import QUICK, run
 
 NO_TIMES = [math.nan, math.inf, -math.inf, -1, "5", None, True, [1]]
+NO_TIME = "timeout_s = .* is not a valid time to wait; use a finite number of seconds"
+GIVEN: dict[str, Any] = {"topic": "t", "name": "t", "payload": b"x", "payloads": [b"x"], "wait": "root", "count": 1}
+"""Valid arguments of public calls."""
 NODES: list[tuple[dict[str, Any], str]] = [
     ({"listen": 7000}, "listen = 7000 is int; use host:port"),
     ({"listen": "127.0.0.1:0", "advertise": 7000}, "advertise = 7000"),
@@ -84,6 +89,18 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(kind: type, chosen
         kind(**chosen)
 
 
+def timed_calls(of: Any) -> Iterator[Callable[[], Any]]:
+    """Every public call of an object that takes a time to wait, with each time that is not valid."""
+    for name, method in inspect.getmembers(of, inspect.ismethod):
+        taken = inspect.signature(method).parameters
+        if name.startswith("_") or "timeout_s" not in taken:
+            continue
+        given = {each: value for each, value in GIVEN.items() if each in taken}
+        for time in NO_TIMES:
+            if time is not None or taken["timeout_s"].default is not None:
+                yield partial(method, **given, timeout_s=time)
+
+
 def test_settings_may_be_integers_and_none_where_it_has_a_meaning() -> None:
     assert TopicConfig(lease_s=30, fallbacks=0, linger_s=0).fallbacks == 0
 
@@ -94,22 +111,13 @@ class TestCalls:
 
     def test_a_time_to_wait_is_a_finite_number(self) -> None:
         async def scenario() -> None:
-            async with Node(config=QUICK) as node:
+            async with Node(config=QUICK) as node, quillcast.connect() as client:
                 publisher = node.publisher("t")
                 await publisher.publish(b"x")  # the first of a batch takes another way than those that follow
-                for time in NO_TIMES:
-                    for call in (
-                        lambda time=time: node.create("u", timeout_s=time),
-                        lambda time=time: node.change("t", slow="wait", timeout_s=time),
-                        lambda time=time: node.tree("t", timeout_s=time),
-                        lambda time=time: node.publish("t", b"x", wait="root", timeout_s=time),
-                        lambda time=time: publisher.publish(b"x", wait="stable", timeout_s=time),
-                        lambda time=time: publisher.publish(b"x", timeout_s=time),
-                        lambda time=time: publisher.acknowledged("root", timeout_s=time),
-                    ):
-                        await refused(
-                            call, "timeout_s = .* is not a valid time to wait; use a finite number of seconds"
-                        )
+                for call in [call for of in (node, client, publisher) for call in timed_calls(of)]:
+                    await refused(call, NO_TIME)
+                await node.publish("t", b"still there", wait="root")
+                assert (await client.status()).node_id == node.contact.node_id.hex()
 
         run(scenario())
 
@@ -157,12 +165,8 @@ class TestCalls:
 
     def test_the_blocking_facade_refuses_the_same(self) -> None:
         with quillcast.BlockingNode(config=QUICK) as node, node.subscribe("t") as subscription:
-            for time in (math.nan, math.inf, -1.0, "5"):
-                with pytest.raises(quillcast.LocalError, match="is not a valid time to wait"):
-                    subscription.get(time)  # type: ignore[arg-type]
-                with pytest.raises(quillcast.LocalError, match="is not a valid time to wait"):
-                    subscription.take(1, time)  # type: ignore[arg-type]
-                with pytest.raises(quillcast.LocalError, match="is not a valid time to wait"):
-                    node.publish("t", b"x", wait="root", timeout_s=time)  # type: ignore[arg-type]
+            for call in [call for of in (node, node.publisher("t"), subscription) for call in timed_calls(of)]:
+                with pytest.raises(quillcast.LocalError, match=NO_TIME):
+                    call()
             with pytest.raises(quillcast.LocalError, match="is text such as"):
                 node.publish(["t"], b"x")  # type: ignore[arg-type]

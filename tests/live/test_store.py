@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_an_invalid_database_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / DATABASE).write_text("no database at all, but long enough to be looked at " * 10)
-    with pytest.raises(DiskFailed, match="file is not a database; it is damaged: restore a copy, or remove"):
+    with pytest.raises(DiskFailed, match="file is not a database; it is damaged: restore a backup, or remove"):
         Store(tmp_path)
 
 
@@ -95,4 +96,84 @@ def test_two_threads_that_keep_at_once_lose_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(store.contacts()) == 16
+    store.close()
+
+
+def filled(folder: Path) -> Store:
+    store = Store(folder)
+    store.identity()
+    store.note([Contact(b"x" * 16, "127.0.0.1:1")], {"a": b"topic"})
+    store.keep_scope("campus", b"state")
+    return store
+
+
+@pytest.mark.parametrize("away", ["moved", "removed"])
+def test_a_folder_that_is_removed_is_reported_and_gets_everything_again_when_it_is_back(
+    tmp_path: Path, away: str
+) -> None:
+    folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    store = filled(folder)
+    before = store.identity()
+    if away == "moved":
+        folder.rename(elsewhere)
+    else:
+        shutil.rmtree(folder)
+    for use in (store.look, store.topics, lambda: store.keep_scope("campus", b"later")):
+        with pytest.raises(DiskFailed, match=f"the data folder {folder} was removed"):
+            use()
+    assert not folder.exists(), "a disk may be mounted there"
+    if away == "moved":
+        elsewhere.rename(folder)
+    else:
+        folder.mkdir()
+    store.note([], {"b": b"another"})
+    with pytest.raises(LocalError, match="belongs to a running peer"):
+        Store(folder)
+    assert (folder / DATABASE).stat().st_mode & 0o777 == 0o600
+    store.close()
+    again = Store(folder)
+    assert again.identity().secret == before.secret
+    assert (again.topics(), again.scope("campus")) == ([b"topic", b"another"], b"state")
+    assert [contact.address for contact in again.contacts()] == ["127.0.0.1:1"]
+    again.close()
+
+
+def test_a_database_that_is_removed_is_saved_again_at_once(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    for file in tmp_path.glob(f"{DATABASE}*"):
+        file.unlink()
+    store.look()
+    assert store.topics() == [b"topic"]
+    store.close()
+    again = Store(tmp_path)
+    assert again.topics() == [b"topic"]
+    again.close()
+
+
+def test_the_folder_of_another_peer_is_left_alone(tmp_path: Path) -> None:
+    store = filled(tmp_path / "data")
+    filled(tmp_path / "other").close()
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    (tmp_path / "other").rename(tmp_path / "data")
+    with pytest.raises(DiskFailed, match="was replaced by another one"):
+        store.keep_scope("campus", b"later")
+    store.close()
+    other = Store(tmp_path / "data")
+    assert other.scope("campus") == b"state"
+    other.close()
+
+
+def test_a_folder_that_returns_and_is_not_writable_is_a_clear_error_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *_: (tmp_path / "nowhere").stat())
+        for _ in range(2):
+            with pytest.raises(DiskFailed, match=DATABASE):
+                store.look()
+    store.look()
+    assert store.topics() == [b"topic"]
     store.close()

@@ -110,15 +110,16 @@ def _peer_troubles(status: NodeStatus, connected: int, bounds: Bounds) -> Iterat
         yield State.CRITICAL, "it has not joined the network"
     if connected < bounds.neighbours_min:
         yield State.CRITICAL, f"{counted(connected, 'live neighbour')}, not {bounds.neighbours_min}"
-    if status.journal is not None and status.journal.failed:
-        yield State.CRITICAL, f"its journal failed: {status.journal.failed}"
+    failed = status.journal.failed if status.journal is not None else None
+    if failed:
+        yield State.CRITICAL, f"its journal failed: {failed}"
     share = status.buffers.share
     if share >= min(bounds.buffers_warning, bounds.buffers_critical):
         state = State.CRITICAL if share >= bounds.buffers_critical else State.WARNING
         yield state, f"buffers are {100 * share:.0f} % full"
     if suspected := sum(link.suspected for link in status.neighbours):
         yield State.WARNING, f"{suspected} of {len(status.neighbours)} neighbours suspected"
-    yield from ((State.WARNING, problem) for problem in status.problems)
+    yield from ((State.WARNING, problem) for problem in status.problems if not failed or failed not in problem)
 
 
 def unresponsive_peer(network: str, node_id: str) -> Finding:

@@ -19,6 +19,11 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
+def bound_s(name: str, value: Any) -> float | None:
+    """A longest time to wait, or None. Raises `LocalError` as `seconds` does."""
+    return None if value is None else seconds(name, value)
+
+
 def instance(name: str, value: Any, kind: type[T], wanted: str) -> T | None:
     """The value, if it is of that kind, or None. Raises `LocalError` that says what is `wanted` instead."""
     if value is not None and not isinstance(value, kind):

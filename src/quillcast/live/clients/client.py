@@ -149,6 +149,7 @@ class Client(Endpoint):
         Args:
             timeout_s: wait at most this long for that, instead of `LiveConfig.leave_timeout_s`.
         """
+        timeout_s = arguments.bound_s("timeout_s", timeout_s)
         proxy = self._proxy
         if self._left or proxy is None:
             return

@@ -267,14 +267,14 @@ class BlockingSubscription:
         Raises `TimeoutError` if none arrived within `timeout_s` seconds, `LocalError` if the subscription has ended,
         and the errors of asynchronous iteration.
         """
-        event = self._take(_patience(timeout_s))
+        event = self._take(arguments.bound_s("timeout_s", timeout_s))
         if event is None:
             raise LocalError(f"the subscription to {self.topic!r} has ended; subscribe again")
         return event
 
     def take(self, count: int, timeout_s: float | None = None) -> list[Event]:
         """The next `count` events; fewer if none arrived for `timeout_s` seconds, or the subscription ended."""
-        timeout_s = _patience(timeout_s)
+        timeout_s = arguments.bound_s("timeout_s", timeout_s)
         events: list[Event] = []
         try:
             while len(events) < count and (event := self._take(timeout_s)) is not None:
@@ -404,8 +404,3 @@ class _LoopThread:
 
 def _nothing() -> None:
     pass
-
-
-def _patience(timeout_s: float | None) -> float | None:
-    """How long to wait, None for ever. Raises `LocalError` for an invalid time."""
-    return None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)

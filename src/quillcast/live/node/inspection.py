@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 
 from quillcast.core.status import (
     Counters,
@@ -37,10 +37,12 @@ class Inspector:
     """Reads the state of one peer, and changes nothing."""
 
     def __init__(
-        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Sized
-    ) -> None:
+        self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Sized,
+        look: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`look` adds a problem if the data folder is gone."""
         self._peer, self._links, self._pump, self._journal, self._looked_in = peer, links, pump, journal, looked_in
-        self._clients = clients
+        self._clients, self._look = clients, look
         self._started_at = time.monotonic()
         self._before: tuple[float, dict[bytes, int]] = (self._started_at, {})
         self._rates: dict[bytes, float] = {}
@@ -50,6 +52,7 @@ class Inspector:
         peer, links = self._peer, self._links
         tls, budget, unfinished = links.handshake.tls, peer.table.budget, links.unfinished
         journal = None if self._journal is None else journal_status(self._journal)  # first, as it may add a problem
+        self._look()
         memberships = scopestatus.memberships(peer.scoping)
         return NodeStatus(
             node_id=links.contact.node_id.hex(),

@@ -177,6 +177,7 @@ class Node(Endpoint):
         Args:
             timeout_s: leave within this many seconds, links included; what is not safe by then may be lost.
         """
+        timeout_s = arguments.bound_s("timeout_s", timeout_s)
         if self._stopped or not self._startup.opened.is_set():
             return
         self._leave_within_s = timeout_s

@@ -141,7 +141,8 @@ class Presence:
         stack.callback(self.managing.close)
         looked_in = self.rendezvous.looked_in
         self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
-        self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients)
+        look = self.memory.look if self.memory is not None else _nothing
+        self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients, look)
         stack.callback(self.rendezvous.leave, self.contact)
         stack.push_async_callback(self.clients.close)
         takeovers = {QUESTION: self.clients.connect}
@@ -378,3 +379,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 def _forget(record: Record) -> None:
     """Without a journal, records are dropped."""
+
+
+def _nothing() -> None:
+    """Without a data folder, none can be removed."""

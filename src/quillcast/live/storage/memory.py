@@ -42,7 +42,19 @@ class Memory:
         try:
             await _aside(partial(self._store.note, neighbours(self._peer), topics))
         except DiskFailed as problem:
-            self._links.problems.append(str(problem))
+            self._tell(problem)
+
+    def look(self) -> None:
+        """Report it if the data folder was removed."""
+        try:
+            self._store.look()
+        except DiskFailed as problem:
+            self._tell(problem)
+
+    def _tell(self, problem: DiskFailed) -> None:
+        """Add a problem; one that lasts is printed once."""
+        problems, line = self._links.problems, str(problem)
+        (problems.keep if line in problems else problems.append)(line)
 
     async def keep_regularly(self) -> None:
         """Save it regularly, because a peer may be killed."""

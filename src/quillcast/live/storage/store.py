@@ -44,7 +44,9 @@ create table if not exists tokens (
 class Store:
     """The small tables in a peer's data folder, which no other running peer can open.
 
-    Raises `LocalError` if the folder belongs to a running peer, `DiskFailed` if it cannot be used.
+    Raises `LocalError` if the folder belongs to a running peer, `DiskFailed` if it cannot be used. If the folder is
+    removed while the peer runs, every call raises `DiskFailed` until the folder is back; then the tables are saved in
+    it again. The folder is not created again, because a disk may be mounted there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,12 +54,12 @@ class Store:
         self._alone = Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = self._claim()
         except OSError as problem:
             raise DiskFailed(f"the data folder {folder} cannot be used: {problem.strerror}; name another") from problem
-        self._claim()
         try:
-            self._open()
+            with self._translated():
+                self._open()
         except DiskFailed:
             os.close(self._lock)
             raise
@@ -152,38 +154,93 @@ class Store:
             self._database.close()
         os.close(self._lock)
 
-    def _claim(self) -> None:
+    def look(self) -> None:
+        """Raise `DiskFailed` if the folder was removed. If it is back, save the tables in it again."""
+        with self._asking():
+            pass
+
+    def _claim(self) -> int:
+        """Lock the folder; returns the lock's file descriptor."""
+        lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as problem:
-            pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(self._lock)
+            pid = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
             raise LocalError(
                 f"the data folder {self.folder} belongs to a running peer (pid {pid}); stop that one, or name another"
             ) from problem
         try:
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
         except OSError as problem:
-            os.close(self._lock)
+            os.close(lock)
             raise DiskFailed(f"{self.folder / LOCK}: {problem.strerror}; name another data folder") from problem
+        return lock
 
     def _open(self) -> None:
-        with self._asking():
-            (self.folder / DATABASE).touch(mode=0o600)  # before SQLite creates it: only the owner may read the secret
-            self._database = sqlite3.connect(self.folder / DATABASE, isolation_level=None, check_same_thread=False)
-            self._database.execute("pragma journal_mode = wal")
-            self._database.executescript(_SCHEMA)
+        path = self.folder / DATABASE
+        path.touch(mode=0o600)  # before SQLite creates it: only the owner may read the secret
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._file = path.stat()
+        self._database.execute("pragma journal_mode = wal")
+        self._database.executescript(_SCHEMA)
+
+    def _find(self) -> None:
+        """Is the database that is open still the one in the folder? If the folder is empty, save the tables again."""
+        if _is_at(self.folder / DATABASE, self._file):
+            return
+        if not self.folder.is_dir():
+            raise DiskFailed(
+                f"the data folder {self.folder} was removed; the peer's identity and topics are lost when it stops, "
+                "unless you create the folder again"
+            )
+        if (self.folder / DATABASE).exists():
+            raise DiskFailed(
+                f"the data folder {self.folder} was replaced by another one; nothing is saved until the first one is "
+                "back"
+            )
+        self._save_again()
+
+    def _save_again(self) -> None:
+        if not _is_at(self.folder / LOCK, os.fstat(self._lock)):
+            former, self._lock = self._lock, self._claim()
+            os.close(former)
+        copy = self.folder / f"{DATABASE}-new"
+        copy.unlink(missing_ok=True)
+        copy.touch(mode=0o600)
+        saved = sqlite3.connect(copy, isolation_level=None)
+        try:
+            saved.executescript("\n".join(self._database.iterdump()))
+        finally:
+            saved.close()
+        copy.replace(self.folder / DATABASE)
+        self._database.close()  # before it is opened again: SQLite removes the log by name
+        self._open()
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """One thread at a time; errors of the database become one clear error.
+        """One thread at a time, and in the folder that is there now.
 
         A leaving node saves what it knows while another thread may still be saving. Without the lock, an error of the
         later one would roll back the transaction of the earlier one.
         """
+        with self._translated(), self._alone:
+            self._find()
+            yield
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the database become one clear error."""
         try:
-            with self._alone:
-                yield
+            yield
         except (OSError, sqlite3.Error) as problem:
             raise unusable(self.folder / DATABASE, problem) from problem
+
+
+def _is_at(path: Path, file: os.stat_result) -> bool:
+    """Is this open file still the one of that name?"""
+    try:
+        return os.path.samestat(path.stat(), file)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
