@@ -166,6 +166,19 @@ class TestTwoUsers:
             assert publisher.communicate(timeout=30) == (b"", b"")
         assert subscriber.end()[:2] == (0, "from a stranger\n")
 
+    def test_a_user_is_told_that_the_peers_there_are_those_of_another(
+        self, quillcast: Commands, config: Path, shared: Path
+    ) -> None:
+        with self.stranger(quillcast, config, "sub", "t") as subscriber:
+            assert subscriber.stderr is not None
+            assert b"subscribed to t" in subscriber.stderr.readline()
+            for command in (["status"], ["topic", "create", "t"], ["tree", "t"]):
+                code, _, err = quillcast.run(*command)
+                assert code == 4
+                told = f"the peers of the network 'test' on this machine run as user {STRANGER}, and answer only"
+                assert err.startswith(f"quillcast: {told} commands of the same user")
+            subscriber.terminate()
+
     def test_a_peer_that_members_of_another_user_cut_off_ends_with_an_error(
         self, quillcast: Commands, config: Path, shared: Path
     ) -> None:
@@ -184,7 +197,7 @@ class TestTwoUsers:
         with self.stranger(quillcast, config, "pub", "t", "x") as publisher:
             _, err = publisher.communicate(timeout=30)
             assert publisher.returncode == 2
-            assert b"this one was not admitted: use --join" in err
+            assert b"this peer is not: use --join" in err
 
 
 class TestWaiting:

@@ -28,7 +28,7 @@ def test_the_time_that_joining_took_is_subtracted_from_the_wait(
     monkeypatch: pytest.MonkeyPatch, timeout_s: float, took_s: float, left_s: float
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 100.0 + took_s)
-    assert pub._left(timeout_s, began=100.0) == pytest.approx(left_s)
+    assert timeout_s - pub._waited(timeout_s, began=100.0) == pytest.approx(left_s)
 
 
 @pytest.mark.live

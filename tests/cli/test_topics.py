@@ -32,6 +32,23 @@ def test_a_topic_that_was_just_made_is_shown_with_its_owner_and_lists(
     assert [topic["name"] for topic in quillcast.json("topic", "list")] == ["chat/room"]
 
 
+def test_new_credentials_of_an_owner_are_kept_only_if_something_was_created_with_them(
+    quillcast: Commands, tmp_path: Path
+) -> None:
+    mine, other = tmp_path / "mine.pem", tmp_path / "other.pem"
+    assert quillcast.run("topic", "create", "t", "--as", str(mine))[0] == 4, "no peer runs"
+    assert not mine.exists()
+    quillcast.start("node").line()
+    code, _, err = quillcast.run("topic", "create", "t", "--as", str(mine))
+    assert (code, err) == (0, f"created {mine}, which owns what is created with it\n")
+    owner = quillcast.json("topic", "create", "t", "--as", str(mine))["settings"]["owner"]
+    code, _, err = quillcast.run("topic", "create", "t", "--as", str(other))
+    assert code == 2
+    assert f"exists with another owner or access list: {owner[:8]} owns it" in err
+    assert not other.exists()
+    assert mine.exists()
+
+
 def test_an_unused_topic_is_ok(quillcast: Commands, node: dict[str, str]) -> None:
     """Its root was the peer that made it, for the other one is as far from it as can be."""
     opposite = bytes([int(node["node_id"][:2], 16) ^ 0x80]) + bytes.fromhex(node["node_id"][2:])

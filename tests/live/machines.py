@@ -35,6 +35,7 @@ class Machine:
     def __init__(self, namespace: str, host: str, folder: Path) -> None:
         self.namespace, self.host, self.folder = namespace, host, folder
         self.config, self.runtime = folder / "config", folder / "runtime"
+        self.runtime.mkdir(parents=True, exist_ok=True)
         self.environment = {
             **os.environ,
             "XDG_RUNTIME_DIR": str(self.runtime),
@@ -91,7 +92,6 @@ class Machines:
         """One more machine."""
         namespace, listen = self._wires.host()
         machine = Machine(namespace, listen.rpartition(":")[0], self._folder / namespace)
-        machine.folder.mkdir()
         self._made.append(machine)
         return machine
 

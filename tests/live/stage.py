@@ -113,6 +113,7 @@ class Stage:
 
     def __init__(self, runtime: Path) -> None:
         self.runtime = runtime
+        runtime.mkdir(parents=True, exist_ok=True)
         self.puppets: list[Puppet] = []
 
     def spawn(self, *, namespace: str | None = None, **node: Any) -> Puppet:

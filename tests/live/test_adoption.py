@@ -27,6 +27,7 @@ QUICK = quillcast.Config()
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runtime").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
 
 
@@ -220,7 +221,7 @@ def test_a_node_that_cannot_become_a_member_fails_and_both_sides_name_the_other(
                     await publisher.publish(b"after")
             await eventually(lambda: told)
             async with Node(network="n", config=QUICK, data=tmp_path / "data"):
-                with pytest.raises(LocalError, match="this one was not admitted: use --join"):
+                with pytest.raises(LocalError, match="this peer is not: use --join"):
                     await Node(network="n", config=QUICK).start()
 
     run(scenario())
@@ -329,7 +330,7 @@ def test_commands_that_cannot_become_members_end_with_an_error(here: Commands, t
     assert publisher.end()[0] == 2
     code, _, err = here.run("pub", "t", "x")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"process {node.process.pid} has" in err
+    assert f"process {node.process.pid} is a member" in err
 
 
 @pytest.mark.slow

@@ -214,3 +214,19 @@ def test_a_journal_without_its_folder_is_reported_and_continues_when_it_is_back(
     assert len([line for line in status["problems"] if "its journal was removed" in line]) == 1
     alice.leave()
     assert Tail(folder).read()
+
+
+def test_a_data_folder_that_was_removed_is_reported_and_filled_again_when_it_is_back(
+    stage: Stage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    alice = stage.start(data=str(folder))
+    shutil.rmtree(folder)
+    alice.ask("create", topic="kept", slow="wait")
+    node_id, problems = (alice.ask("status")[name] for name in ("node_id", "problems"))
+    assert [line for line in problems if f"the data folder {folder} was removed" in line]
+    folder.mkdir()
+    alice.leave()
+    again = stage.start(data=str(folder)).ask("status")
+    assert again["node_id"] == node_id
+    assert [topic["name"] for topic in again["topics"]] == ["kept"]

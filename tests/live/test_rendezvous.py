@@ -126,15 +126,15 @@ def unusable(kind: str, folder: Path) -> tuple[str, str]:
         (folder / "open").mkdir()
         (folder / "open").chmod(0o777)
         return str(folder / "open"), "others can write to it"
-    if kind == "missing where the system makes it":
-        return str(folder / "logins" / "4321"), "it does not exist"
+    if kind == "missing":
+        return str(folder / "missing" / "4321"), "it does not exist"
     if kind == "too long":
         return str(folder / ("x" * 300)), "File name too long"
     return "a/relative/path", "it is not an absolute path"
 
 
 OTHER = 4321  # a user that nobody need know
-KINDS = ["a file", "in a file", "writable by others", "missing where the system makes it", "too long", "relative"]
+KINDS = ["a file", "in a file", "writable by others", "missing", "too long", "relative"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes what other users have, which takes root")
 
 
@@ -150,10 +150,12 @@ def test_another_folder_is_used_where_the_runtime_folder_cannot_be_and_that_is_s
     assert place.notice == f"XDG_RUNTIME_DIR={named} cannot be used: {problem}"
     assert str(place.folder) in place.looked_in
     assert place.notice in place.looked_in
+    assert not (tmp_path / "missing").exists()
 
 
 def test_a_folder_too_deep_for_a_unix_socket_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 120)
+    deep.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
     place = Rendezvous("default")
     assert (place.folder, place.notice) == (deep / "quillcast" / "default", "")

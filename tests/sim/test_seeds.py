@@ -19,6 +19,7 @@ SEEDS = {
     598: "a link that was slow for a while stayed slow for everything that waited on it",
     642: "events of a term that became known late were dropped as repeats of later ones",
     704: "a call whose acceptance was cut off waited for ever, and prevented any other link between the two",
+    100048: "what a joiner began at was taken for stable: its children lost it in silence, and stalled for good",
     1184: "a leaving root transferred leadership before the new root knew that it was the closest: events were dropped",
 }
 

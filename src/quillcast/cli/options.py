@@ -2,11 +2,14 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+from quillcast.core.errors import LocalError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -130,7 +133,6 @@ _NETWORK = click.option(
 
 def _look_in(context: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
     """Use this runtime folder in this process and its children. Raises `click.BadParameter` if it cannot be used."""
-    from quillcast.core.errors import LocalError
     from quillcast.live.discovery.runtimefolder import chosen
 
     if folder is not None:
@@ -167,15 +169,34 @@ def _loaded(context: click.Context, _: click.Parameter, file: Path | None) -> "C
     return None if file is None else Credentials.load(file)
 
 
-def _loaded_or_made(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
+class Owner(NamedTuple):
+    """Whose topic it is to be: credentials, and the file for them if they are new."""
+
+    credentials: "Credentials"
+    file: Path | None = None
+
+    @contextmanager
+    def saved(self) -> Iterator[None]:
+        """Save new credentials before something is created with them. If that is refused, remove the file."""
+        if self.file is not None:
+            self.credentials.save(self.file)
+        try:
+            yield
+        except LocalError:
+            if self.file is not None:
+                self.file.unlink()
+            raise
+        finally:  # it may still be created after a timeout
+            if self.file is not None and self.file.exists():
+                click.echo(f"created {self.file}, which owns what is created with it", err=True)
+
+
+def _loaded_or_made(_: click.Context, __: click.Parameter, file: Path | None) -> Owner | None:
     from quillcast.live.admission.credentials import Credentials
 
-    if file is None or file.exists():
-        return _loaded(context, _, file)
-    made = Credentials.new()
-    made.save(file)
-    click.echo(f"created {file}, which owns what is created with it", err=True)
-    return made
+    if file is None:
+        return None
+    return Owner(Credentials.load(file)) if file.exists() else Owner(Credentials.new(), file)
 
 
 _FILE = Place(dir_okay=False, path_type=Path)
@@ -188,7 +209,7 @@ AS = click.option(
 )
 AS_OWNER = click.option(
     "--as",
-    "credentials",
+    "owner",
     type=_FILE,
     callback=_loaded_or_made,
     help="File with the owner's credentials; created if it does not exist.",

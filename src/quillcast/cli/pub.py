@@ -70,7 +70,8 @@ _WAIT_S_MIN = 0.5  # ... and so does the acknowledgement, if joining took most o
     type=Amount(min=0),
     default=45.0,
     show_default=True,
-    help="Seconds to wait for the network and for the acknowledgement together (beside --wait-for-network).",
+    help="Seconds to wait for the network and for the acknowledgement together (beside --wait-for-network). Time "
+    "without room for more events, as in a topic that waits for slow subscribers, does not count.",
 )
 @click.option("--key", help="What the events are about.")
 @click.option(
@@ -136,7 +137,7 @@ def command(
 
     async def publish() -> None:
         async with peering.node(data=data, live=_within(timeout_s)) as node:
-            left_s = _left(timeout_s, began) if peering.wait_for_network is None else timeout_s
+            waited_s = _waited(timeout_s, began) if peering.wait_for_network is None else 0.0
             tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:
                 try:
@@ -146,7 +147,7 @@ def command(
                 awaited = wait or ("root" if publisher.reliable else None)
                 told.update(wait=awaited, alone=alone(node), looked_in=node.looked_in)
                 if told["published"] and awaited:
-                    await _acknowledged(node, publisher, awaited, left_s)
+                    await _acknowledged(node, publisher, awaited, timeout_s, waited_s)
                 told["alone"] = alone(node)
                 _tell_reach(node, publisher, told, source)
 
@@ -181,9 +182,9 @@ def _within(timeout_s: float) -> LiveConfig:
     )
 
 
-def _left(timeout_s: float, began: float) -> float:
-    """What is left of --timeout for the acknowledgement, after joining the network."""
-    return round(max(timeout_s - (time.monotonic() - began), min(timeout_s, _WAIT_S_MIN)), 1)  # errors print it
+def _waited(timeout_s: float, began: float) -> float:
+    """How much of --timeout it took to join the network; something is left for the acknowledgement."""
+    return min(time.monotonic() - began, max(0.0, timeout_s - _WAIT_S_MIN))
 
 
 def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any], source: "Source") -> None:
@@ -198,11 +199,11 @@ def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any], s
 
 
 async def _acknowledged(
-    node: "Node", publisher: "Publisher", wait: Literal["root", "stable"], timeout_s: float
+    node: "Node", publisher: "Publisher", wait: Literal["root", "stable"], timeout_s: float, waited_s: float
 ) -> None:
     """Wait for the acknowledgement. If it does not arrive in time, leave without waiting any longer."""
     try:
-        await publisher.acknowledged(wait, timeout_s)
+        await publisher.acknowledged(wait, timeout_s, waited_s=waited_s)
     except NotDone:
         await node.leave(timeout_s=_LEAVE_S)
         raise

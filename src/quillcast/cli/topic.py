@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 import msgspec
 
 from quillcast.cli.asking import SILENT_S, answered, ask_each, ask_peer, peers_here
-from quillcast.cli.options import AS, AS_OWNER, DATA, JSON, NETWORK, TOPIC, Count
+from quillcast.cli.options import AS, AS_OWNER, DATA, JSON, NETWORK, TOPIC, Count, Owner
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.summary import parts_by_name, summary
@@ -90,7 +91,7 @@ def command(context: click.Context) -> None:
 def create(
     topic: str,
     peering: Peering,
-    credentials: "Credentials | None",
+    owner: Owner | None,
     publishers: tuple[str, ...],
     subscribers: tuple[str, ...],
     data: Path | None,
@@ -103,6 +104,7 @@ def create(
     use it; without them everybody may.
     """
     described(topic, topic_settings(settings))  # what is wrong is reported before anybody is needed
+    credentials = None if owner is None else owner.credentials
     if credentials is None and (publishers or subscribers):
         given = "--publisher" if publishers else "--subscriber"
         raise click.UsageError(f"a topic with {given} has an owner: add --as FILE, with the owner's credentials")
@@ -112,9 +114,10 @@ def create(
 
     async def create_it() -> tuple[Topic, int]:
         async with peering.node(data=data) as node:
-            created = await node.create(
-                topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
-            )
+            with nullcontext() if owner is None else owner.saved():
+                created = await node.create(
+                    topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
+                )
             return described_topic(created), node.holders(topic)
 
     created, holders = run(create_it())

@@ -183,6 +183,7 @@ class Conductor:
 
     def __init__(self, plan: Plan, terms: Terms, folder: Path, wires: Wires | None = None) -> None:
         self._plan, self._terms, self._folder, self._wires = plan, terms, folder, wires
+        (folder / "runtime").mkdir(parents=True, exist_ok=True)
         self._log = Diary(folder / "conductor.diary")
         self._players = {part.name: self._player(part) for part in plan.parts}
 

@@ -17,9 +17,9 @@ class OtherCredential(LocalError):
 
     def __init__(self, network: str, other: Entry) -> None:
         super().__init__(
-            f"the peers of network {network!r} on this machine have a network credential ({other.credential}), as "
-            f"process {other.pid} has, and this one was not admitted: use --join with the line that "
-            "`quillcast node --invite` prints, or another --network"
+            f"network {network!r} on this machine admits only peers with its credential {other.credential}; process "
+            f"{other.pid} is a member, and this peer is not: use --join with the line that `quillcast node --invite` "
+            "prints, or another --network"
         )
         self.credential = other.credential
 

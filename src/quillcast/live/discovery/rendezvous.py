@@ -7,6 +7,7 @@ A file is a hint: its reader checks whether the process lives, and then asks at 
 import contextlib
 import fcntl
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -139,6 +140,12 @@ class Rendezvous:
     def running(self) -> list[Entry]:
         """The same. Raises `Unreachable` with what to do if there are none."""
         entries = self.entries()
+        if not entries and (others := self._users_here()):
+            raise Unreachable(
+                f"the peers of the network {self.folder.name!r} on this machine run as {', '.join(others)}, and answer "
+                "only commands of the same user; run this command as that user, or start a peer of your own with: "
+                f"quillcast node; looked in {self.looked_in}"
+            )
         if not entries:
             others = [name for name in running_networks(self._given) if name != self.folder.name]
             instead = f"; --network names another one, and there are peers of: {', '.join(others)}" if others else ""
@@ -152,6 +159,10 @@ class Rendezvous:
         """The same with other users' peers, if the folder is shared; their control sockets are not accessible."""
         others = (folder / self.folder.name for folder in self._runtime.others())
         return _in_order([*self.entries(), *(entry for folder in others for _, entry in _live(folder))])
+
+    def _users_here(self) -> list[str]:
+        """The other users that run peers of this network here, by name."""
+        return sorted({_user(entry.user) for entry in self.all_entries() if not entry.is_own})
 
     def _path(self, contact: Contact, suffix: str) -> Path:
         return self.folder / (contact.node_id.hex()[:_STEM_DIGITS] + suffix)
@@ -211,6 +222,14 @@ def _read(path: Path) -> Entry | None:
     except (OSError, msgspec.MsgspecError):
         return None
     return msgspec.structs.replace(entry, user=owner)
+
+
+def _user(number: int) -> str:
+    """A user's name, if there is one."""
+    try:
+        return f"user {pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"user {number}"
 
 
 def _lives(pid: int) -> bool:

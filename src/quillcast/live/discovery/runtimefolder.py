@@ -4,7 +4,7 @@
 place                                      when
 ========================================== ====================================================================
 `runtime_dir`, `$QUILLCAST_RUNTIME_DIR`    it is given; it must be usable
-`$XDG_RUNTIME_DIR/quillcast`               it is set, and usable
+`$XDG_RUNTIME_DIR/quillcast`               it is set, exists, and is usable
 `/run/user/UID/quillcast`                  it is usable, as where `cron` or `sudo` sets no XDG_RUNTIME_DIR
 `quillcast-UID` in the temporary directory otherwise; peers in `/run/user/UID` look here, too
 ========================================== ====================================================================
@@ -94,11 +94,14 @@ def _unusable(folder: Path) -> str | None:
     """Why quillcast cannot have a folder of this user in this one; None if it exists now."""
     if not folder.is_absolute():
         return "it is not an absolute path"
-    if folder.parent == _LOGINS and not folder.exists():
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
         return "it does not exist"  # only the system creates it
-    if problem := _made(folder):
-        return problem
-    found = folder.stat()
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder"
     if found.st_uid not in (os.geteuid(), 0):
         return f"it belongs to user {found.st_uid}"
     if found.st_mode & _BY_OTHERS and not found.st_mode & stat.S_ISVTX:

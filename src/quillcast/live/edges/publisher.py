@@ -159,14 +159,15 @@ class Publisher:
         if wait is not None:
             self._check_wait(wait)
 
-    async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
+    async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S, *, waited_s: float = 0.0) -> None:
         """Wait until everything published so far is acknowledged; arguments and errors as for `publish`.
 
-        With "stable", this fails once any event was discarded.
+        With "stable", this fails once any event was discarded. `waited_s` is how much of `timeout_s` has passed
+        already, for example to join the network.
         """
         self._check_wait(wait)
-        timeout_s = arguments.seconds("timeout_s", timeout_s)
-        await self._wait_for(wait, timeout_s, timeout_s, lambda: self.dropped > 0)
+        timeout_s, waited_s = arguments.seconds("timeout_s", timeout_s), arguments.seconds("waited_s", waited_s)
+        await self._wait_for(wait, timeout_s - waited_s, timeout_s, lambda: self.dropped > 0)
 
     async def _wait_for(self, wait: Wait, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:
         """Wait for the acknowledgement of what was published so far, `left_s` of `timeout_s` that were allowed.

@@ -123,8 +123,6 @@ def refusal(name: str, access: tuple[str, ...], owner_key: bytes, right: str, wh
         return None
     named = [one.partition(":")[2] for one in access if one.startswith(f"{right}:")]
     mine = f"the credential {who[:8]}" if who else "a peer without credentials"
-    others = ", ".join(one[:8] for one in named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
-    return (
-        f"topic {name!r} lets nobody {right} but {others} and its owner {owner[:8]}, and not {mine}; "
-        "ask the owner for it"
-    )
+    others = ", ".join([f"{owner[:8]} (its owner)", *(one[:8] for one in named[:4])])
+    others += f" and {len(named) - 4} more" if len(named) > 4 else ""
+    return f"{mine} may not {right} to topic {name!r}; only these may: {others}. Ask the owner to add you"
