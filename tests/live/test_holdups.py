@@ -176,8 +176,8 @@ def test_a_former_root_that_was_stopped_is_named_where_a_topic_waits_for_it() ->
         contact = village.world.machines[stopped].contact
         assert causes.peers == [contact.node_id.hex()]
         waits = "the topic waits for its slow subscribers (slow = wait): the topic changed its root"
-        assert causes.paced().startswith(waits)
-        assert f"subscribers of the former root {short(contact.node_id)} ({contact.address})" in causes.paced()
+        assert causes.held_back().startswith(waits)
+        assert f"subscribers of the former root {short(contact.node_id)} ({contact.address})" in causes.held_back()
 
 
 def test_a_root_that_is_lost_is_said_to_be() -> None:
