@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         "awaited-taken-for-delivered",
         "What is lost before the first event of a publisher is reported, even while that event is awaited.",
-        "protocol/forwarding/edge.py",
+        "protocol/forwarding/lost_events.py",
         "            known = cursor.next if cursor.began is not None else None  # else it is one that is awaited\n",
         "            known = cursor.next\n",
         "protocol/forwarding/test_edge.py",
@@ -913,7 +913,7 @@ MUTANTS = (
     Mutant(
         "old-drops-reported",
         "A best-effort subscription is not told that it lost what a source published before it began.",
-        "protocol/forwarding/edge.py",
+        "protocol/forwarding/lost_events.py",
         "            if max(first, start) < last:\n                self._report(Loss(term, max(first, start), last,",
         "            if first < last:\n                self._report(Loss(term, first, last,",
         "protocol/topics/test_sources.py::test_a_best_effort_subscriber_did_not_lose_what_a_source_published_before_it_began",

@@ -11,9 +11,10 @@ from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.cursors import DELIVERED_RANGES_MAX, Waiting
 from quillcast.protocol.forwarding.doubts import OLD_LOOKS
-from quillcast.protocol.forwarding.edge import Edge, Readmits
+from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.ledger import Gone, Run
 from quillcast.protocol.forwarding.log import Budget, Log
+from quillcast.protocol.forwarding.owed_terms import Readmits
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 THIRD = Term(3, FIRST.node)

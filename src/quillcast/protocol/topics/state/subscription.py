@@ -8,7 +8,8 @@ from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.cursors import TermCursor
-from quillcast.protocol.forwarding.edge import Edge, Readmits
+from quillcast.protocol.forwarding.edge import Edge
+from quillcast.protocol.forwarding.owed_terms import Readmits
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor

@@ -1,0 +1,183 @@
+"""What a subscription is owed of each term, by position: from where on, and whether gaps delay what follows."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.interning import EMPTY
+from quillcast.core.messages import NUMBER_MAX
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.protocol.forwarding.channels import Sink
+from quillcast.protocol.forwarding.cursors import (
+    DELIVERED_RANGES_MAX,
+    BestEffortCursor,
+    EarlierTermCursor,
+    TermCursor,
+)
+from quillcast.protocol.forwarding.ledger import Run, RunsByTerm, within
+
+
+class Readmits(IntEnum):
+    """May an event that a subscription is owed come again under another term?"""
+
+    NO = 0
+    BY_SETTINGS = 1
+    """As long as the topic's settings stay as they are."""
+    FOR_GOOD = 2
+    """It is owed events of terms that readmit, whatever the settings are now."""
+    STREAMS_TOO = 3
+    """... and a root numbers events again that their sources had numbered."""
+
+
+class OwedTerms(Sink):
+    """The terms in which a subscription takes part, and its place in each of them."""
+
+    __slots__ = ("latest", "older", "ordered", "over", "owed_in_part", "readmits", "since")
+
+    def __init__(self, *, ordered: bool) -> None:
+        self.ordered = ordered
+        self.readmits = Readmits.BY_SETTINGS  # does a new term readmit what is not stable? Not in a best-effort topic
+        self.since: Term | None = None  # the term in which the subscription began
+        self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
+        self.latest: TermCursor | None = None  # of the term that began last
+        self.older: dict[Term, TermCursor] = EMPTY  # of the terms before, the oldest first
+        self.over: dict[Term, int] = EMPTY  # streams that ended before where this began in them, and where that was
+
+    @abstractmethod
+    def prolong_holes(self) -> None:
+        """What is missing before known events of publishers may come in a term that begins."""
+
+    def _is_only(self, term: Term) -> bool:
+        """Is what a publisher has in a term in no other, and nothing missing in it? Its source numbers it."""
+        return self.ordered and (not self.readmits or (term.of_source and self.readmits < Readmits.STREAMS_TOO))
+
+    def waiting(self, term: Term) -> Iterable[Bundle]:
+        term_cursor = self.term_cursor(term)
+        return term_cursor.waiting.values() if term_cursor is not None else ()
+
+    def gaps_before(self, term: Term, last: int) -> list[Range]:
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None:
+            return []
+        here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
+        return here.missing(term_cursor.next, last)
+
+    def begin(self, term: Term, start: int, *, owed: bool = True, went_on: bool = False) -> None:
+        """Take a term from this index on. Any new term may fill holes.
+
+        `went_on`: by its number it is an earlier one, and yet it was not over when this subscription began.
+        """
+        if self.since is None:
+            self.since = term
+        if self.term_cursor(term) is None:
+            start = max(start, self.over.get(term, 0))
+            if start > 0 and term <= self.since:
+                self.owed_in_part = max(self.owed_in_part, term)
+            if self.latest is not None:
+                self.older = self.older or {}
+                self.older[self.latest.term] = self.latest
+            earlier = term < self.since and not went_on
+            kind = EarlierTermCursor if earlier else TermCursor if owed else BestEffortCursor
+            self.latest = (BestEffortCursor if term.best_effort else kind)(term, start, start=start)
+            self.prolong_holes()
+
+    def term_cursor(self, term: Term) -> TermCursor | None:
+        """The cursor of a term, if this subscription takes part in it."""
+        if self.latest is not None and self.latest.term == term:
+            return self.latest
+        return self.older.get(term)
+
+    def term_cursors(self) -> list[TermCursor]:
+        """The cursors of all terms, the oldest first."""
+        return [*self.older.values(), self.latest] if self.latest is not None else []
+
+    def owe(self, term: Term, end: int, stable: int) -> None:
+        """An earlier term is known up to `end`. Its events are owed, or to a newer subscription those beyond `end`.
+
+        The term may continue beyond a partition, or its end may not be known here yet.
+        """
+        if self.since is not None:
+            self.begin(term, 0 if self.since < term else end)
+            self.settle(term, stable)
+
+    def settle(self, term: Term, stable: int) -> None:
+        term_cursor = self.term_cursor(term)
+        if isinstance(term_cursor, EarlierTermCursor):
+            term_cursor.stable = max(term_cursor.stable, stable)
+
+    def went_on(self, term: Term) -> None:
+        """An earlier term had more events when this began, and was not over: all that is not known to be older is owed.
+
+        Not even what its publisher may have sent again before: it may have discarded that.
+        """
+        known = self.term_cursor(term)
+        if not isinstance(known, EarlierTermCursor):
+            return
+        cursor = TermCursor(term, known.next, known.given_up, known.waiting, known.start, known.old)
+        if self.latest is known:
+            self.latest = cursor
+        else:
+            self.older[term] = cursor
+
+    def may_be_owed(self, term: Term) -> bool:
+        return self.since is not None and term < self.since and self.term_cursor(term) is None
+
+    def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None or not (self.readmits and term_cursor.owed):
+            return []
+        return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
+
+    def waits_in(self, term_cursor: TermCursor) -> bool:
+        """Does a gap of this term delay what follows, although the present term's do not?"""
+        return False
+
+    def _waits_for_gaps(self, term_cursor: TermCursor) -> bool:
+        return (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)
+
+    def _in_order(self, term: Term) -> bool:
+        """Do events of this term come in order, or did they in an earlier session?"""
+        term_cursor = self.term_cursor(term)
+        return self.ordered or (term_cursor is not None and self.waits_in(term_cursor))
+
+    def _is_owed_late(self, term: Term) -> bool:
+        """Is what comes of this term behind a later event of its publisher to be reported, though it is not given?"""
+        term_cursor = self.term_cursor(term)
+        return self.ordered or (bool(self.readmits) and term_cursor is not None and term_cursor.owed)
+
+    def _owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
+        """The parts of runs of later terms that this subscription is owed: not what stood there before it began."""
+        for term, runs in others.items():
+            if lost.precedes(term):
+                yield from within(runs, [(self._start(term), NUMBER_MAX)]) if self._start(term) else runs
+
+    def _not_owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
+        """The runs of the term in which this subscription began, if that is earlier, that stood there before it did.
+
+        A place in a term before that, which may have been learned later, says nothing of which came first.
+        """
+        if self.since is not None and self.since < lost and self._start(self.since):
+            yield from within(others.get(self.since, ()), [(0, self._start(self.since))])
+
+    def _old(self, term: Term) -> int:
+        term_cursor = self.term_cursor(term)
+        return term_cursor.old if term_cursor is not None else 0
+
+    def _start(self, term: Term) -> int:
+        term_cursor = self.term_cursor(term)
+        return term_cursor.start if term_cursor is not None else 0
+
+    def _precedes(self, term: Term, other: Term) -> bool:
+        """Were events of a term admitted before those of another? Those of sources were, from whom a root took over."""
+        return term.precedes(other, streams_first=self.readmits is Readmits.STREAMS_TOO)
+
+    def _forget_given_up(self, term_cursor: TermCursor) -> None:
+        """Of what was given up before the next position, remember only the latest, and only where it may come late."""
+        given_up = term_cursor.given_up
+        if self._waits_for_gaps(term_cursor):
+            given_up.discard(0, term_cursor.next)
+            term_cursor.given_up = given_up or NO_RANGES
+        while len(given_up) > DELIVERED_RANGES_MAX and given_up.starts[1] < term_cursor.next:
+            given_up.join_first()
