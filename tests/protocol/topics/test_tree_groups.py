@@ -1,0 +1,71 @@
+"""A topic's tree as recovery sees it (`TreeGroups`): what it asks, and what it tells."""
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.reliability.messages import FetchFromRoot
+from quillcast.protocol.topics.groups import TreeGroup, TreeGroups
+from quillcast.protocol.topics.state.tree import Tree
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, block, down
+from tests.protocol.topics.parts import Parts
+
+DAVE = Contact(b"d" * 16, "127.0.0.1:4")
+
+
+def groups_of(world: Parts) -> TreeGroups:
+    return TreeGroups(
+        world.trees, world.neighbours, world.ring, world.terms, world.schedule, world.flow_control,
+        world.source_streams, world.placement, world.host.me,
+    )  # fmt: skip
+
+
+def between(world: Parts) -> tuple[TreeGroups, Tree, TreeGroup]:
+    """Bob passes the topic on to this peer, which passes it on to Carol."""
+    groups, tree = groups_of(world), world.tree()
+    tree.flow.begin(FIRST, 0, 0.0, 0)
+    tree.parent, tree.path = BOB, (BOB.node_id,)
+    world.child(tree, CAROL)
+    group = groups.find(tree.topic)
+    assert group is not None
+    return groups, tree, group
+
+
+def test_a_topic_without_a_place_here_has_no_group(world: Parts) -> None:
+    assert groups_of(world).find(PAUL) is None
+
+
+def test_the_members_are_the_parent_and_the_children(world: Parts) -> None:
+    _, _, group = between(world)
+    assert [member.contact for member in group.members()] == [BOB, CAROL]
+
+
+def test_events_of_the_present_term_are_asked_of_the_parent_then_of_those_that_may_stand_in_for_it(
+    world: Parts,
+) -> None:
+    _, tree, group = between(world)
+    tree.fallbacks = (DAVE,)
+    assert (group.upstream(FIRST), group.peers(FIRST).inside) == (BOB, [BOB, DAVE])
+
+
+def test_events_of_a_past_term_are_asked_of_all_neighbours(world: Parts) -> None:
+    _, tree, group = between(world)
+    assert group.peers(SECOND).inside == list(tree.neighbours()) == [BOB, CAROL]
+
+
+def test_the_root_is_asked_over_the_ring(world: Parts) -> None:
+    groups, tree, group = between(world)
+    message = FetchFromRoot(tree.topic, FIRST, [(0, 1)], ALICE)
+    groups.ask_root(group, message)
+    assert world.ring.routed == [(message, tree.topic)]
+
+
+def test_what_a_child_lacks_is_looked_for_and_what_an_outsider_lacks_is_not(world: Parts) -> None:
+    groups, tree, group = between(world)
+    tree.flow.move(down(FIRST, 2, block(PAUL, 2)), tree.flow.current)
+    assert not groups.asked_for(group, FIRST, [(0, 2)], DAVE.node_id)
+    assert groups.asked_for(group, FIRST, [(0, 2)], CAROL.node_id)
+
+
+def test_repairs_are_taken_and_others_go_on_while_there_is_room(world: Parts) -> None:
+    groups, _, group = between(world)
+    assert (groups.is_pressed(), groups.takes_repairs()) == (False, True)
+    world.host.rooms[CAROL.node_id] = 0
+    assert groups.room_for_repairs(group, CAROL) <= 0
