@@ -99,6 +99,21 @@ def test_there_is_room_again_only_when_the_bytes_have_left_the_other_peer() -> N
     run(scenario())
 
 
+def test_a_little_credit_waits_for_more_whatever_else_is_written() -> None:
+    async def scenario() -> None:
+        async with toy(config=SMALL) as alice, toy(config=SMALL) as bob:
+            for number, size_bytes, text in ((0, 100, "a lone event"), (1, 2000, "and more")):
+                alice.links.link(bob.contact).carry(bundle(size_bytes, number))
+                await bob.until(lambda number=number: len(bob.bundles) == number + 1)
+                bob.links.release(alice.contact.node_id, bob.bundles[number][1].size)
+                bob.say(alice, text)
+                await alice.until(lambda text=text: alice.texts[-1:] == [text])
+                owed = bob.bundles[0][1].size if number == 0 else 0
+                assert alice.links.room(bob.contact) == SMALL.window_bytes - owed
+
+    run(scenario())
+
+
 def test_credit_is_that_of_the_other_side_whose_window_may_be_larger() -> None:
     async def scenario() -> None:
         larger = LiveConfig(window_bytes=8 * SMALL.window_bytes, write_bytes_max=SMALL.write_bytes_max)

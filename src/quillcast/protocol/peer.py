@@ -32,7 +32,7 @@ from quillcast.protocol.topics.publishing.creating import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.state.handlers import Handlers
-from quillcast.protocol.topics.state.plausible import FREE_COUNT
+from quillcast.protocol.topics.state.plausible import FREE_COUNT, check_of
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.wire import WireCodec
@@ -247,13 +247,15 @@ class Peer:
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
         self._heard(sender)
-        if self.scribe.terms.believes(message):
+        kind: Any = type(message)
+        check = check_of(kind)  # as in `believes`, inline: this runs for every message
+        if check is None or check(message, self.host.wall_ns) or self.scribe.terms.believes(message):
             self.dispatch.message(sender, message)
 
     def _heard(self, sender: Contact) -> None:
         """Another peer spoke, so that it is alive; and this process may have been paused until now."""
         now = self.host.now()
-        if now - self._schedule.last_round_at > self._schedule.pause_s:
+        if now > self._schedule.paused_from:
             self.scribe.housekeeping.notice()
         self.neighbours.heard(sender, now)
         if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
@@ -262,11 +264,12 @@ class Peer:
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
         self._heard(sender)
-        if bundle.envelope.term.counter > FREE_COUNT and not self.scribe.terms.believes(bundle.envelope.term):
+        envelope = bundle.envelope
+        if envelope.term.counter > FREE_COUNT and not self.scribe.terms.believes(envelope.term):
             self.host.release(sender.node_id, bundle.size)
-        elif bundle.envelope.kind is UP:
+        elif envelope.kind is UP:
             self.scribe.intake.up(sender, bundle)
-        elif bundle.envelope.tags:
+        elif envelope.tags:
             self.scribe.tracing.arrive(sender, bundle)
         else:
             self.table.arrive(sender, bundle)
@@ -286,7 +289,7 @@ class Peer:
 
     def timer(self, timer: Timer) -> None:
         """A timer is due."""
-        if self.host.now() - self._schedule.last_round_at > self._schedule.pause_s:
+        if self.host.now() > self._schedule.paused_from:
             self.scribe.housekeeping.notice()
         self.dispatch.timer(timer)
 

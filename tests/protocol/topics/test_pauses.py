@@ -67,7 +67,7 @@ def test_the_time_of_a_pause_does_not_count_as_patience() -> None:
     village.act(root, lambda it: it.scribe.flow_control.hold_back())
     assert peer.scribe.flow_control.over_since is not None
     peer.scribe.flow_control.over_since -= 40
-    peer.scribe.schedule.last_round_at -= 40
+    peer.scribe.schedule.paused_from -= 40
     village.act(root, timer(ReportDue()))
     assert "lease_cut" not in village.marks
     village.run(peer.config.topics.patience_s + 0.1)
@@ -83,7 +83,7 @@ def test_after_a_pause_a_root_declares_nothing_stable_for_a_lease() -> None:
     village.run(3)
     peer, contact = village.peers[root], village.world.machines[other].contact
     village.kill(dead, silently=True)
-    peer.scribe.schedule.last_round_at -= 40
+    peer.scribe.schedule.paused_from -= 40
     village.publish(root, publisher, b"event")
     village.act(root, timer(ReportDue()))
     tree = village.tree(root, NAME)
@@ -104,7 +104,7 @@ def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     host = scribe.host
     lease = OrphanedLease(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
     scribe.open_trees.left_behind[TOPIC] = {bytes(16): lease}
-    scribe.schedule.last_round_at = now - 40
+    scribe.schedule.note_round(now - 40)
     village.act(0, timer(ReportDue()))
     assert lease.until == now + 30
 
@@ -201,6 +201,6 @@ def test_a_pause_makes_no_hole_void() -> None:
     edge.take(down(Term(1 << 16, bytes(16)), 0, block(PAUL, 2)))
     assert list(edge.holes) == [PAUL]
     edge.holes[PAUL] -= 40
-    peer.scribe.schedule.last_round_at -= 40
+    peer.scribe.schedule.paused_from -= 40
     village.act(0, timer(ReportDue()))
     assert edge.holes == {PAUL: peer.host.now()}

@@ -132,7 +132,7 @@ def test_an_earlier_term_is_reported_in_the_end_if_nobody_says_for_how_long_it_h
     terms.recall(tree, BEYOND, 5)
     world.schedule.wake(tree)
     world.host.time += CONFIG.past_terms_s
-    world.schedule.last_round_at = world.host.time
+    world.schedule.note_round(world.host.time)
     world.housekeeping.housekeep()
     subscription.tell_losses()
     notes = subscription.subscriber

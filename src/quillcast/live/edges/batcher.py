@@ -440,11 +440,12 @@ class Batcher:
         self.limit = inner.descriptor.settings.event_bytes_max if known else 0
         full = self._full
         self.stopped = full or bool(self._queue)
-        if not full:
-            self._tell()
-        elif self._batch is not None:
+        if full and self._batch is not None:
             self._left(self._batch)
-        self._tell_reached()
+        elif self._queue and not full:
+            self._tell()
+        if any(self._waiting.values()):
+            self._tell_reached()
 
     def close_for(self, error: QuillcastError) -> None:
         """Its publishers take no new events, for this reason; those published are still acknowledged."""

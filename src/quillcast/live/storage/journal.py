@@ -21,6 +21,7 @@ FLUSH_S = 0.25  # a kill loses no more; if twice as short, one event in a hundre
 ROWS_MAX = 1024  # records encoded in one step: about a millisecond in which the peer does nothing else
 FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
 BYTES_MAX = 1 << 30  # a guess: what a peer may write to a disk without being asked
+NOTED_TOGETHER = 32  # records noted in one step; a guess: it takes 20 us, and 25 us one by one
 SUFFIX = ".arrows"  # the registered ending of Arrow streams
 
 log = logging.getLogger(__name__)
@@ -90,9 +91,11 @@ class Journal:
             self.flush()
 
     def note(self) -> None:
-        """Note the new records. The caller does this when nobody waits for this peer."""
-        if not self._came:
-            return
+        """Note the new records, if they are some. The caller does this when nobody waits for this peer."""
+        if len(self._came) >= NOTED_TOGETHER:
+            self._note()
+
+    def _note(self) -> None:
         if self._ledger.waiting + len(self._came) > ROWS_MAX:
             self._laid_out += self._ledger.lay_out()
         came, self._came = self._came, []
@@ -110,7 +113,7 @@ class Journal:
             self._call_later(0.0, self._write_out)
 
     def _lay_out(self) -> None:
-        self.note()
+        self._note()
         self._laid_out += self._ledger.lay_out()
 
     def _write_out(self) -> None:

@@ -20,6 +20,7 @@ from quillcast.live.transport.framed import Framed
 from quillcast.live.transport.framing import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, frame
 from quillcast.live.transport.transport import Part
 
+_CREDIT_PARTS = 64  # smaller parts of the window go back with nothing: a frame for each lone event; a guess
 _JOINED_BYTES_MAX = 64 << 10  # less than that is joined before writing; a guess: a copy is cheaper than a vector
 
 
@@ -153,30 +154,31 @@ class Link:
     def flush(self) -> bool:
         """Write the queues in one call, bundles up to `write_bytes_max`; returns whether there were any."""
         self.dirty = False
-        connection = self.connection
+        connection, config, bundles = self.connection, self.context.config, self._bundles
         if connection is None or connection.closing or connection.transport.stream.is_closing():
             return False
         transport = connection.transport
-        parts = self._small_parts() if self._frames or self.owed or self._messages else []
+        gives_credit = self.owed * _CREDIT_PARTS >= config.window_bytes
+        parts = self._small_parts(gives_credit) if self._frames or self._messages or gives_credit else []
         size_bytes = sum(map(len, parts)) if parts else 0
-        carried_bytes, bundles = 0, self._bundles
-        while bundles and not self.paused and carried_bytes < self.context.config.write_bytes_max:
+        carried_bytes = 0
+        while bundles and not self.paused and carried_bytes < config.write_bytes_max:
             carried_bytes += transport.pack(bundles.popleft(), parts)
-        size_bytes += carried_bytes
         if parts:
+            size_bytes += carried_bytes
             transport.write([b"".join(parts)] if size_bytes <= _JOINED_BYTES_MAX else parts)
-        self.context.counters["bytes_out"] += size_bytes
+            self.context.counters["bytes_out"] += size_bytes
         if bundles and not self.paused:
             self.mark_dirty()
-        if transport.stream.get_write_buffer_size() > self.context.config.unread_bytes_max:
+        if transport.stream.get_write_buffer_size() > config.unread_bytes_max:
             connection.abort()
         return carried_bytes > 0
 
-    def _small_parts(self) -> list[Part]:
+    def _small_parts(self, gives_credit: bool) -> list[Part]:
         """Everything but bundles."""
         parts: list[Part] = [*self._frames]
         self._frames = []
-        if self.owed:
+        if gives_credit:
             parts.append(frame(FrameType.CREDIT, self.owed.to_bytes(NUMBER_BYTES, "little")))
             self.owed = 0
         if self._messages:

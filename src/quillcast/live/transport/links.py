@@ -38,7 +38,7 @@ from quillcast.live.transport.tls import Tls
 from quillcast.live.transport.transport import TransportLost, connect, transport_of
 from quillcast.protocol.security.members import Unadmitted
 
-_CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
+_CREDIT_PARTS = 8  # credit goes back in eighths of the window; smaller parts along with other things
 
 _ENDING_S = 1.0  # a guess: a process whose links the kernel has begun to close ends within this time
 
@@ -223,18 +223,9 @@ class Links:
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
-    def write(self, link: Link) -> bool:
-        """Have a link write its queues now; returns whether there were bundles. An error closes only this link."""
-        connection = link.connection
-        try:
-            carried = link.flush()
-            if link.idle_here and link.idle_there and link.is_open and isinstance(link, PeerLink):
-                self.end(link)
-        except Exception as problem:  # noqa: BLE001 - an error of one link must not affect the others
-            assert connection is not None
-            self._broke(connection, problem)
-            return False
-        return carried
+    def write(self, link: Link) -> None:
+        """Have a link write its queues now."""
+        self._flush([link])
 
     def give_up(self, link: PeerLink, problem: Exception) -> None:
         """The link could not be opened."""
@@ -526,16 +517,27 @@ class Links:
         if size_bytes:
             self._debts[node] = self._debts.get(node, 0) + size_bytes
 
-    def _flush(self) -> bool:
-        """Have the links write what waits. Were there events?"""
-        if not self._dirty:
-            return False
-        dirty, self._dirty = self._dirty, []
-        if len(dirty) > 1:
-            dirty.sort(key=methodcaller("is_idle"))  # receipts and credit can wait for a system call, events cannot
+    def _flush(self, links: list[Link] | None = None) -> bool:
+        """Have these links write their queues, or all that have something to write. Were there events?
+
+        An error closes only the link where it occurs.
+        """
+        if links is None:
+            if not self._dirty:
+                return False
+            links, self._dirty = self._dirty, []
+        if len(links) > 1:
+            links.sort(key=methodcaller("is_idle"))  # receipts and credit can wait for a system call, events cannot
         carried = False
-        for link in dirty:
-            carried = self.write(link) or carried
+        for link in links:
+            connection = link.connection
+            try:
+                carried = link.flush() or carried
+                if link.idle_here and link.idle_there and link.is_open and isinstance(link, PeerLink):
+                    self.end(link)
+            except Exception as problem:  # noqa: BLE001 - an error of one link must not affect the others
+                assert connection is not None
+                self._broke(connection, problem)
         return carried
 
     def _broke(self, connection: Framed, problem: Exception) -> None:

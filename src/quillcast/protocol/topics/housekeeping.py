@@ -48,14 +48,14 @@ class Housekeeping:
     def notice(self) -> None:
         """An input comes. If this process was paused until now, all leases are prolonged before any is judged."""
         now = self.host.now()
-        if self.schedule.round_set and now - self.schedule.last_round_at > self.schedule.pause_s:
+        if self.schedule.round_set and now > self.schedule.paused_from:
             self._look_over(now)
 
     def _look_over(self, now: float) -> None:
-        paused = now - self.schedule.last_round_at > self.schedule.pause_s
+        paused = now > self.schedule.paused_from
         if paused:  # by then, a peer that says nothing is lost to its neighbours
-            self.schedule.sent_by = self.schedule.last_round_at + self.schedule.pause_s
-        self.schedule.last_round_at = now
+            self.schedule.sent_by = self.schedule.paused_from
+        self.schedule.note_round(now)
         for part in self.before:
             part.housekeep(now, paused=paused)
         topics = list(self.trees.by_topic if paused else self.schedule.due)

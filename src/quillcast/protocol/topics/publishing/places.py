@@ -16,11 +16,13 @@ class Places:
 
     def note(self, term: Term, admitted: int, index: int) -> None:
         """A root admitted the events before a sequence, and its term had gone up to this index then."""
-        known = self.by_term.setdefault(term, deque())
+        known = self.by_term.get(term)
+        if known is None:
+            known = self.by_term[term] = deque()
+            if len(self.by_term) > TERMS_MAX:
+                del self.by_term[next(iter(self.by_term))]
         if not known or admitted > known[-1][0]:
             known.append((admitted, index))
-        if len(self.by_term) > TERMS_MAX:
-            del self.by_term[next(iter(self.by_term))]
 
     def find(self, last: int) -> tuple[Term, int] | None:
         """The latest term that admitted the event before a sequence, and an index of it behind that event."""

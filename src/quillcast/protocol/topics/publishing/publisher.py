@@ -303,7 +303,7 @@ class Publisher:
         self.held_back, self.trickling = held_back, False
         self.partitioned = partitioned
         self.progress_at = self.spoke_at = self.host.now()
-        self.term = max(self.term, term)
+        self.term = term
         if again and admitted < self.sent:
             self.host.trace(Mark("publisher_went_back"))
             self.sent = max(admitted, self.retained[0].first) if self.retained else self.next

@@ -286,10 +286,10 @@ class Publishing:
     def _is_root(self, topic: bytes, other: Contact) -> bool:
         """Do publishers here send to this peer, or did they until it fell silent?"""
         node = other.node_id
-        for each in self.publishers.get(topic, {}).values():  # this and `_learn_version` run for every receipt
-            if (each.root is not None and each.root.node_id == node) or each.term.is_of(node):
-                return True
-        return False
+        return any(
+            (publisher.root is not None and publisher.root.node_id == node) or publisher.term.is_of(node)
+            for publisher in self.publishers.get(topic, {}).values()
+        )
 
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor, *, held_back: bool) -> None:
         topic = descriptor.topic
@@ -419,32 +419,36 @@ class Publishing:
 
     def receipts(self, root: Contact, message: Receipts) -> None:
         """The root says how far it came. Nobody else could, for then publishers would discard what nobody has."""
-        if not (message.term.is_of(root.node_id) and self._is_root(message.topic, root)):
-            self._learn_version(message.topic, message.version)
+        topic, term, publishers = message.topic, message.term, self.publishers.get(message.topic)
+        if publishers is None:
             return
-        publishers = self.publishers.get(message.topic, {})
-        if message.settled and publishers:
-            self.finder.note_stable(message.topic, message.term, message.settled)
+        is_root = root == self.finder.roots.get(topic) or self._is_root(topic, root)
+        if not (is_root and term.is_of(root.node_id)):
+            self._learn_version(topic, message.version)
+            return
+        if message.settled:
+            self.finder.note_stable(topic, term, message.settled)
         if self.own_streams.crowded and any(admitted for _, admitted, _, _ in message.marks):
-            self.own_streams.note_admitted(message.topic)
+            self.own_streams.note_admitted(topic)
+        behind = False
         for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
+                behind |= publisher.descriptor.version < message.version
                 publisher.receipt(
-                    message.term, admitted, stable, again,
+                    term, admitted, stable, again,
                     partitioned=message.partitioned, held_back=message.held_back, index=message.index,
                 )  # fmt: skip
                 if publisher.closed:
                     self._drop_if_done(publisher)
-        self._learn_version(message.topic, message.version)
+        if behind:
+            self._learn_version(topic, message.version)
 
     def _learn_version(self, topic: bytes, version: int) -> None:
         """The root has this version of a topic's settings: ask for it, if publishers here use an earlier one."""
-        for publisher in self.publishers.get(topic, {}).values():
-            if publisher.descriptor.version < version:
-                if topic not in self.finder.asked_at:
-                    self._find(topic)
-                return
+        behind = any(each.descriptor.version < version for each in self.publishers.get(topic, {}).values())
+        if behind and topic not in self.finder.asked_at:
+            self._find(topic)
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic

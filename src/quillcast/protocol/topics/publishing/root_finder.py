@@ -69,7 +69,9 @@ class RootFinder:
 
     def note_stable(self, topic: bytes, term: Term, index: int) -> None:
         """A root declared its term stable below an index. Later roots are told, as they may not know that."""
-        self._note(self.settled.setdefault(topic, {}), term, index)
+        settled = self.settled.setdefault(topic, {})
+        if index > settled.get(term, NOTHING_CAME).end:  # most receipts say nothing new
+            self._note(settled, term, index)
 
     def note_dropped(self, topic: bytes, term: Term, index: int, *, now: Term) -> None:
         """A publisher dropped events that stand below an index of a term, and are not stable.

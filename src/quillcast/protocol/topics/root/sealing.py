@@ -65,11 +65,10 @@ class Sealing:
     def acknowledge(self, timer: Acknowledge) -> None:
         """What was sealed is on its way. Its credit goes back even if nobody numbers the topic's events here now."""
         tree = self.trees.by_topic.get(timer.topic)
-        admitter = tree.admitter if tree is not None else None
-        if tree is not None and admitter is not None:
-            self._answer(tree, admitter)
+        if tree is not None:
+            self._answer(tree, tree.admitter)
         else:
-            self._give_back(timer.topic)
+            self.flow_control.release_admitted(self.unsealed.pop(timer.topic, ()), timer.topic)
 
     def finish(self, tree: Tree, admitter: Admitter) -> None:
         """The root's term or the source's stream ends here: what it admitted leaves first."""
@@ -86,7 +85,5 @@ class Sealing:
             self.flow_control.hold_back_publishers(tree)
         if admitter is not None:
             self.progress.send_receipts(tree, admitter)
-        self._give_back(tree.flow.topic)
-
-    def _give_back(self, topic: bytes) -> None:
+        topic = tree.flow.topic
         self.flow_control.release_admitted(self.unsealed.pop(topic, ()), topic)

@@ -147,9 +147,11 @@ class Admitter:
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
         self.sealing = False
-        first, waiting, self.waiting = self.sealed, self.waiting, _NO_BLOCKS
+        waiting = self.waiting
         if len(waiting) == 1:  # as nearly always: one publisher's
-            return [self._bundle(first, waiting)]
+            self.waiting = _NO_BLOCKS
+            return [self._bundle(self.index - waiting[0].count, waiting)]
+        first, self.waiting = self.sealed, _NO_BLOCKS
         bundles: list[Bundle] = []
         blocks: list[Block] = []
         size = 0

@@ -32,9 +32,10 @@ class Schedule:
         self.held_back = HeldBack(host)
         self.due: dict[bytes, None] = {}
         self.round_set = False
-        self.last_round_at = host.now()
-        self.pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
-        self.sent_by = self.last_round_at  # until then others sent to this process while it was paused
+        self._pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
+        self.sent_by = host.now()  # until then others sent to this process while it was paused
+        self.paused_from = self.sent_by + self._pause_s
+        """This process was paused, if no round began until then."""
         self.work: list[Sized] = []
 
     # ---- reports
@@ -89,8 +90,12 @@ class Schedule:
     def begin(self) -> None:
         """There is something to look over from time to time."""
         if not self.round_set:
-            self.last_round_at = self.host.now()
+            self.note_round(self.host.now())
             self.again()
+
+    def note_round(self, now: float) -> None:
+        """A round begins."""
+        self.paused_from = now + self._pause_s
 
     def serve(self, table: Sized) -> None:
         """Rounds go on while this table has entries."""
