@@ -695,8 +695,8 @@ MUTANTS = (
         "outer-agent-seeks-what-is-inside",
         "The domain around a domain seeks only what nobody inside holds.",
         "protocol/reliability/agents.py",
-        "            lacks = RangeSet([*found.lacks, *unsent(found)]).ranges()\n",
-        "",
+        "                lacks = RangeSet([*beyond(found), *at.seeks(stream, found.lacks)]).ranges()\n",
+        "                pass\n",
         "protocol/reliability/test_levels.py",
     ),
     Mutant(
@@ -714,6 +714,14 @@ MUTANTS = (
         "            self._tell_head(topic)\n",
         "",
         "protocol/scopes/test_manager.py",
+    ),
+    Mutant(
+        "sought-around-too-early",
+        "Nothing is sought around a domain that a neighbour inside may send.",
+        "protocol/reliability/recovery.py",
+        "            lacks = difference(lacks, RangeSet(gap.may_send(contact.node_id, lacks, now, silent_s)))\n",
+        "            lacks = difference(lacks, RangeSet())\n",
+        "protocol/reliability/test_levels.py::test_around_a_domain_nothing_is_sought_that_a_neighbour_inside_may_send",
     ),
     Mutant(
         "parents-take-turns",

@@ -11,11 +11,13 @@ from quillcast.protocol.reliability.agents import TREE, Domain, Level
 from quillcast.protocol.reliability.domain import Findings, Holder, Post, Silent, StreamId
 from quillcast.protocol.reliability.group import Peers
 from quillcast.protocol.reliability.messages import AgentWord, RingToken
+from quillcast.protocol.reliability.protocols import BUILT_IN
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, block, down
 from tests.protocol.reliability.test_groups import Circle, World
 
 INNER, OUTER = b"inner scope.....", b"outer scope....."
 DAVE = Contact(b"dave".ljust(16, b"."), "dave:1")
+ERIN = Contact(b"erin".ljust(16, b"."), "erin:1")
 STREAM = StreamId(WEATHER, FIRST)
 
 
@@ -50,9 +52,10 @@ class Nested(Circle):
     def __init__(self) -> None:
         super().__init__()
         self.held = {BOB: (), CAROL: (), DAVE: ()}
+        self.inside = [CAROL]
 
     def peers(self, term: Term) -> Peers:
-        return Peers([CAROL], [BOB], [[DAVE]])
+        return Peers(self.inside, [BOB], [[DAVE]])
 
 
 class TwoLevels(World):
@@ -72,15 +75,22 @@ class TwoLevels(World):
         assert isinstance(agent, Says)
         return agent
 
+    def lacks_all_inside(self) -> None:
+        """Nobody in the domain holds what is missing, and Carol says so, who is next to this peer."""
+        self.inner.says({}, [(0, 5)])
+        self.look()
+        self.refuse(CAROL, FIRST, [(0, 5)])
+
 
 def test_what_nobody_inside_holds_is_sought_in_the_domain_around_and_only_what_nobody_there_holds_above() -> None:
     world = TwoLevels()
     world.inner.says({CAROL: [(0, 2)]}, [(2, 5)])
     world.outer.says({DAVE: [(2, 3)]}, [(4, 5)])
     world.look()
-    assert world.outer.asked[-1] == ([(2, 5)], True), "not for what Carol holds"
+    assert world.outer.asked == [], "Carol may have it, who is inside"
     assert world.asked == [(CAROL, [(0, 2)]), (CAROL, [(2, 5)])], "neighbours inside come first"
     world.refuse(CAROL, FIRST, [(2, 5)])
+    assert world.outer.asked[-1] == ([(2, 5)], True), "not for what Carol holds"
     assert world.asked[2:] == [(DAVE, [(2, 3)]), (DAVE, [(4, 5)])], "the rest is being sought"
     world.refuse(DAVE, FIRST, [(4, 5)])
     assert world.asked[4:] == [(BOB, [(4, 5)])]
@@ -117,21 +127,21 @@ def test_an_outer_agent_sees_a_domain_as_it_would_see_a_peer() -> None:
     assert bottom.lacks(STREAM) == [], "nothing is known to be lacking in the domain"
     world.inner.says({CAROL: [(0, 2)]}, [(2, 4)])
     world.look()
+    assert bottom.lacks(STREAM) == [], "Carol was asked, who is inside"
+    world.refuse(CAROL, FIRST, [(2, 4)])
     assert bottom.lacks(STREAM) == [(2, 4)]
     assert world.inner.post.bottom.lacks(STREAM) == [(0, 4)]
     assert bottom.holds(STREAM, [(0, 5)]) == world.inner.post.bottom.holds(STREAM, [(0, 5)]) == [(4, 5)]
     world.outer.says({DAVE: [(2, 4)]}, [])
     bottom.found(STREAM)
-    world.refuse(CAROL, FIRST, [(2, 4)])
     assert world.asked[-1] == (DAVE, [(2, 4)])
 
 
 def test_an_outer_agent_hears_when_nothing_is_lacking_in_its_domain_any_more() -> None:
     world = TwoLevels()
-    world.inner.says({}, [(0, 5)])
-    world.look()
-    assert not world.outer.is_filled
-    world.inner.says({CAROL: [(0, 5)]}, [])
+    world.lacks_all_inside()
+    world.outer.is_filled = False
+    world.inner.says({ERIN: [(0, 5)]}, [])
     world.look(times=1)
     assert (world.inner.is_filled, world.outer.is_filled) == (False, True)
     assert world.outer.post.bottom.lacks(STREAM) == []
@@ -140,8 +150,7 @@ def test_an_outer_agent_hears_when_nothing_is_lacking_in_its_domain_any_more() -
 def test_an_outer_agent_hears_it_too_if_this_peer_is_not_the_head_for_that_topic_any_more() -> None:
     world = TwoLevels()
     both = (Domain(INNER, "says", ()), Domain(OUTER, "says", ()))
-    world.inner.says({}, [(0, 5)])
-    world.look()
+    world.lacks_all_inside()
     outer = world.agents.agents[OUTER, "says"]
     assert outer.within is not None
     assert STREAM in outer.within.lacking
@@ -159,8 +168,7 @@ def test_the_peer_upstream_decides_in_which_domains_this_one_is_at_the_border(
 ) -> None:
     world = TwoLevels()
     world.circle.above = above
-    world.inner.says({}, [(0, 5)])
-    world.look()
+    world.lacks_all_inside()
     assert (world.inner.asked[-1][1], world.outer.asked[-1][1]) == borders
 
 
@@ -190,17 +198,41 @@ def test_messages_of_each_domain_reach_the_agent_there_and_agents_of_domains_tha
     assert outer.heard == 1
 
 
-@pytest.mark.parametrize("inside", ["tree", "gossip"])
-def test_around_a_domain_that_does_not_seek_a_token_goes_out_at_once_but_nobody_sends_what_is_asked_inside(
-    inside: str,
-) -> None:
+@pytest.mark.parametrize("inside", BUILT_IN)
+def test_around_a_domain_nothing_is_sought_that_a_neighbour_inside_may_send(inside: str) -> None:
     world = TwoLevels()
     world.agents.follow({WEATHER: (Domain(INNER, inside, ()), Domain(OUTER, "ring", ()))})
     world.look()
-    assert world.agents.agents[OUTER, "ring"].within.lacking == {STREAM: [(0, 5)]}
+    outer = world.agents.agents[OUTER, "ring"].within
+    assert outer is not None
+    assert outer.lacking == {}
     assert world.asked == [(CAROL, [(0, 5)])]
+    world.refuse(CAROL, FIRST, [(0, 3)])
+    assert outer.lacking == {STREAM: [(0, 3)]}
+    assert world.asked[1:] == [(DAVE, [(0, 3)])]
+
+
+def test_what_a_silent_neighbour_inside_may_send_is_sought_around_after_a_while() -> None:
+    world = TwoLevels()
+    world.agents.follow({WEATHER: (Domain(INNER, "tree", ()), Domain(OUTER, "says", ()))})
+    world.look()
+    assert world.outer.asked == []
+    for _ in range(int(world.recovery.times.give_up_s / world.recovery.times.gap_s) + 2):
+        world.look(times=1)
+    assert world.outer.asked[-1][0] == [(0, 5)]
+
+
+def test_what_is_sought_around_is_until_it_is_found_whoever_is_inside_by_then() -> None:
+    world = TwoLevels()
+    world.lacks_all_inside()
+    world.circle.inside = [CAROL, ERIN]
+    world.look(times=1)
     world.refuse(CAROL, FIRST, [(0, 5)])
-    assert world.asked[1:] == [(DAVE, [(0, 5)])]
+    assert world.asked[-1] == (ERIN, [(0, 5)]), "who may send it"
+    assert world.outer.asked[-1][0] == [(0, 5)]
+    world.inner.says({ERIN: [(0, 5)]}, [])
+    world.look(times=1)
+    assert world.outer.is_filled
 
 
 def test_a_domain_whose_protocol_is_not_known_here_leaves_the_one_around_it_its_agent() -> None:
@@ -208,6 +240,7 @@ def test_a_domain_whose_protocol_is_not_known_here_leaves_the_one_around_it_its_
     world.agents.follow({WEATHER: (Domain(INNER, "unheard of", ()), Domain(OUTER, "ring", (DAVE,)))})
     assert world.agents.of(WEATHER)[0] is TREE
     world.look()
+    world.refuse(CAROL, FIRST, [(0, 5)])
     world.dispatch.timer(next(timer for timer, _ in world.host.timers if getattr(timer, "scope", None) == OUTER))
     (token,) = [message for _, message in world.host.sent if isinstance(message, RingToken)]
     assert token.lacking[0].ranges == ((0, 5),), "nobody inside holds it, as far as is known"

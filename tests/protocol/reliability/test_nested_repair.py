@@ -61,7 +61,7 @@ class Member:
             return
         neighbours, left, coming = self.campus.neighbours(self), list[Range](), RangeSet()
         upstream = next((near[0] for near in reversed(neighbours) if near and self is not self.campus.members[0]), None)
-        for found in self.agents.find(stream, lacks, neighbours, upstream, lambda _: []):
+        for found in self.agents.find(stream, lacks, neighbours, upstream, lambda each: difference(each.lacks, coming)):
             for contact, ranges in found.holders:
                 coming.update(self.campus.request(self, contact, ranges))
             for contact in found.neighbours:

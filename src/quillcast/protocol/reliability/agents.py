@@ -77,6 +77,11 @@ class Level(NamedTuple):
             self.within.lacking[stream] = lacks
         return self.agent.find(stream, lacks, neighbours, at_border=at_border)
 
+    def seeks(self, stream: StreamId, lacks: Sequence[Range]) -> list[Range]:
+        """Of what the domain within lacks: what it looks for already."""
+        sought = self.within.lacking.get(stream, ()) if self.within is not None else ()
+        return intersection(lacks, RangeSet(sought))
+
     def filled(self, stream: StreamId) -> None:
         """Its member lacks nothing of it any more."""
         if self.within is not None:
@@ -132,20 +137,25 @@ class Agents:
 
     def find(
         self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Sequence[Contact]], upstream: Contact | None,
-        unsent: Callable[[Findings], list[Range]],
+        beyond: Callable[[Findings], list[Range]],
     ) -> Iterator[Findings]:  # fmt: skip
         """Where ranges are, domain by domain outwards: an agent looks for what nobody in the domains within holds.
 
         `neighbours` are those in the topic's tree, by the innermost domain that they are in. Those that an agent does
-        not name come last: the peer upstream has a say in what is given up, and must be among them. `unsent` says what
-        holders are said to hold, and do not send.
+        not name come last: the peer upstream has a say in what is given up, and must be among them. `beyond` says what
+        of an agent's findings nobody in its domain is about to send. What was sought around once, is until it is found:
+        there may be other neighbours inside by then, who have to be asked first.
         """
         inside: list[Contact] = []
+        found: Findings | None = None
         for level, near in zip_longest(self.of(stream.topic), neighbours):
             inside += near or ()
-            found = (level or TREE).find(stream, lacks, near or (), at_border=upstream not in inside)
-            yield found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *(near or ())))])
-            lacks = RangeSet([*found.lacks, *unsent(found)]).ranges()
+            at = level or TREE
+            if found is not None:
+                lacks = RangeSet([*beyond(found), *at.seeks(stream, found.lacks)]).ranges()
+            found = at.find(stream, lacks, near or (), at_border=upstream not in inside)
+            found = found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *(near or ())))])
+            yield found
 
     def filled(self, stream: StreamId) -> None:
         """Nothing of a stream is lacking here any more. Its topic may have had other agents when they were asked."""

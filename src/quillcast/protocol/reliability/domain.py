@@ -65,7 +65,7 @@ class Findings(NamedTuple):
     lacks: Sequence[Range]
     """What nobody in the domain is known to hold, though it was sought: neighbours are asked for it.
 
-    The domain around it seeks it meanwhile. Those above are asked for what the outermost domain lacks.
+    The domain around it seeks what these refuse. Those above are asked for what the outermost domain lacks.
     """
 
 

@@ -200,7 +200,14 @@ class Recovery:
     ) -> list[Findings]:
         """What agents know of where ranges are, from this peer's own domain outwards."""
         stream, near = StreamId(group.flow.topic, term), (peers.inside, *peers.around)
-        return [*self.agents.find(stream, lacks, near, upstream, lambda each: self._unsent(gap, each))]
+        return [*self.agents.find(stream, lacks, near, upstream, lambda each: self._beyond(gap, each))]
+
+    def _beyond(self, gap: Gap, findings: Findings) -> list[Range]:
+        """What nobody in a domain is about to send: no holder, and no neighbour that has not refused it yet."""
+        now, silent_s, lacks = self.host.now(), self.times.give_up_s, [*findings.lacks]
+        for contact in findings.neighbours:
+            lacks = difference(lacks, RangeSet(gap.may_send(contact.node_id, lacks, now, silent_s)))
+        return [*lacks, *self._unsent(gap, findings)]
 
     def _unsent(self, gap: Gap, findings: Findings) -> list[Range]:
         """What members are said to hold, and do not send."""
