@@ -735,8 +735,8 @@ MUTANTS = (
         "circle-keeps-a-former-head",
         "Members of a domain hear who else is in it when another peer speaks for one of them.",
         "protocol/scopes/orders.py",
-        "        self._enter_circle(dict.fromkeys((*agents, *scopes)))  # those of scopes may have another head\n",
-        "        self._enter_circle(agents)\n",
+        "        return former != who\n",
+        "        return (former is None) != (who is None)\n",
         "protocol/scopes/test_manager.py",
     ),
     Mutant(
@@ -773,7 +773,7 @@ MUTANTS = (
         "rights-of-before",
         "A manager that comes back judges what members registered for by its present file.",
         "protocol/scopes/manager.py",
-        """            self._roles_changed(self.rights.judge_again(member))
+        """            self._roles_changed(self.members.judge_again(member))
 """,
         "",
         "protocol/test_scope_rights.py::"

@@ -923,18 +923,22 @@ def test_what_an_owner_answered_to_a_party_before_it_restarted_is_no_answer_to_i
     assert member.answer(T) == may[0]
 
 
-def test_members_and_heads_of_scopes_that_repair_along_the_tree_need_not_be_looked_up() -> None:
-    """Who has an agent depends on all topics of a member, so that would cost topics times topics."""
-    state = manager(nested("tree"), "X").state
+def test_who_has_an_agent_is_looked_up_only_where_that_changed() -> None:
+    """It depends on all topics of a member, so that would cost topics times topics."""
+    state = manager(nested("ring"), "X").state
     book, looked = OrderBook(state), list[int]()
     book._with_agents = lambda label: looked.append(label) or ()
     first, second = (label for label, member in state.members.items() if member.party.managed)
     parts = {first: Part(Assignment(T, depth=1)), second: Part(Assignment(T, depth=1, recovery="ring"))}
     assert book.update(T, parts)
     assert not book.update(T, parts)
-    assert looked == [second, second], "it may have another head"
+    assert looked == [second], "the first one repairs along the tree"
+    state.members[second].roles[T] = replace(state.members[second].roles[T], head=peer("F").contact)
+    assert not book.update(T, parts)
+    assert looked == [second] * 2, "it has another head"
     assert book.update(T, {first: parts[first]})
     assert looked == [second] * 3
+    book.check()
 
 
 # ---- root scopes with seats

@@ -85,17 +85,17 @@ class Composition:
     """One topic in one scope, as of now."""
 
     def __init__(
-        self, state: ScopeState, config: ScopeConfig, topic: bytes, around: ScopeContext, policy: ScopePolicy | None,
-        swap: Swap | None = None,
+        self, state: ScopeState, config: ScopeConfig, topic: bytes, around: ScopeContext, users: Iterable[Member],
+        policy: ScopePolicy | None, swap: Swap | None = None,
     ) -> None:  # fmt: skip
-        """`policy` is in force. It may be about to change, or have changed just now: `swap`."""
+        """`users` have roles in the topic. `policy` is in force. It may be about to change, or have just: `swap`."""
         self.state, self.config, self.topic, self.around = state, config, topic, around
         self.kept: Topic = state.topics[topic]
         self.policy, self.swap = policy, swap
         self.asks_round_trips = False  # does the policy go by those between members?
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         self.entering = config.entering(self.kept.name)
-        using = [each for each in state.members.values() if self._uses(each)]
+        using = [each for each in users if self._uses(each)]
         self.using = {each.label: each for each in using}
         self.publishing, self.subscribing = self._admit()
         taking = [each for each in using if self._takes_part(each)]

@@ -136,7 +136,7 @@ class ScopeManager:
     def _judge_again(self) -> None:
         """The scope's file may say otherwise than before what members may do."""
         for member in self.state.members.values():
-            self._roles_changed(self.rights.judge_again(member))
+            self._roles_changed(self.members.judge_again(member))
             self._mark(member.refused)
 
     def received(self, message: ControlMessage, now: float) -> list[Effect]:
@@ -465,7 +465,7 @@ class ScopeManager:
                 parts[member.label] = Part(Assignment(topic, why=str(two)))
         self.measuring.asks(topic, between_members=between_members)
         above = self.membership.refusals(topic)
-        for member in self.state.members.values():
+        for member in self.members.using(topic):
             if refusals := tuple(self._refusals(member, topic, above)):
                 part = parts.get(member.label, Part(Assignment(topic, why=refusals[0][1])))
                 assignment = msgspec.structs.replace(part.assignment, refusals=refusals)
@@ -516,7 +516,7 @@ class ScopeManager:
             self.membership.circles(topic),
         )
         policy, swap = self.swaps.in_force.get(topic), self.swaps.running.get(topic)
-        return Composition(self.state, self.config, topic, around, policy, swap)
+        return Composition(self.state, self.config, topic, around, self.members.using(topic), policy, swap)
 
     def _scopes_to_ask(self) -> dict[Party, ChannelWish]:
         """The scopes whose subchannels are delegated one by one, and for what."""
@@ -534,9 +534,10 @@ class ScopeManager:
     def check(self) -> None:
         """Raise AssertionError unless the parts of the manager agree."""
         state = self.state
-        assert self.members.labels == {member.party.id: label for label, member in state.members.items()}
+        self.members.check()
         assert all(label < state.next_label for label in state.members)
         assert self.orders.parts.keys() == state.members.keys()
+        self.orders.check()
         for topic, kept in state.topics.items():
             assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
             ends = {end for channel in kept.channels for end in (channel.source, channel.target)} - {ALL}

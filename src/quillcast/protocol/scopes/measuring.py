@@ -164,7 +164,8 @@ class Measuring:
         for label in entries if senders else ():
             yield from self._have_measured(label, self.round_trips.unmeasured(label, senders), senders)
         if topic in self.asking:
-            taking = [each for each in self.state.members.values() if topic in each.roles or each.label in entries]
+            using = [each.label for each in self.members.using(topic) if topic in each.roles]
+            taking = [self.state.members[label] for label in sorted({*using, *entries})]
             peers = {each.label: each.party.id for each in taking if not each.party.managed}
             parties = {each.party.id: each.party for each in taking}
             for label in peers:

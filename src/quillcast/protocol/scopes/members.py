@@ -21,6 +21,9 @@ class Members:
         self.labels = {member.party.id: member.label for member in state.members.values()}
         self.heard_at: dict[bytes, float] = {}
         self.unheard: dict[bytes, None] = {}  # members that may not know yet of this epoch
+        self.users: dict[bytes, dict[int, None]] = {}  # by topic: who has a role in it, or is refused one
+        for member in state.members.values():
+            self._note_user(member, (*member.roles, *member.refused))
 
     def begin(self, now: float) -> None:
         """All leases begin anew."""
@@ -63,6 +66,7 @@ class Members:
         member.attributes, member.seats = dict(attributes), message.seats if party.managed else ()
         asked = {role.topic: role for role in message.roles}
         changed = self.rights.judge(member, asked)
+        self._note_user(member, changed)
         return member, changed if known else tuple(old | asked)
 
     def _new(self, message: Registration) -> Member:
@@ -114,24 +118,56 @@ class Members:
         self.heard_at.pop(id_, None)
         self.unheard.pop(id_, None)
         self.rights.forget(id_)
-        return self.state.members.pop(label) if label is not None else None
+        if label is None:
+            return None
+        member = self.state.members.pop(label)
+        for topic in dict.fromkeys((*member.roles, *member.refused)):
+            self._forget_user(topic, label)
+        return member
 
     def silent(self, since: float) -> list[bytes]:
         """Who has not been heard from since then."""
         return [id_ for id_, at in self.heard_at.items() if at < since]
 
+    def judge_again(self, member: Member) -> tuple[bytes, ...]:
+        """The rules may be others than before: the topics in which a member has other roles now."""
+        changed = self.rights.judge_again(member)
+        self._note_user(member, changed)
+        return changed
+
+    def using(self, topic: bytes) -> list[Member]:
+        """Who has a role in a topic, or is refused one, in the order of arrival."""
+        return [self.state.members[label] for label in sorted(self.users.get(topic, ()))]
+
+    def _note_user(self, member: Member, topics: Iterable[bytes]) -> None:
+        for topic in topics:
+            if topic in member.roles or topic in member.refused:
+                self.users.setdefault(topic, {})[member.label] = None
+            else:
+                self._forget_user(topic, member.label)
+
+    def _forget_user(self, topic: bytes, label: int) -> None:
+        if topic in self.users:
+            self.users[topic].pop(label, None)
+            if not self.users[topic]:
+                del self.users[topic]
+
     def roles(self, topic: bytes) -> list[Role]:
         """The members' roles in a topic."""
-        return [role for each in self.state.members.values() if (role := each.roles.get(topic)) is not None]
+        return [role for each in self.using(topic) if (role := each.roles.get(topic)) is not None]
 
     def can_carry(self, topic: bytes) -> bool:
         """Does any member take part in the topic? Clients alone cannot carry it."""
-        return any(each.relation == "member" and topic in each.roles for each in self.state.members.values())
+        return any(each.relation == "member" and topic in each.roles for each in self.using(topic))
 
     def at_other_root(self, topic: bytes, root: bytes) -> list[Member]:
         """Members that take another scope for the topic's root scope."""
-        return [
-            each
-            for each in self.state.members.values()
-            if (role := each.roles.get(topic)) is not None and role.root != root
-        ]
+        using = self.using(topic)
+        return [each for each in using if (role := each.roles.get(topic)) is not None and role.root != root]
+
+    def check(self) -> None:
+        """Raise AssertionError unless the tables agree with the members."""
+        members = self.state.members
+        assert self.labels == {member.party.id: label for label, member in members.items()}
+        users = {(topic, label) for label, each in members.items() for topic in (*each.roles, *each.refused)}
+        assert users == {(topic, label) for topic, labels in self.users.items() for label in labels}

@@ -1,5 +1,6 @@
 """What each member of a scope is ordered, and what it was told of that."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
@@ -42,6 +43,8 @@ class OrderBook:
         self.told: dict[int, Orders] = {}
         self.owed: dict[int, None] = dict.fromkeys(state.members)  # members that are to be told
         self.numbers = count(1)
+        self.labels: dict[bytes, dict[int, None]] = {}  # by topic: the members that have a part in it
+        self.agents: dict[int, Heads] = {}  # by member: those who repair by messages of their own
         self.circle: dict[int, tuple[Contact, ...]] = {}  # members of the recovery domain: the peers with agents
 
     def owe(self, labels: Iterable[int]) -> None:
@@ -52,9 +55,16 @@ class OrderBook:
 
     def remove(self, label: int) -> None:
         """A member is gone."""
-        for held in (self.told, self.owed, self.parts):
+        for topic in self.parts.get(label, ()):
+            self._forget_part(topic, label)
+        for held in (self.told, self.owed, self.parts, self.agents):
             held.pop(label, None)
         self._enter_circle([label])
+
+    def _forget_part(self, topic: bytes, label: int) -> None:
+        self.labels[topic].pop(label)
+        if not self.labels[topic]:
+            del self.labels[topic]
 
     def owe_keys(self) -> None:
         """Tell the members of multicast groups the keys, which are others now."""
@@ -62,24 +72,32 @@ class OrderBook:
 
     def update(self, topic: bytes, parts: Mapping[int, Part]) -> bool:
         """These are all parts in a topic from now on: did that change anything?"""
-        former = {label: held.get(topic) for label, held in self.parts.items()}
-        changed = [label for label, part in former.items() if part != parts.get(label)]
-        agents = [label for label in changed if _has_agent(former[label]) or _has_agent(parts.get(label))]
+        former = {label: self.parts[label][topic] for label in self.labels.get(topic, ())}
+        concerned = sorted({*former, *(label for label in parts if label in self.parts)})
+        changed = [label for label in concerned if former.get(label) != parts.get(label)]
         for label in changed:
             self.owed[label] = None
             if label in parts:
                 self.parts[label][topic] = parts[label]
+                self.labels.setdefault(topic, {})[label] = None
             else:
                 del self.parts[label][topic]
-        scopes = [
-            label for label, part in parts.items() if _has_agent(part) and self.state.members[label].party.managed
-        ]
-        self._enter_circle(dict.fromkeys((*agents, *scopes)))  # those of scopes may have another head
+                self._forget_part(topic, label)
+        self._enter_circle([label for label in concerned if self._note_agent(topic, label)])
         return bool(changed)
+
+    def _note_agent(self, topic: bytes, label: int) -> bool:
+        """Who repairs a topic for a member by messages of its own: itself, or the head of a scope. Is it another?"""
+        member, who = self.state.members.get(label), None
+        if member is not None and _has_agent(self.parts[label].get(topic)):
+            role = member.roles.get(topic)
+            head = role.head if role is not None else None
+            who = head if member.party.managed else member.party.contact
+        return self.agents.setdefault(label, Heads()).set(topic, who)
 
     def numbers_in(self, topic: bytes) -> dict[int, int]:
         """The members that have a part in a topic, with the number of what each was told last."""
-        return {label: self.told[label].number for label, parts in self.parts.items() if topic in parts}
+        return {label: self.told[label].number for label in sorted(self.labels.get(topic, ()))}
 
     def settle(self, common: Common) -> Iterator[Send]:
         """Tell the members that are to be told."""
@@ -96,14 +114,7 @@ class OrderBook:
 
     def _with_agents(self, label: int) -> tuple[Contact, ...]:
         """The peers through which a member repairs by messages of its own: itself, or the heads of a scope."""
-        parts, member = self.parts.get(label, {}), self.state.members.get(label)
-        topics = [topic for topic, part in parts.items() if _has_agent(part)]
-        if member is None or not topics:
-            return ()
-        if not member.party.managed:
-            return (member.party.contact,)
-        roles = (member.roles.get(topic) for topic in topics)
-        return tuple(dict.fromkeys(role.head for role in roles if role is not None and role.head is not None))
+        return tuple(self.agents[label].counts) if label in self.agents else ()
 
     def _others(self, label: int) -> tuple[Contact, ...]:
         """The peers of the recovery domain that come next after a member. A scope's own come first."""
@@ -142,6 +153,33 @@ class OrderBook:
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))
         return Send(member.party, orders)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the tables agree with the parts."""
+        parts = {(topic, label) for label, held in self.parts.items() for topic in held}
+        assert parts == {(topic, label) for topic, labels in self.labels.items() for label in labels}
+        for heads in self.agents.values():
+            assert heads.counts == Counter(heads.of_topic.values())
+
+
+class Heads:
+    """The peers through which a member repairs, by topic, and in how many topics each."""
+
+    def __init__(self) -> None:
+        self.of_topic: dict[bytes, Contact] = {}
+        self.counts = Counter[Contact]()
+
+    def set(self, topic: bytes, who: Contact | None) -> bool:
+        """This peer repairs a topic from now on; None: nobody. Is it another one than before?"""
+        former = self.of_topic.pop(topic, None)
+        if who is not None:
+            self.of_topic[topic] = who
+            self.counts[who] += 1
+        if former is not None:
+            self.counts[former] -= 1
+            if not self.counts[former]:
+                del self.counts[former]
+        return former != who
 
 
 def _has_agent(part: Part | None) -> bool:
