@@ -19,6 +19,7 @@ from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import Join, Rejoin
 from tests.protocol.test_scoping import LEASE_S, Network
 from tests.protocol.topics.village import Reader
@@ -96,6 +97,9 @@ def test_topics_of_a_room_go_between_its_members_wherever_they_sit_and_nobody_el
     second = cluster.subscribe("room-2/chat", "bob", "charlie", "dave")
     cluster.publish("alice", "room-1/chat", b"one")
     cluster.publish("dave", "room-2/chat", b"two")
+    scoping = cluster.village.peers[cluster.numbers["charlie"]].scoping
+    names = [scoping.name(described(topic).topic) for topic in ("room-1/chat", "room-2/chat", "news")]
+    assert names == ["room-1", "room-2", "library"]
     assert {name: reader.payloads for name, reader in first.items()} == {"alice": [b"one"], "charlie": [b"one"]}
     assert [reader.payloads for reader in second.values()] == [[b"two"]] * 3
     assert cluster.unaware("room-1/chat", "bob", "dave", "erin", "nobody")

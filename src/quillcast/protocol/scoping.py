@@ -231,8 +231,11 @@ class Scoping:
     def _owners(self) -> Iterable[Owner]:
         return self.controller.membership.owners.values() if self.controller is not None else ()
 
-    def name(self) -> str:
-        """The name of the scope that this peer is a member of, the first of several; empty if it is in none."""
+    def name(self, topic: bytes) -> str:
+        """The name of the scope in which this peer takes part in a topic, else of its first; empty if it is in none."""
+        ordering = self.controller.membership.ordering(topic) if self.controller is not None else None
+        if ordering is not None:
+            return ordering.name
         return next((owner.party.name for owner in self._owners() if not owner.refused), "")
 
     def obstacle(self) -> str:

@@ -73,7 +73,7 @@ class Tracing:
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
         self.host, self.table, self.trees, self.dispatch = host, table, trees, dispatch
         self.explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
-        self.scope_name: Callable[[], str] = str
+        self.scope_name: Callable[[bytes], str] = lambda topic: ""
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
         self.expiry_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
@@ -154,7 +154,7 @@ class Tracing:
                 self.host.wall_ns(), min(block.time_ns for block in bundle.blocks), ways,
                 sender=sender.node_id if sender is not None else b"", publisher=publisher, stopped=stopped,
                 record=envelope.record, taken=taken, waiting=waiting, repair=envelope.kind is REPAIR,
-                scope=self.scope_name(), serial=envelope.serial,
+                scope=self.scope_name(bundle.topic), serial=envelope.serial,
             )  # fmt: skip
             self._send(follower.asker, hop, AGAIN_MAX)
 
