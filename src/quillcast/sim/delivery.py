@@ -28,6 +28,7 @@ from quillcast.core.envelope import Position, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.milestones import PRECISION
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer, peer_of
 from quillcast.sim.judges import cuts, told_of
@@ -80,7 +81,8 @@ class Delivery:
         """It fails only where a list is against it. Then it goes on no more, and has nothing of that list's session."""
         machine, who = reader.host.machine.number, f"access: {self._who(reader)}"
         for failure in reader.failures:
-            denied = isinstance(failure, AccessDenied) and not _on_all(self.plan.lists_of_readers, machine)
+            may = _on_all(self.plan.lists_of_readers, machine) and self._has_right(machine, "subscribes")
+            denied = isinstance(failure, AccessDenied) and not may
             self._holds(denied, f"{self._who(reader)} failed: {failure}")
         if self.plan.lists_of_readers:
             mine = Credentials.of(machine).principal
@@ -522,7 +524,8 @@ class Delivery:
     def _check_writer(self, writer: Writer) -> None:
         """All older events of a living writer are stable or dropped, and no writer that may publish was refused."""
         publisher = writer.publisher
-        if _on_all(self.plan.lists_of_writers, writer.host.machine.number):
+        machine = writer.host.machine.number
+        if _on_all(self.plan.lists_of_writers, machine) and self._has_right(machine, "publishes"):
             self._holds(
                 not writer.failures,
                 f"access: {writer.name} may publish in topic {self.plan.name} and was refused: {writer.failures[:1]}",
@@ -541,6 +544,10 @@ class Delivery:
                 f"topic {self.plan.name}: of {publisher.next} events of {writer.name} {marks} at the end, "
                 f"{self.end - last:.0f} s after the last one or the last trouble",
             )
+
+    def _has_right(self, machine: int, doing: Doing) -> bool:
+        """Do the scopes of a machine let it do this?"""
+        return all(plan.lets(machine, doing) for plan in self.run.scenario.scopes)
 
     def _check_list_of_writers(self, writer: Writer) -> None:
         """It does not go on against the list that its peer knows, and no session admitted anything against its own."""

@@ -8,6 +8,7 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.protocol.config import Config
 from quillcast.protocol.scopes.messages import RecoveryName
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.sim import topology
 from quillcast.sim.faults import AnyFault, validate
 from quillcast.sim.network import Quality
@@ -220,6 +221,15 @@ class ScopePlan(Part, frozen=True):
     """The most clients of its members; 0: no limit of its file."""
     root: bool = False
     """Is it the root scope of all topics? Then all programs are on machines below it, and one of these creates them."""
+    publishers: list[int] | None = None
+    """The members that may publish; None: all."""
+    subscribers: list[int] | None = None
+    """The members that may subscribe; None: all."""
+
+    def lets(self, machine: int, doing: Doing) -> bool:
+        """May a machine do this in topics, as far as it is a member?"""
+        allowed = self.publishers if doing == "publishes" else self.subscribers
+        return allowed is None or machine in allowed or machine not in self.members
 
 
 Program = TypeVar("Program", Writing, Reading, Changing)

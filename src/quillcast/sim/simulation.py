@@ -1,6 +1,6 @@
 """One run of a scenario under one seed: machines, peers, programs and faults in one world."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES, TopicBounds
 from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.protocol.scopes.state import Entering, ScopeConfig
+from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
@@ -32,6 +33,7 @@ from quillcast.sim.observed import AskedChange, Observed
 from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import Changing, Creating, Policy, Reading, Scenario, ScopePlan, TopicPlan, Writing
 from quillcast.sim.scope_bounds import ScopeBounds
+from quillcast.sim.scope_rights import ScopeRights
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
@@ -88,6 +90,7 @@ class Simulation(Observed):
         )  # fmt: skip
         super().__init__(scenario, seed, world)
         self.judges, self.held_leases, self.bounds = Judges(self), HeldLeases(self), ScopeBounds(self)
+        self.rights = ScopeRights(self)
         self._prepare()
 
     def run(self) -> None:
@@ -96,6 +99,7 @@ class Simulation(Observed):
         self._finish_blocked()
         self._rest()
         self.bounds.finish()
+        self.rights.finish()
         checks.check_all(self)
 
     def _finish_blocked(self) -> None:
@@ -269,15 +273,24 @@ class Simulation(Observed):
                 subscribers_max=plan.subscribers_max, publishers_max=plan.publishers_max
             ),
             bounds=(
-                TopicBounds("#", plan.publishers_max > 0, plan.subscribers_max > 0, clients=plan.clients_max > 0),
+                TopicBounds(
+                    "#", plan.publishers_max > 0 or plan.publishers is not None,
+                    plan.subscribers_max > 0 or plan.subscribers is not None, clients=plan.clients_max > 0,
+                ),
             ),
             clients_max=plan.clients_max,
+            rights=partial(self._no_right, plan),
         )  # fmt: skip
         saved = self._managers.get(plan.name)
         owners = [self._party(each) for name in plan.within for each in self.scenario.scopes if each.name == name]
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), owners, config)
         manager.state.secret = derived(self.seed, f"secret of {plan.name}").randbytes(KEY_BYTES)
         peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
+
+    def _no_right(self, plan: ScopePlan, party: Party, attributes: Mapping[str, str], topic: str, doing: Doing) -> str:
+        """Why a member may not do this, as the scope's file has it."""
+        number = self.world.number_at(party.contact.address)
+        return "" if party.managed or plan.lets(number, doing) else f"scope {plan.name} has no right for peer {number}"
 
     def _change_policy(self, change: tuple[ScopePlan, Policy]) -> None:
         plan, self._policies[change[0].name] = change

@@ -26,6 +26,7 @@ UNDRAWN = (
     "bounded",
     "created_apart",
     "created_twice",
+    "entitled",
     "late_readers",
     "lists",
     "publisher_lists",
@@ -271,6 +272,23 @@ def _bounded(scenario: Scenario, random: Random) -> Scenario:
     return _first_topic(replace(scoped, scopes=scopes), writers=writers, readers=readers, publishers=[])
 
 
+def _entitled(scenario: Scenario, random: Random) -> Scenario:
+    """The files of scopes say which members publish and subscribe, and some programs are on others."""
+    scoped = _bounded(scenario, random)
+    scopes = [
+        replace(
+            plan, publishers_max=0, subscribers_max=0, clients_max=0,
+            publishers=random.choice([None, [each for each in plan.members if random.random() < 0.6]]),
+            subscribers=random.choice([None, [each for each in plan.members if random.random() < 0.6]]),
+        )
+        for plan in scoped.scopes
+    ]  # fmt: skip
+    plan = scoped.topics[0]
+    writers = [replace(each, client=False) for each in plan.writers]
+    readers = [replace(each, client=False) for each in plan.readers]
+    return _first_topic(replace(scoped, scopes=scopes), writers=writers, readers=readers, publishers=[])
+
+
 def _created_twice(scenario: Scenario, random: Random) -> Scenario:
     """The topic is created on both sides of a partition, mostly with different settings, and used before and after."""
     happening = [fault for fault in scenario.faults if random.random() < 0.4]
@@ -349,6 +367,7 @@ TWISTS: dict[str, Twist] = {
     "created_twice": _created_twice,
     "departures": _departures,
     "earliest": _earliest,
+    "entitled": _entitled,
     "late_readers": _late_readers,
     "lists": _lists,
     "more_topics": _more_topics,
