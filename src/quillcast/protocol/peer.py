@@ -25,7 +25,7 @@ from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability.agents import Protocols
 from quillcast.protocol.scopes.filters import Customs
-from quillcast.protocol.scoping import Scoping
+from quillcast.protocol.scoping.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.creating import CreateDone

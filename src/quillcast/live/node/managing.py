@@ -21,7 +21,7 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES
-from quillcast.protocol.scoping import Scoping
+from quillcast.protocol.scoping.scoping import Scoping
 
 
 class Managing:

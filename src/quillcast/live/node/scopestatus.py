@@ -24,7 +24,7 @@ from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.policy import ALL
 from quillcast.protocol.scopes.state import Member, Sender
 from quillcast.protocol.scopes.uses import Doing
-from quillcast.protocol.scoping import Scoping
+from quillcast.protocol.scoping.scoping import Scoping
 
 
 def memberships(scoping: Scoping) -> tuple[Membership, ...]:

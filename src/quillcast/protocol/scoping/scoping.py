@@ -9,22 +9,22 @@ What the managers order becomes of a peer:
   do elsewhere, and while no manager answers, trees repair themselves.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import DOWN, Position
 from quillcast.core.host import Host, Timer
 from quillcast.core.ids import topic_id
-from quillcast.core.messages import Contact, WireId
+from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability.agents import Agents, Domain
+from quillcast.protocol.scopes.authority import heeds, manager_heeds, speaks_for
 from quillcast.protocol.scopes.channels import Address, Party
-from quillcast.protocol.scopes.clients import SERVERS_MAX, is_client_of
+from quillcast.protocol.scopes.clients import SERVERS_MAX
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.direct import AnswerDue, DirectPatterns, Found
@@ -36,19 +36,10 @@ from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
-    Alive,
-    Assignment,
     Bounds,
-    ChannelAnswer,
-    ChannelRequest,
     Control,
-    ControlMessage,
-    Deregistration,
     EndClient,
-    HangsBelow,
     Heard,
-    Measured,
-    MeasureRoundTrips,
     Orders,
     Registration,
     RegistrationRefused,
@@ -59,6 +50,7 @@ from quillcast.protocol.scopes.messages import (
 )
 from quillcast.protocol.scopes.rate_limits import RatesDue
 from quillcast.protocol.scopes.uses import Doing
+from quillcast.protocol.scoping.branches import Branches
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
@@ -69,7 +61,6 @@ from quillcast.protocol.topics.state.effects import (
     LeaveIfIdle,
     RoomTowards,
     RootScopesChanged,
-    SeekNearerParent,
 )
 from quillcast.protocol.topics.state.placement import Placement, Stand, may_have_others
 from quillcast.protocol.topics.state.sources import NO_SOURCES
@@ -79,31 +70,7 @@ BEATS = 4  # signs of life per lease; a guess: three may be lost
 SaveState = Callable[[bytes], bool]
 """Writes a manager's state to disk before it returns. False: it could not, so that the manager has to end."""
 
-INVITED_EVERY_MAX = 32
-"""Beats between two invitations of one peer at most; a guess: trees change by then."""
-
-CLIMBS_EVERY_MAX = 256
-"""Beats between two searches for a better parent at most; a guess: five minutes."""
-
-
-PARENTS_EVERY = 32  # beats between two words of an entry point's parent, should one be lost; a guess: 40 s
-
-
 SEATS_EVERY = 8  # beats between two looks at whether lost seats are back; a guess: ten seconds
-
-
-FIRST_DEPTH = 2  # of the members of a scope that is itself a member of the overlay
-
-
-class Tried(NamedTuple):
-    """How often something was tried, and at which beat it is again."""
-
-    times: int
-    again_at: int
-
-    def again(self, beats: int, pause_max: int) -> "Tried":
-        """It is tried now; the next pause is twice as long, up to so many beats."""
-        return Tried(self.times + 1, beats + min(1 << self.times, pause_max))
 
 
 class Beat(Timer, frozen=True):
@@ -118,7 +85,7 @@ class Scoping:
         "beat_s",
         "beats",
         "bounds",
-        "climbed",
+        "branches",
         "controller",
         "direct",
         "dispatch",
@@ -128,12 +95,10 @@ class Scoping:
         "host",
         "hosting",
         "installing",
-        "invited",
         "known_ends",
         "managers",
         "obstructed",
         "overlay",
-        "parents",
         "permissions",
         "placement",
         "publishing",
@@ -166,9 +131,7 @@ class Scoping:
         """Hears what a member of a scope that is managed here registered for without a right to it."""
         self.controller: LocalController | None = None
         self.domains: dict[bytes, tuple[Domain, ...]] = {}
-        self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
-        self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet
-        self.parents: dict[bytes, Contact] = {}  # by topic in which this peer is the entry point: the peer outside
+        self.branches = Branches(host, overlay, self.trees, placement, dispatch)
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
@@ -325,16 +288,16 @@ class Scoping:
             return
         if control.to in self.managers:
             (manager, _), message = self.managers[control.to], control.message
-            if _manager_heeds(manager, sender, message):
+            if manager_heeds(manager, sender, message):
                 before = manager.membership.obstacles()
                 self._carry_out(control.to, manager.received(message, now))
                 for owner, why in manager.membership.obstacles().items():
                     if before.get(owner) != why:
                         self.obstructed(control.to, owner, why)
-        elif control.to == self.host.me and (member := self.controller) and _heeds(member, sender, control.message):
+        elif control.to == self.host.me and (member := self.controller) and heeds(member, sender, control.message):
             self._carry_out(control.to, member.received(control.message, now))
             self._follow(member)
-        elif (client := self.hosting.controller(control.to)) and _heeds(client, sender, control.message):
+        elif (client := self.hosting.controller(control.to)) and heeds(client, sender, control.message):
             self._carry_out(control.to, client.received(control.message, now))
             self.hosting.decide()
         elif isinstance(control.message, Registration) and control.to not in (self.host.me, *self.hosting.clients):
@@ -375,8 +338,9 @@ class Scoping:
             self._follow(self.controller)
             for client, effects in self.hosting.beat(now):
                 self._carry_out(client, effects)
-            self._climb(self.controller)
-            self._tell_parents(self.controller)
+            self.branches.climb(self.controller, self.beats)
+            for topic, parent in self.branches.new_parents(self.controller, self.beats):
+                self._carry_out(self.host.me, self.controller.hangs_below(topic, parent))
             if self.beats % SEATS_EVERY == 0:
                 self.overlay.seats.look_for_lost()
         if self.managers or self.controller is not None:
@@ -449,7 +413,7 @@ class Scoping:
             self.subscribing.permitted()
             self.publishing.permitted()
         if not self.overlay.lifecycle.left:
-            self._invite(controller)
+            self.branches.invite(controller, self.beats)
 
     def _heed_refusals(self, controller: LocalController) -> None:
         """Applications here get the error for what this peer has no right to, also what began when it had."""
@@ -559,75 +523,6 @@ class Scoping:
             return without_record(bundle)
         return self.installing.arrived(self.controller, bundle)
 
-    def _invite(self, controller: LocalController) -> None:
-        """Invite the peers that are to be children here and are not yet.
-
-        A peer that does not become one is invited again after ever more beats: there may be no room for this peer in
-        the tree but below the other.
-        """
-        missing = dict.fromkeys(self._missing_children(controller))
-        self.invited = {each: invited for each, invited in self.invited.items() if each in missing}
-        self.placement.expected = _by_topic(missing)
-        topics = dict[Contact, list[WireId]]()
-        invitations = {
-            each.spec.peer: each.spec.invitation for each in controller.channels if isinstance(each.spec, Address)
-        }
-        for topic, contact in missing:
-            invited = self.invited.get((topic, contact), Tried(0, self.beats))
-            if self.beats >= invited.again_at:
-                self.invited[topic, contact] = invited.again(self.beats, INVITED_EVERY_MAX)
-                topics.setdefault(contact, []).append(topic)
-        for contact, of_it in topics.items():
-            self.host.send(contact, Invite(of_it, invitations[contact]))
-
-    def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Contact]]:
-        for channel in controller.channels:
-            match channel.spec:
-                case Address(contact) if contact.node_id != self.host.me:
-                    links = (each.topic for each in channel.constraints if not each.beside)
-                    yield from ((topic, contact) for topic in links if not self._is_child(topic, contact))
-
-    def _climb(self, controller: LocalController) -> None:
-        """Look for a better parent outside, if the scope hangs below one: the way from the root may be shorter.
-
-        As long as the tree above stays as it is, that happens ever more rarely.
-        """
-        trees = {} if self.overlay.outside else self.trees
-        inside = {contact.node_id for contact in controller.membership.ring()}
-        assignments = controller.membership.ordered_assignments()
-        hanging = {
-            topic: tree.path
-            for topic, tree in trees.items()
-            if topic in assignments and _hangs_below_overlay(assignments[topic]) and len(tree.path) > 1
-            if assignments[topic].ring == 0 or inside.isdisjoint(tree.path)
-        }
-        climbed, self.climbed = self.climbed, {}
-        for topic, path in hanging.items():
-            former, tried = climbed.get(topic, ((), Tried(0, 0)))
-            if former != path:
-                tried = Tried(0, self.beats)
-            if self.beats >= tried.again_at:
-                tried = tried.again(self.beats, CLIMBS_EVERY_MAX)
-                self.dispatch.order(SeekNearerParent(topic))
-            self.climbed[topic] = path, tried
-
-    def _tell_parents(self, controller: LocalController) -> None:
-        """Tell the manager below whom its scope hangs in the overlay's trees, so that it chooses an entry point."""
-        inside = {contact.node_id for contact in controller.membership.ring()}
-        assignments = controller.membership.ordered_assignments().items()
-        entered = (topic for topic, each in assignments if each.ring == 0 and each.depth == FIRST_DEPTH)
-        trees = [self.trees[topic] for topic in entered if topic in self.trees]
-        former, self.parents = self.parents, {}
-        for tree in trees:
-            if tree.parent is not None and tree.parent.node_id not in inside:
-                self.parents[tree.topic] = tree.parent
-                if former.get(tree.topic) != tree.parent or self.beats % PARENTS_EVERY == 0:
-                    self._carry_out(self.host.me, controller.hangs_below(tree.topic, tree.parent))
-
-    def _is_child(self, topic: bytes, contact: Contact) -> bool:
-        tree = self.trees.get(topic)
-        return tree is not None and contact.node_id in tree.children
-
     # ---- effects
 
     def _carry_out(self, party: bytes, effects: Iterable[Effect]) -> None:
@@ -674,58 +569,3 @@ def _stands(controller: LocalController | None, domains: Mapping[bytes, Sequence
         for topic, nested in domains.items()
         if len(nested) > 1
     }
-
-
-def _hangs_below_overlay(assignment: Assignment) -> bool:
-    """Is the member's place in a topic's tree below the overlay's peers, rather than below those of a superscope?"""
-    return assignment.ring is not None and (assignment.ring == 0 or assignment.depth == FIRST_DEPTH)
-
-
-def _by_topic(expected: Iterable[tuple[bytes, Contact]]) -> dict[bytes, dict[Contact, None]]:
-    found = dict[bytes, dict[Contact, None]]()
-    for topic, contact in expected:
-        found.setdefault(topic, {})[contact] = None
-    return found
-
-
-def speaks_for(sender: Contact, message: ControlMessage) -> bool:
-    """Is a message from the party that it speaks of: that peer, or the one that runs that scope's manager?
-
-    The link that it came over has shown who the sender is.
-    """
-    match message:
-        case Registration(member=party) | Alive(member=party) if is_client_of(party.id, sender.node_id):
-            return party.contact.node_id == sender.node_id and not party.managed
-        case Registration(member=party) | Alive(member=party) | ChannelRequest(sender=party):
-            return party.contact.node_id == sender.node_id and (party.managed or party.id == sender.node_id)
-        case Measured(member=id_) | HangsBelow(member=id_):
-            return id_ == sender.node_id
-        case _:
-            return True
-
-
-def _manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
-    """Is it for a manager to heed this? Who it speaks of has been shown already; owners and receivers have not."""
-    match message:
-        case Registration() | ChannelRequest() | Measured() | HangsBelow() | Succession():
-            return True
-        case Alive(member=member):
-            return manager.members.find(member.id) is None or manager.members.runs_at(member.id, sender)
-        case Deregistration(member=id_):
-            return manager.members.runs_at(id_, sender) or is_client_of(id_, sender.node_id)
-        case _:
-            return _heeds(manager, sender, message)
-
-
-def _heeds(party: LocalController | ScopeManager, sender: Contact, message: ControlMessage) -> bool:
-    """Does a message of an owner or receiver come from the peer that runs its manager?"""
-    match message:
-        case Orders(owner=owner):
-            return party.membership.is_owner(owner.id, sender, message.succession)
-        case Heard(owner=id_) | RegistrationRefused(owner=id_) | MeasureRoundTrips(owner=id_):
-            return party.membership.is_owner(id_, sender)
-        case ChannelAnswer(receiver=id_):
-            known = party.requests.asked.get(id_)
-            return known is not None and known.party.contact.node_id == sender.node_id
-        case _:
-            return False
