@@ -1,7 +1,7 @@
 """A peer as the source of a stream: it numbers the events of its own publishers.
 
 An event is acknowledged as admitted when another peer has it too, or when it is stable. How a stream ends is told in
-docs/decisions/admission-at-the-source.md.
+docs/sources.md.
 """
 
 from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, SESSION_TERMS, Guarantee, Term

@@ -1,6 +1,6 @@
 """The streams of sources at a peer: how they begin and end, what is stable of them, and what neighbours are told.
 
-The whole life of a stream is in docs/decisions/admission-at-the-source.md. Topics whose root numbers the events have
+The whole life of a stream is in docs/sources.md. Topics whose root numbers the events have
 such streams only where it took over from sources, so that hardly anything here asks which kind a topic is.
 """
 
