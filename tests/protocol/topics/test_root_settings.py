@@ -254,9 +254,15 @@ def test_before_a_session_in_which_something_is_not_sent_again_subscribers_have_
     assert root.closing
 
 
-def test_before_a_best_effort_session_publishers_first_send_again_what_earlier_terms_left(world: Parts) -> None:
+@pytest.mark.parametrize("holds", [True, False], ids=["after a crash", "after a leadership transfer"])
+def test_before_a_best_effort_session_publishers_first_send_again_what_earlier_terms_left(
+    world: Parts, *, holds: bool
+) -> None:
     tree, root = active(world)
-    root.hold(4.0)
+    if holds:
+        root.hold(4.0)
+    else:
+        root.after = FIRST
     root.noted = replace(DESCRIPTOR, upcoming=BEST_EFFORT)
     world.sessions.recorded(tree)
     assert world.host.timers[-1] == (FlushDue(tree.topic, FIRST), 4.0)

@@ -8,7 +8,7 @@ topic to itself. So order, repeats and losses across sessions are those across t
 import msgspec
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.trace import Mark
@@ -24,6 +24,8 @@ from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
+
+SEND_AGAIN_TIMES = 2  # as long as a publisher may wait for a receipt of the root before, and then for this one; a guess
 
 
 class FlushDue(Timer, frozen=True):
@@ -132,9 +134,11 @@ class Sessions:
         publishers first send again what is not stable of earlier terms. Leases of slow subscribers end after `lease_s`,
         unless the topic waits for them.
         """
-        now, due = self.host.now(), FlushDue(tree.topic, root.term)
-        if self._loses(root) and root.held_until > now:
-            self.host.set_timer(due, root.held_until - now)
+        now, due, ready_at = self.host.now(), FlushDue(tree.topic, root.term), root.held_until
+        if root.after not in (None, NO_TERM):
+            ready_at = max(ready_at, root.began_at + SEND_AGAIN_TIMES * self.config.receipt_timeout_s)
+        if self._loses(root) and ready_at > now:
+            self.host.set_timer(due, ready_at - now)
         elif tree.is_flushed:
             self._hear(tree, root, SessionInput.FLUSHED)
         else:
