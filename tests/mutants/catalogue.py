@@ -650,9 +650,9 @@ MUTANTS = (
     Mutant(
         "strangers-streams-taken",
         "Where a list says who publishes, no peer takes the stream of a source that has not shown a warrant on it.",
-        "protocol/topics/state/source_streams.py",
-        '        if who and descriptor.refusal("publish", who) is None:\n',
-        "        if True:\n",
+        "protocol/topics/state/source_rights.py",
+        '    if who and descriptor.refusal("publish", who) is None:\n',
+        "    if True:\n",
         "protocol/topics/test_sources.py"
         "::test_neighbours_take_nothing_from_a_source_that_does_not_look_at_the_list_itself",
     ),
@@ -668,7 +668,7 @@ MUTANTS = (
     Mutant(
         "older-events-owed",
         "Of a stream that is learned late, what came before a subscription is not lost to it.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/state/stream_dates.py",
         '        if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):\n',
         "        if True:\n",
         "protocol/topics/test_ended_streams.py"

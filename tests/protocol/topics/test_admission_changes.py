@@ -12,6 +12,7 @@ from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamUp, encode, stream_key
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionState
+from quillcast.protocol.topics.state.stream_ways import is_alive
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, FIRST, PAUL, block, down
 from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
@@ -44,7 +45,7 @@ def test_a_source_ends_its_stream_when_a_session_is_about_to_begin_in_which_a_ro
     world.own_streams.settings_learned(tree)
     state = tree.sources.states[own.term]
     assert (own.closing, state.closed, state.end) == (True, True, 0)
-    assert not world.source_streams.is_alive(tree, own.term)
+    assert not is_alive(tree, own.term)
     assert not world.own_streams.goes_on(tree.topic)
     tree.adapt(BY_ROOT)
     world.own_streams.settings_learned(tree)

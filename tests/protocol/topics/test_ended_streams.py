@@ -102,7 +102,7 @@ def test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_
     tree, notes = a_subscription_to_sources(world, start)
     world.source_streams.learn(tree, STREAM, 0)
     tree.sources.states[STREAM].heard_end = 5
-    world.source_streams.learn_milestones(tree, STREAM, ((2, 25.0), (3, 20.0), (5, 12.0)))
+    world.source_streams.dates.learn_milestones(tree, STREAM, ((2, 25.0), (3, 20.0), (5, 12.0)))
     tree.flow.lose(STREAM, [(0, 5)])
     notes.turn_over()
     assert notes.lost_ == (lost or [(STREAM.counter, 0, 5, "unavailable")])
@@ -116,7 +116,7 @@ def test_a_stream_whose_source_is_gone_ends_where_it_is_known_to_have_come_thoug
     child = SourcesChild(world.host, CAROL, 0, FIRST, 0, sends_only=False)
     tree.enter(child)
     child.note_stream(STREAM, StreamUp(0, 0, 5))
-    world.source_streams.heard_of(tree, STREAM)
+    world.source_streams.news.heard_of(tree, STREAM)
     tree.take_out(CAROL.node_id)
     for _ in range(2):
         world.source_streams.advance(tree, [STREAM])
@@ -128,7 +128,7 @@ def test_a_peer_that_joins_late_passes_on_for_how_long_the_events_before_have_be
     """Its stream begins behind them; if that ends, subscriptions below may have begun later than these events."""
     tree, _ = a_subscription_to_sources(world)
     world.source_streams.attached(tree, BOB, ((STREAM, 2, 2),), (), (((2, 25.0), (9, 20.0)),), whole=False, served=True)
-    assert world.source_streams.milestones(tree, STREAM, (0, 2)) == ((2, 25.0),)
+    assert world.source_streams.dates.milestones(tree, STREAM, (0, 2)) == ((2, 25.0),)
     world.host.time = 40.0
     world.source_streams.conclude(tree, STREAM, 2)
     assert world.source_streams.ended(tree) == ((STREAM, 2, ((2, 35.0),)),)
@@ -139,7 +139,7 @@ def test_a_subscription_begins_at_nothing_that_is_known_only_from_a_peer_that_ma
     stream = world.source_streams.learn(tree, STREAM, 0)
     assert stream is not None
     stream.give_up([(0, 3)])
-    world.source_streams.learn_milestones(tree, STREAM, ((1 << 62, 12.0),))
+    world.source_streams.dates.learn_milestones(tree, STREAM, ((1 << 62, 12.0),))
     assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 3)]
 
 
@@ -228,14 +228,14 @@ def test_neighbours_hear_when_events_of_a_stream_came_that_this_peer_has_yet_to_
     told = ((2, 25.0), (9, 15.0))
     world.source_streams.attached(tree, BOB, ((STREAM, 0, 0),), (), (told,), whole=True, served=True)
     assert tree.subscriptions[0].term_cursor(STREAM).next == 2
-    assert world.source_streams.milestones_known(tree, [(STREAM, 0, 0)]) == (told,)
+    assert world.source_streams.dates.milestones_known(tree, [(STREAM, 0, 0)]) == (told,)
 
 
 def test_a_root_learns_from_a_child_when_events_of_a_stream_came_that_the_child_has_yet_to_get(world: Parts) -> None:
     tree = world.root(BY_SOURCE)
     digest, told = tree.descriptor.digest, ((2, 25.0), (9, 15.0))
     world.joins.adopt(Join(tree.topic, BOB, None, digest, streams=((STREAM, 0, 0),), milestones=(told,)))
-    assert world.source_streams.milestones(tree, STREAM, (0, 9)) == told
+    assert world.source_streams.dates.milestones(tree, STREAM, (0, 9)) == told
 
 
 @pytest.mark.parametrize("above", [True, False], ids=["a parent", "a child"])
@@ -255,7 +255,7 @@ def test_what_a_neighbour_said_of_a_stream_that_was_over_here_counts_once_that_g
     world.host.time += 1.0
     report = StreamDown(7, 7, 0) if above else StreamUp(0, 7, 7, alive=True)
     world.stream_reporting.changed(BOB if above else CAROL, stream_key(tree.topic, STREAM), encode(report))
-    known = world.source_streams.milestones(tree, STREAM, (0, 9))
+    known = world.source_streams.dates.milestones(tree, STREAM, (0, 9))
     assert known == ((2, 26.0), (5, 23.0), (7, 6.0)), "it goes no further than that neighbour reports"
     assert tree.subscriptions[0].term_cursor(STREAM).next == 5, "that began later"
 
@@ -267,7 +267,7 @@ def test_nobody_else_is_taken_at_its_word(world: Parts) -> None:
     world.joins.adopt(Join(tree.topic, CAROL, None, digest, streams=((STREAM, 0, 0),), milestones=(told,)))
     report = encode(StreamDown(7, 7, 0))
     world.stream_reporting.changed(BOB, stream_key(tree.topic, STREAM), report)
-    assert world.source_streams.milestones(tree, STREAM, (0, 9)) == ((2, 0.0), (7, 0.0))
+    assert world.source_streams.dates.milestones(tree, STREAM, (0, 9)) == ((2, 0.0), (7, 0.0))
 
 
 def test_the_events_of_a_stream_that_is_over_and_goes_on_count_once(world: Parts) -> None:

@@ -135,11 +135,11 @@ def test_a_parent_learns_it_from_a_child_through_whom_it_hears_of_a_stream(world
     world.host.time = 30.0
     join = Join(tree.topic, BOB, None, tree.descriptor.digest, streams=((STREAM, 2, 0),), milestones=(((2, 20.0),),))
     world.joins.adopt(join)
-    assert world.source_streams.milestones(tree, STREAM, (0, 2)) == ((2, 20.0),)
+    assert world.source_streams.dates.milestones(tree, STREAM, (0, 2)) == ((2, 20.0),)
     tree.children[BOB.node_id].streams[STREAM] = StreamUp(2, 2, 2, alive=True)
     further = msgspec.structs.replace(join, child=CAROL, streams=((STREAM, 9, 0),), milestones=(((9, 20.0),),))
     world.joins.adopt(further)
-    assert world.source_streams.milestones(tree, STREAM, (0, 9)) == ((2, 20.0),), "its source is elsewhere"
+    assert world.source_streams.dates.milestones(tree, STREAM, (0, 9)) == ((2, 20.0),), "its source is elsewhere"
 
 
 def test_a_newcomer_needs_nothing_of_a_stream_that_is_over_there(world: Parts) -> None:
@@ -173,7 +173,9 @@ def test_however_many_streams_there_are_a_newcomer_is_told_few_milestones(world:
         for index in range(10):
             stream.milestones.note(index, 2.0 * index)
     world.host.time = 18.0
-    told = world.source_streams.milestones_known(tree, world.source_streams.starts(tree, {}, new=True, earliest=False))
+    told = world.source_streams.dates.milestones_known(
+        tree, world.source_streams.starts(tree, {}, new=True, earliest=False)
+    )
     assert [len(each) for each in told] == [2] * 300
 
 

@@ -127,7 +127,7 @@ def test_what_a_peer_that_came_to_the_scope_lacks_of_a_stream_is_told_with_the_w
     parts.placement.entered = {tree.topic: None}
     events(parts, tree, 2)
     carol.note_stream(STREAM, StreamUp(2, 2, 2))
-    parts.source_streams.touch(tree)
+    parts.source_streams.news.touch(tree)
     parts.progress.tell(tree)
     assert stream_told(parts, tree) == 2
     parts.host.time += CONFIG.report_s
@@ -135,7 +135,7 @@ def test_what_a_peer_that_came_to_the_scope_lacks_of_a_stream_is_told_with_the_w
     carol.note_stream(STREAM, StreamUp(1, 2, 2))
     carol.note_report(ChildReport(tree.term, 0, tree.term, newcomers=(PAUL,)))
     carol.named_until = parts.host.time + 1.0
-    parts.source_streams.touch(tree)
+    parts.source_streams.news.touch(tree)
     parts.progress.tell(tree)
     assert stream_told(parts, tree) == 1
 

@@ -31,7 +31,8 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.source import source_term
-from quillcast.protocol.topics.state.source_streams import FROM_ABOVE, comes_from, direction, known_end
+from quillcast.protocol.topics.state.source_streams import FROM_ABOVE
+from quillcast.protocol.topics.state.stream_ways import comes_from, direction, known_end, towards
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
@@ -119,7 +120,7 @@ def test_what_was_said_of_the_end_by_an_earlier_parent_is_passed_on_to_the_next(
     events(world, tree, 3)
     world.source_streams.learn_ends(tree, [(STREAM, 5, ())], BOB)
     tree.parent = CAROL
-    world.source_streams.tell_parent(tree, CAROL, STREAM)
+    world.source_streams.news.tell_parent(tree, CAROL, STREAM)
     told = decode_stream(world.streams.telling(CAROL.node_id)[stream_key(tree.topic, STREAM)])
     assert told == StreamUp(3, 3, 5)
 
@@ -129,7 +130,7 @@ def test_a_stream_is_taken_up_again_until_the_root_hears_that_everybody_has_it(w
     tree = below(world)
     tree.flow.note_over(STREAM, 7)
     report(world, tree, BOB, StreamDown(7, 7, 4, end=7))
-    world.source_streams.tell_parent(tree, BOB, STREAM)
+    world.source_streams.news.tell_parent(tree, BOB, STREAM)
     told = decode_stream(world.streams.telling(BOB.node_id)[stream_key(tree.topic, STREAM)])
     assert told == StreamUp(7, 7, 7)
     assert world.source_streams.finished(tree, [STREAM]) == []
@@ -159,7 +160,7 @@ def test_a_child_that_speaks_of_a_stream_no_more_needs_nothing_of_it_up_to_the_e
     assert entered.needed_from(STREAM) == 0, "it was told of no end"
     report(world, tree, CAROL, StreamUp(2, 2, 2))
     report(world, tree, BOB, StreamDown(5, 5, 4, end=5))
-    world.source_streams.tell_one(tree, STREAM)
+    world.source_streams.news.tell_one(tree, STREAM)
     report(world, tree, CAROL, None)
     assert entered.needed_from(STREAM) == 4, "what is not stable is not over"
 
@@ -242,7 +243,7 @@ def test_a_source_says_at_the_end_for_how_long_its_events_have_been_there_and_no
     tree.parent = None
     for sender, known in ((CAROL, ((4, 0.0),)), (BOB, ((3, 20.0), (4, 5.0)))):
         report(world, tree, sender, StreamUp(0, 4, 4, end=4, milestones=((3, 20.0), (4, 5.0))))
-        assert world.source_streams.milestones(tree, STREAM, (0, 4)) == known
+        assert world.source_streams.dates.milestones(tree, STREAM, (0, 4)) == known
 
 
 def test_events_have_been_there_since_they_or_word_of_them_came_however_late_the_next_report_is(world: Parts) -> None:
@@ -251,8 +252,8 @@ def test_events_have_been_there_since_they_or_word_of_them_came_however_late_the
     world.host.time += 3.0
     report(world, tree, BOB, StreamDown(2, 3, 0))
     world.host.time += 4.0
-    world.source_streams.tell(tree)
-    assert world.source_streams.milestones(tree, STREAM, (0, 3)) == ((2, 7.0), (3, 4.0))
+    world.source_streams.news.tell(tree)
+    assert world.source_streams.dates.milestones(tree, STREAM, (0, 3)) == ((2, 7.0), (3, 4.0))
 
 
 @pytest.mark.parametrize("alive", [False, True])
@@ -265,14 +266,16 @@ def test_subscriptions_do_not_begin_at_an_event_that_only_a_child_far_from_the_s
     events(world, tree, 2)
     report(world, tree, BOB, StreamDown(2, 2, 0))
     report(world, tree, CAROL, replace(lie, alive=alive))
-    world.source_streams.tell(tree)
-    world.source_streams.learn_milestones(tree, STREAM, ((1 << 60, 1000.0),), near=False)  # it is asked for them, too
+    world.source_streams.news.tell(tree)
+    world.source_streams.dates.learn_milestones(
+        tree, STREAM, ((1 << 60, 1000.0),), near=False
+    )  # it is asked for them, too
     assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 2)]
     world.host.time += 2.0
     report(world, tree, BOB, StreamDown(2, 3, 0))
-    world.source_streams.tell(tree)
+    world.source_streams.news.tell(tree)
     assert world.source_streams.begin_at(tree, earliest=False) == [(STREAM, 3)]
-    assert world.source_streams.milestones(tree, STREAM, (2, 1 << 60)) == ((3, 0.0),)
+    assert world.source_streams.dates.milestones(tree, STREAM, (2, 1 << 60)) == ((3, 0.0),)
     told = world.streams.telling(CAROL.node_id)[stream_key(tree.topic, STREAM)]
     assert told == encode(StreamDown(2, 3, 0)), "nor at those below its other neighbours"
 
@@ -282,11 +285,11 @@ def test_of_children_that_say_that_a_source_is_below_them_the_source_itself_coun
     for contact in (CAROL, BOB):
         child(world, tree, contact)
         report(world, tree, contact, StreamUp(0, 0, 0, alive=True))
-    assert world.source_streams.towards(tree, STREAM) == BOB
+    assert towards(tree, STREAM) == BOB
 
 
 def test_a_source_that_is_not_known_here_is_looked_for_above(world: Parts) -> None:
-    assert world.source_streams.towards(below(world), STREAM) == BOB
+    assert towards(below(world), STREAM) == BOB
 
 
 def test_of_others_that_counts_from_whom_the_events_come(world: Parts) -> None:
@@ -294,12 +297,12 @@ def test_of_others_that_counts_from_whom_the_events_come(world: Parts) -> None:
     for contact in (CAROL, DORA):
         child(world, tree, contact)
         report(world, tree, contact, StreamUp(0, 1, 1, alive=True), far)
-    assert world.source_streams.towards(tree, far) == CAROL, "nothing came yet"
+    assert towards(tree, far) == CAROL, "nothing came yet"
     world.table.arrive(DORA, Bundle(Envelope(tree.topic, DOWN, far, 0), (block(PAUL, 0),)))
-    assert world.source_streams.towards(tree, far) == DORA
+    assert towards(tree, far) == DORA
     world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, far, 1), (block(PAUL, 1),)))
     assert direction(tree, far) == BOB, "the source has moved to the other side of the parent"
-    assert world.source_streams.towards(tree, far) == CAROL, "or it has moved back, and nothing came from there yet"
+    assert towards(tree, far) == CAROL, "or it has moved back, and nothing came from there yet"
 
 
 def test_a_child_ends_no_stream_that_comes_from_elsewhere(world: Parts) -> None:

@@ -15,7 +15,8 @@ from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.placement import IN_ONE, Placement, Stand
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams, direction, known_end
+from quillcast.protocol.topics.state.source_streams import SourceStreams
+from quillcast.protocol.topics.state.stream_ways import direction, ends_here, known_end, towards
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -34,16 +35,16 @@ class TreeGroup:
         return known_end(self.tree, term) if term.of_source else self.tree.known_end
 
     def upstream(self, term: Term) -> Contact | None:
-        return self.source_streams.towards(self.tree, term) if term.of_source else self.tree.parent
+        return towards(self.tree, term) if term.of_source else self.tree.parent
 
     def is_source(self, term: Term) -> bool:
         return term in self.tree.sources.mine
 
     def milestones(self, term: Term, missing: Range) -> ToldMilestones:
-        return self.source_streams.milestones(self.tree, term, missing)
+        return self.source_streams.dates.milestones(self.tree, term, missing)
 
     def decides(self, term: Term) -> bool:
-        return term.of_source and self.source_streams.ends_here(self.tree, term)
+        return term.of_source and ends_here(self.tree, term)
 
     def has_ended(self, term: Term) -> bool:
         state = self.tree.sources.states.get(term)
@@ -168,14 +169,14 @@ class TreeGroups:
         tree = self.trees[group.flow.topic]
         upstream = direction(tree, term)
         near = term.is_of(by) or by == group.root or (upstream is not None and by == upstream.node_id)
-        self.source_streams.learn_milestones(tree, term, milestones, near=near)
+        self.source_streams.dates.learn_milestones(tree, term, milestones, near=near)
 
     def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
-        self.source_streams.date(self.trees[group.flow.topic], term, milestones)
+        self.source_streams.dates.date(self.trees[group.flow.topic], term, milestones)
 
     def gave_up(self, group: PeerGroup) -> None:
         tree = self.trees[group.flow.topic]
-        self.source_streams.touch(tree)
+        self.source_streams.news.touch(tree)
         self.schedule.touch(tree)
 
     def asked_for(self, group: PeerGroup, term: Term, ranges: list[Range], asker: bytes) -> bool:

@@ -78,7 +78,7 @@ class Housekeeping:
         if tree.root is not None and tree.root.stable < tree.root.index:
             self.schedule.touch(tree)
         self.source_streams.dismiss_denied(tree)
-        self.source_streams.touch(tree)
+        self.source_streams.news.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
             self.dispatch.order(FindParent(tree))
         if tree.keeping_until is not None and tree.keeping_until <= now:

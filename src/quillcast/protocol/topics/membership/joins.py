@@ -17,7 +17,8 @@ from quillcast.protocol.topics.state.link_reports import Move, same_life
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts, shown_by_source
+from quillcast.protocol.topics.state.source_rights import shown_by_source, warrants
+from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -140,8 +141,8 @@ class Joins:
         self._send_accepted(tree, join, start, starts, gone)
         child = self.children.enter(tree, contact, start, starts, join)
         for (term, *_), told in zip(join.streams, join.milestones, strict=False):
-            self.source_streams.learn_milestones(tree, term, told, near=False)
-            self.source_streams.note_told(tree, term, told, contact)
+            self.source_streams.dates.learn_milestones(tree, term, told, near=False)
+            self.source_streams.dates.note_told(tree, term, told, contact)
         self.children.heard_from(tree, child)
         handlers = self.trees.handlers.get(tree.topic)
         if handlers is not None:
@@ -181,8 +182,8 @@ class Joins:
         ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
-            sends_only, ended, self.source_streams.warrants(tree), tree.descriptor.version,
-            self.source_streams.milestones_known(tree, starts), self.progress.moves.number,
+            sends_only, ended, warrants(tree), tree.descriptor.version,
+            self.source_streams.dates.milestones_known(tree, starts), self.progress.moves.number,
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -44,6 +44,7 @@ from quillcast.protocol.topics.state.link_reports import (
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
+from quillcast.protocol.topics.state.source_rights import warrants
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -166,10 +167,10 @@ class TreeMembership:
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
             warrant=warrant, moved=moved, again=tree.attempt > 1, sends_only=sends_only,
             streams=streams, ended=self.source_streams.ended(tree),
-            warrants=self.source_streams.warrants(tree), number=number,
+            warrants=warrants(tree), number=number,
             path=(tree.path or self.came_from.get(tree.topic, ())) if moved else (),
             unresponsive=tuple(self.unresponsive.get(tree.topic, ())),
-            milestones=self.source_streams.milestones_known(tree, streams),
+            milestones=self.source_streams.dates.milestones_known(tree, streams),
         )  # fmt: skip
         handlers = self.trees.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join

@@ -27,8 +27,10 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_of,
 )
 from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.source_rights import could_publish
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.sources import Right, SourceState
+from quillcast.protocol.topics.state.stream_ways import is_alive, is_mine, may_end
 from quillcast.protocol.topics.state.tree import Tree
 
 Report = TypeVar("Report", StreamUp, StreamDown)
@@ -115,18 +117,18 @@ class StreamReporting:
             return
         elif self._known(tree, child.contact, term, report) is not None:
             report = _as_far_as_taken(tree, child.contact, term, report)
-            may_end = self.source_streams.may_end(tree, child, term)
+            ends = may_end(tree, child, term)
             child.note_stream(term, report)
-            if told := self.source_streams.told_before(tree, term, child.contact):
-                self.source_streams.learn_milestones(tree, term, told, near=False)
+            if told := self.source_streams.dates.told_before(tree, term, child.contact):
+                self.source_streams.dates.learn_milestones(tree, term, told, near=False)
             if not child.sends_only:
                 self._await_turn()
                 self.unjudged[tree.topic, child.contact.node_id] = None
             state = tree.sources.states[term]
-            if report.end is not None and may_end:
+            if report.end is not None and ends:
                 state.close(report.end)
                 if term.is_of(child.contact.node_id):
-                    self.source_streams.learn_milestones(tree, term, report.milestones)
+                    self.source_streams.dates.learn_milestones(tree, term, report.milestones)
             elif report.alive and not tree.flow.others[term].barred:
                 state.take_end(None, is_alive=True)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
@@ -187,7 +189,7 @@ class StreamReporting:
         end = report.end
         if end is None and isinstance(report, StreamUp) and not report.alive:
             end = max(report.frontier, report.reach)
-        if end is None or not self.source_streams.could_publish(tree, term, report.warrant):
+        if end is None or not could_publish(tree, term, report.warrant):
             return
         self.source_streams.learn_ends(tree, [(term, end, report.milestones)], sender)
         if term not in tree.flow.forgotten:
@@ -202,7 +204,7 @@ class StreamReporting:
 
     def _may_go_on(self, tree: Tree, term: Term, report: StreamReport) -> bool:
         """Is a stream that is over here taken up again? One of this peer's own only for a parent that waits for it."""
-        if not self.source_streams.is_mine(term):
+        if not is_mine(self.host, term):
             return True
         return isinstance(report, StreamDown) and max(report.end or 0, report.reach) <= tree.flow.forgotten[term]
 
@@ -224,15 +226,15 @@ class StreamReporting:
             return
         report = _as_far_as_taken(tree, parent, term, report)
         state.above = report
-        if told := self.source_streams.told_before(tree, term, parent):
-            self.source_streams.learn_milestones(tree, term, told)
+        if told := self.source_streams.dates.told_before(tree, term, parent):
+            self.source_streams.dates.learn_milestones(tree, term, told)
         tree.sources.partitioned = report.partitioned
-        if state.right is Right.COULD and state.closed and self.source_streams.is_mine(term):
+        if state.right is Right.COULD and state.closed and is_mine(self.host, term):
             pass  # where the list ended it, is for this peer to say, and for the others how much of that they take
-        elif report.closed and report.end is not None and not self.source_streams.is_alive(tree, term):
+        elif report.closed and report.end is not None and not is_alive(tree, term):
             state.close(report.end)
         else:
-            state.take_end(report.end, is_alive=self.source_streams.is_alive(tree, term))
+            state.take_end(report.end, is_alive=is_alive(tree, term))
         self.source_streams.stable_to(tree, term, report.stable)
         self._heard_of(tree, term, report.reach, report.frontier)
         self._news(tree, term)
@@ -253,11 +255,11 @@ class StreamReporting:
         if own is not None and own.term == term:
             own.held_to(min(held, own.index))
         if reach > (tree.flow.front(term) or 0):
-            self.source_streams.heard_of(tree, term)
+            self.source_streams.news.heard_of(tree, term)
             self.dispatch.order(GapNoticed(tree.topic))
 
     def _news(self, tree: Tree, term: Term) -> None:
-        self.source_streams.moved(tree, term)
+        self.source_streams.news.moved(tree, term)
         self.source_streams.schedule.touch(tree)
         self.progress.advance_streams(tree, (term,))
 

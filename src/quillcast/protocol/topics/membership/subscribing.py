@@ -157,7 +157,7 @@ class Subscribing:
         channel, first = subscription.channel, subscription.channel.cursor
         if tree is not None and tree.flow.serve(channel):
             tree.catch_up(subscription, self.host.now())
-            self.source_streams.touch(tree)
+            self.source_streams.news.touch(tree)
             self.progress.moved(tree, tree.flow.log.bytes_between(first, channel.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:

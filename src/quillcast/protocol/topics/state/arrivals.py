@@ -52,7 +52,7 @@ class Arrivals:
         self.progress.came(tree, bundle)
 
     def _moved_stream(self, tree: Tree, term: Term) -> None:
-        self.source_streams.came(tree, term)
+        self.source_streams.news.came(tree, term)
         stream = tree.flow.others.get(term)
         if stream is None or stream.numbered_here:
             return

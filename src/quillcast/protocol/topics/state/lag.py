@@ -13,7 +13,7 @@ from quillcast.core.host import Host
 from quillcast.protocol.forwarding.subscriber import Unread, Watched
 from quillcast.protocol.topics.messages import Lease, Reader
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
-from quillcast.protocol.topics.state.source_streams import known_end
+from quillcast.protocol.topics.state.stream_ways import known_end
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 

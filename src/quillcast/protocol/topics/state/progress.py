@@ -97,14 +97,14 @@ class Progress:
         """Report to the parent, and on streams to the children too."""
         if tree.flow.topic not in self.placement.entered:
             if tree.sources.changed:
-                self.source_streams.tell(tree)
+                self.source_streams.news.tell(tree)
             if tree.parent is not None:
                 self.tell_parent(tree, tree.parent)
             return
         report = self._child_report(tree)
         # Above, the leases of those whom a report names as having come end: what they lack of streams is told with it.
         names_nobody = tree.parent is None or self.of_scope.is_progress(tree, tree.parent, report)
-        self.source_streams.tell(tree, self.of_scope.puts_off_stream if names_nobody else None)
+        self.source_streams.news.tell(tree, self.of_scope.puts_off_stream if names_nobody else None)
         if self.of_scope.settle(tree) or tree.parent is None:
             return
         if not self.of_scope.puts_off(tree, tree.parent, report):
@@ -115,15 +115,15 @@ class Progress:
         self.tell_parent(tree, parent)
         for term in terms:
             if term in tree.sources.states:
-                self.source_streams.tell_parent(tree, parent, term)
+                self.source_streams.news.tell_parent(tree, parent, term)
 
     def confirm(self, tree: Tree, term: Term, source: bytes) -> None:
         """Tell a source next to this peer how far its stream came; at a scope's border no more than that."""
         if tree.topic in self.placement.entered and tree.parent is not None and tree.parent.node_id == source:
-            if not self.source_streams.tell_parent(tree, tree.parent, term, self.of_scope.puts_off_stream):
+            if not self.source_streams.news.tell_parent(tree, tree.parent, term, self.of_scope.puts_off_stream):
                 self.host.send(tree.parent, Confirmed(tree.topic, term, tree.flow.front(term) or 0))
         else:
-            self.source_streams.tell_one(tree, term, only=source)
+            self.source_streams.news.tell_one(tree, term, only=source)
         self.streams.hurry(source)
 
     def tell_parent(self, tree: Tree, parent: Contact) -> None:

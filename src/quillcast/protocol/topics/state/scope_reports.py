@@ -34,7 +34,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.source_streams import comes_from
+from quillcast.protocol.topics.state.stream_ways import comes_from
 from quillcast.protocol.topics.state.tree import Tree
 
 CROWDED = 4

@@ -4,21 +4,19 @@ The whole life of a stream is in docs/sources.md. Topics whose root numbers the 
 such streams only where it took over from sources, so that hardly anything here asks which kind a topic is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 from quillcast.core.envelope import HALF_BYTES, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.messages import NUMBER_MAX, Contact
-from quillcast.core.ranges import Range
-from quillcast.core.trace import Mark, StreamOwed
+from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
-from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
-from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestone, Milestones, ToldMilestones
-from quillcast.protocol.forwarding.stream import BESIDE, SourceStream, Stream
+from quillcast.protocol.forwarding.milestones import Milestone, Milestones, ToldMilestones
+from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.security.access import SourceWarrant, Warrant, bearer, could_publish, is_restricted
+from quillcast.protocol.security.access import SourceWarrant, Warrant, is_restricted
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import StreamEnd, StreamsEnded
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
@@ -34,28 +32,36 @@ from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source import Source, source_term
-from quillcast.protocol.topics.state.sources import NO_SOURCES, Right, Sources, SourceState
+from quillcast.protocol.topics.state.source_rights import right_of, shown_by_source
+from quillcast.protocol.topics.state.sources import Right, SourceState
+from quillcast.protocol.topics.state.stream_dates import StreamDates, share_of_each
+from quillcast.protocol.topics.state.stream_news import StreamNews
+from quillcast.protocol.topics.state.stream_ways import (
+    forget_report,
+    is_alive,
+    is_mine,
+    is_root_itself,
+    known_end,
+    known_to,
+    sources_of,
+)
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
-JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB for 1,024 streams
 FROM_BELOW, FROM_ABOVE = 2, 4
 """So many times `streams_max` streams there may be here if a child, or the parent, names another that others hold.
 
 Two sides of a partition may have `streams_max` each. A peer may hold twice that which its parent does not take yet. If
 it took nothing from the parent then, neither's events would ever become stable, and no stream would be forgotten.
 """
-CLOSED_MILESTONES_MAX = 8  # in each of a source's reports on a stream that it closed; its neighbours have their own
 Starts = Sequence[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
-PutsOff = Callable[[Tree, Contact, Term, StreamUp], bool]
-"""Is a report to the parent put off?"""
 
 
 class SourceStreams:
     """Keeps the streams of sources, in all topics."""
 
-    __slots__ = ("config", "count", "host", "placement", "replica_set", "schedule", "streams")
+    __slots__ = ("config", "count", "dates", "host", "news", "placement", "replica_set", "schedule", "streams")
 
     def __init__(
         self, host: Host, config: TopicConfig, streams: Streams, replica_set: ReplicaSet, schedule: Schedule,
@@ -63,6 +69,8 @@ class SourceStreams:
     ) -> None:  # fmt: skip
         self.host, self.config, self.streams, self.replica_set = host, config, streams, replica_set
         self.schedule, self.placement = schedule, placement
+        self.news = StreamNews(host, streams, schedule)
+        self.dates = StreamDates(host, self.news.note)
         self.count = 0  # streams of this peer's own, in all topics
 
     # ---- beginning
@@ -72,7 +80,7 @@ class SourceStreams:
 
         `warrant` says on whose behalf it publishes.
         """
-        sources, shown = self._of(tree), None
+        sources, shown = sources_of(tree), None
         if warrant is not None and is_restricted(tree.descriptor.access, "publish"):
             shown = SourceWarrant(self.host.me, warrant)
         if sources.own is None and not self._full(tree):
@@ -103,7 +111,7 @@ class SourceStreams:
         if own is not None:
             own.closing = True
             tree.sources.states[own.term].close(own.index)
-            self._news(tree, own.term)
+            self.news.note(tree, own.term)
 
     def close(self, tree: Tree) -> None:
         """This peer publishes no more in a topic: its stream ends here."""
@@ -111,11 +119,6 @@ class SourceStreams:
         if tree.sources.own is not None:
             tree.sources.own = None
             self.dismiss_denied(tree)
-
-    def _of(self, tree: Tree) -> Sources:
-        if tree.sources is NO_SOURCES:
-            tree.sources = Sources()
-        return tree.sources
 
     def _full(self, tree: Tree, times: int = 1) -> bool:
         """Are there as many streams as so many times the bound, or is too much told to a neighbour?"""
@@ -128,7 +131,7 @@ class SourceStreams:
     def note_left_out(self, tree: Tree, term: Term, sender: Contact, *, held: bool) -> None:
         """There is no room for a stream that a neighbour names. Is it one whose source cannot wait (`learn`)?"""
         if self._times(tree, term, sender, held=held) > 1:
-            self._of(tree).left_out_at = self.host.now()
+            sources_of(tree).left_out_at = self.host.now()
 
     def bound(self, tree: Tree) -> str:
         """Why streams of sources wait or are left out here, in a sentence; empty if none are."""
@@ -153,12 +156,12 @@ class SourceStreams:
 
         `here`: it is this peer's own.
         """
-        sources, term = self._of(tree), interned(term)
+        sources, term = sources_of(tree), interned(term)
         stream = tree.flow.begin_beside(term, start, here=here)
-        sources.states[term] = SourceState(warrant, self.host.now(), self._right(tree, term, warrant))
+        sources.states[term] = SourceState(warrant, self.host.now(), right_of(tree, term, warrant))
         for subscription in tree.subscriptions:
             self._owe(tree, term, start, subscription)
-        self._news(tree, term)
+        self.news.note(tree, term)
         return stream
 
     def _owe(self, tree: Tree, term: Term, start: int, subscription: Subscription) -> None:
@@ -171,7 +174,7 @@ class SourceStreams:
         """Neighbours take no event of a source before they have seen its warrant: it goes ahead of its events."""
         if tree.sources.states[term].warrant is None:
             return
-        self.tell_one(tree, term)
+        self.news.tell_one(tree, term)
         for contact in tree.neighbours():
             self.streams.hurry(contact.node_id)
 
@@ -180,7 +183,7 @@ class SourceStreams:
         state = tree.sources.states[term]
         if warrant == state.warrant or (state.warrant is not None and state.right is Right.MAY):
             return
-        if self._right(tree, term, warrant) is Right.MAY:
+        if right_of(tree, term, warrant) is Right.MAY:
             state.warrant, state.right = warrant, Right.MAY
             self._take_from_source(tree, term, is_barred=False)
             self.show_warrant(tree, term)
@@ -217,7 +220,7 @@ class SourceStreams:
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
         tree.sources.over -= end  # it counts among the events of streams that go on
         stream.milestones = tree.sources.milestones.pop(term, stream.milestones)
-        if self.is_mine(term):
+        if is_mine(self.host, term):
             tree.sources.states[term].close(end)
 
     # ---- who may publish
@@ -229,53 +232,32 @@ class SourceStreams:
         published while it could is taken from others, from a root, and for a lease from the source itself. By then one
         that goes by the list has ended its stream.
         """
-        right = self._right(tree, term, warrant)
+        right = right_of(tree, term, warrant)
         if right is not Right.COULD or sender is None:
             return right is Right.MAY
-        if not term.is_of(sender.node_id) or _is_root_itself(tree, term):
+        if not term.is_of(sender.node_id) or is_root_itself(tree, term):
             return True
         return self.host.now() < tree.sources.listed_at + self.config.lease_s
 
-    def could_publish(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> bool:
-        """Could the source of a stream publish by an earlier list, and now cannot?"""
-        return self._right(tree, term, warrant) is Right.COULD
-
-    def _right(self, tree: Tree, term: Term, warrant: SourceWarrant | None) -> Right:
-        """Its warrant says on whose behalf a source publishes."""
-        descriptor = tree.descriptor
-        if not is_restricted(descriptor.access, "publish"):
-            return Right.MAY
-        who = ""
-        if warrant is not None and term.is_of(warrant.node):
-            who = bearer(warrant.warrant, warrant.node, tree.topic)
-        if who and descriptor.refusal("publish", who) is None:
-            return Right.MAY
-        return Right.COULD if could_publish(descriptor.access, who) else Right.NEVER
-
-    def warrants(self, tree: Tree) -> tuple[SourceWarrant, ...]:
-        """What the sources of the streams here have shown, and those that children named who wait to be taken in."""
-        shown = [state.warrant for state in tree.sources.states.values() if state.warrant is not None]
-        return tuple(dict.fromkeys([*shown, *(each for join in tree.waiting.values() for each in join.warrants)]))
-
     def note_denied(self, tree: Tree) -> None:
         """A neighbour spoke of a stream that is not taken, by the topic's list. By another list it may be."""
-        self._of(tree).denied = True
+        sources_of(tree).denied = True
 
     def list_learned(self, tree: Tree) -> None:
         """Another list came to be known: which sources may publish by that?"""
         if not tree.by_source:
             return
-        self._of(tree).listed_at = self.host.now()
+        sources_of(tree).listed_at = self.host.now()
         for term, state in tree.sources.states.items():
-            state.right = self._right(tree, term, state.warrant)
+            state.right = right_of(tree, term, state.warrant)
             self._take_from_source(tree, term, is_barred=False)
-        self.touch(tree)
+        self.news.touch(tree)
 
     def _take_from_source(self, tree: Tree, term: Term, *, is_barred: bool) -> None:
         stream = tree.flow.others[term]
         if stream.barred != is_barred:
             stream.barred = is_barred
-            self._news(tree, term)
+            self.news.note(tree, term)
 
     def dismiss_denied(self, tree: Tree) -> None:
         """Streams of sources that never might publish are over. Those that could before have a lease to end theirs.
@@ -290,13 +272,13 @@ class SourceStreams:
         if self.host.now() < tree.sources.listed_at + self.config.lease_s:
             return
         for term, state in tree.sources.states.items():
-            if state.right is Right.COULD and not self.is_mine(term):
-                self._take_from_source(tree, term, is_barred=not _is_root_itself(tree, term))
+            if state.right is Right.COULD and not is_mine(self.host, term):
+                self._take_from_source(tree, term, is_barred=not is_root_itself(tree, term))
 
     def _dismiss(self, tree: Tree, term: Term) -> None:
         end = known_end(tree, term)
         for subscription in tree.subscriptions:
-            self._pass_by(tree, term, subscription)
+            self.dates.pass_by(tree, term, subscription)
             if (front := subscription.frontier(term)) < end:
                 subscription.skip(term, [(front, end)], "unavailable", tree.flow.runs(term, [(front, end)]))
         tree.flow.drop(term)
@@ -307,8 +289,8 @@ class SourceStreams:
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
         ends = [(term, end) for term, end in tree.flow.forgotten_lately() if term.of_source]
-        most = _share_of_each(len(ends))
-        return tuple((term, end, self.milestones(tree, term, (0, end), most)) for term, end in ends)
+        most = share_of_each(len(ends))
+        return tuple((term, end, self.dates.milestones(tree, term, (0, end), most)) for term, end in ends)
 
     def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
         """A neighbour says where streams ended that are over there: those that went further are passed on.
@@ -327,9 +309,9 @@ class SourceStreams:
                 self._lose_beyond(tree, term, end, told, owed=owed)
             elif may_judge:  # this is how far it went
                 tree.sources.states[term].heard_end = end
-                self.came(tree, term)
-                self.learn_milestones(tree, term, told)
-                self._news(tree, term)
+                self.news.came(tree, term)
+                self.dates.learn_milestones(tree, term, told)
+                self.news.note(tree, term)
             (news if may_judge or term not in tree.sources.states else unjudged).append((term, end, told))
         for contact in tree.neighbours() if news and owed else ():
             if contact.node_id != sender.node_id or tree.root is not None:  # those on the way await the root's word
@@ -337,24 +319,20 @@ class SourceStreams:
         if unjudged and parent is not None:
             self.host.send(parent, StreamsEnded(tree.topic, tuple(unjudged)))
 
-    def is_mine(self, term: Term) -> bool:
-        """Is it a stream of this very process, which knows best where it ends?"""
-        return term.node == source_term(self.host, 0).node
-
     def _knows_best(self, tree: Tree, term: Term) -> bool:
         """Is it a stream of this very process? But where that left the tree, it forgot how far its streams went."""
-        return self.is_mine(term) and (tree.flow.knows(term) or term.number > self.count)
+        return is_mine(self.host, term) and (tree.flow.knows(term) or term.number > self.count)
 
     def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
         if term in tree.sources.states:
-            return not self.is_alive(tree, term) and end > known_end(tree, term)
+            return not is_alive(tree, term) and end > known_end(tree, term)
         return end > tree.flow.forgotten.get(term, 0)
 
     def _lose_beyond(self, tree: Tree, term: Term, end: int, told: Iterable[Milestone], *, owed: bool) -> None:
         known, milestones = tree.flow.forgotten.get(term, 0), Milestones()
         tree.flow.note_over(term, end)
         milestones.learn(told, self.host.now(), end)
-        self._note_milestones(tree, term, milestones)
+        self.dates.note_over(tree, term, milestones)
         for subscription in tree.subscriptions if owed else ():
             start = max(known, min(end, milestones.before(subscription.began_at)))
             if start < end or subscription.was_given(term):
@@ -363,82 +341,6 @@ class SourceStreams:
                 subscription.skip(term, [(known, end)], "unavailable")
 
     # ---- how long events have been there
-
-    def milestones(self, tree: Tree, term: Term, missing: Range, most: int = MILESTONES_MAX) -> ToldMilestones:
-        """How long the events in a range of a stream have been there, as far as this peer knows."""
-        stream = tree.flow.others.get(term)
-        known = stream.milestones if stream is not None else tree.sources.milestones.get(term)
-        return known.told(missing, self.host.now(), most) if known is not None else ()
-
-    def milestones_known(self, tree: Tree, streams: Starts) -> tuple[ToldMilestones, ...]:
-        """How long ago each stream had come how far here, for a child or a parent that may learn of it now."""
-        most = _share_of_each(len(streams))
-        joins = tree.waiting.values()
-        below = {term: told for each in joins for (term, *_), told in zip(each.streams, each.milestones, strict=False)}
-        return tuple(
-            self.milestones(tree, term, (0, NUMBER_MAX), most) or below.get(term, ())[-most:] for term, *_ in streams
-        )
-
-    def note_told(self, tree: Tree, term: Term, told: ToldMilestones, sender: Contact) -> None:
-        """A neighbour that comes says this of a stream. If that is over here, it may yet go on (`told_before`)."""
-        if term in tree.flow.forgotten and told:
-            milestones, sources = Milestones(), self._of(tree)
-            milestones.learn(told, self.host.now(), NUMBER_MAX)
-            sources.told = sources.told or {}
-            sources.told[term] = (sender.node_id, milestones)
-            if len(sources.told) > ENDS_TOLD_MAX:
-                del sources.told[next(iter(sources.told))]
-
-    def told_before(self, tree: Tree, term: Term, sender: Contact) -> ToldMilestones:
-        """What a neighbour said of a stream that was over here when it came, and that goes on by what it reports."""
-        node, milestones = tree.sources.told.get(term, (b"", None))
-        if milestones is None or node != sender.node_id:
-            return ()
-        del tree.sources.told[term]
-        return milestones.told((0, NUMBER_MAX), self.host.now())
-
-    def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones, *, near: bool = True) -> None:
-        """A peer says how long events have been there that are missing here: subscriptions may have begun later.
-
-        `near`: it is believed about events that did not come here. Another might make up later ones (`_there`).
-        """
-        stream = tree.flow.others.get(term)
-        if stream is None:
-            return
-        stream.milestones.learn(told, self.host.now(), known_end(tree, term) if near else _there(tree, term))
-        for subscription in tree.subscriptions:
-            if self._pass_by(tree, term, subscription):
-                self._news(tree, term)
-
-    def date(self, tree: Tree, term: Term, told: ToldMilestones) -> None:
-        """Its source says how long events of a stream have been there, or the root if the stream is over.
-
-        An answer to another question may say nothing of those that a subscription missed.
-        """
-        milestones = Milestones()
-        milestones.learn(told, self.host.now(), NUMBER_MAX)
-        for subscription in tree.subscriptions:
-            if term in subscription.undated and subscription.undated[term][0][1] <= milestones.end:
-                subscription.date(term, milestones.before(subscription.began_at))
-
-    def _pass_by(self, tree: Tree, term: Term, subscription: Subscription) -> bool:
-        """What came of a stream before a subscription began is not owed to it, unless it asked for that.
-
-        True if that is news.
-        """
-        start = self._came_before(tree, term, subscription.began_at)
-        if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):
-            return False
-        self.host.trace(StreamOwed(tree.topic, term, start, subscription.number))
-        return True
-
-    def _note_milestones(self, tree: Tree, term: Term, milestones: Milestones) -> None:
-        """Those of a stream that is over are remembered for as long as its end."""
-        sources, ends = self._of(tree), tree.flow.forgotten
-        milestones.thin(self.host.now(), _share_of_each(len(sources.milestones)))
-        sources.milestones[term] = milestones
-        if len(sources.milestones) > len(ends):
-            sources.milestones = {term: each for term, each in sources.milestones.items() if term in ends}
 
     # ---- neighbours
 
@@ -454,22 +356,22 @@ class SourceStreams:
             if not tree.served:
                 tree.sources.served = True  # it only published while sources numbered the events
             return
-        sources, above, shown = self._of(tree), dict[Term, int](), shown_by_source(warrants)
+        sources, above, shown = sources_of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.served = served
         self._bar(tree)  # the parent may be the root
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
             if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
                 above[term] = frontier
-                sources.states[term].above = StreamDown(frontier, _known_to(told, frontier), 0)
-                self.learn_milestones(tree, term, told)
-            self.note_told(tree, term, told, parent)
+                sources.states[term].above = StreamDown(frontier, known_to(told, frontier), 0)
+                self.dates.learn_milestones(tree, term, told)
+            self.dates.note_told(tree, term, told, parent)
         if sources.up is None:
             sink = PeerSink(self.host, parent)
             sink.waits = tree.waits
             sources.up = Channel(sink, tree.flow.first_beyond(above))
             tree.flow.open(sources.up)
             self.placement.install(tree)
-        self.touch(tree)
+        self.news.touch(tree)
         tree.flow.serve(sources.up)
 
     def detached(self, tree: Tree, parent: Contact) -> None:
@@ -497,13 +399,13 @@ class SourceStreams:
         child.streams = {
             term: StreamUp(
                 min(start, tree.flow.others[term].stable) if term in known else start, start,
-                _known_to(known.get(term, ()), start),
+                known_to(known.get(term, ()), start),
             )
             for term, start in owed.items()
         }  # fmt: skip
         child.streams |= {term: StreamUp(end, end, end) for term, end, _ in ended if term in owed}
         child.channel.cursor = max(tree.flow.log.base, tree.flow.first_beyond(owed))
-        self.touch(tree)
+        self.news.touch(tree)
 
     def parted(self, tree: Tree, neighbour: Contact) -> None:
         """A neighbour is in the topic's tree no more: nothing is told to it, and nothing comes from it."""
@@ -512,7 +414,7 @@ class SourceStreams:
         for stream in tree.flow.others.values():
             if stream.via == neighbour.node_id:
                 stream.via = b""
-        self.touch(tree)
+        self.news.touch(tree)
 
     def known(self, tree: Tree) -> tuple[tuple[Term, int, int], ...]:
         """What a peer has of each stream, when it joins; a new forwarder asks for what its first children need."""
@@ -541,11 +443,7 @@ class SourceStreams:
     def _known_before(self, tree: Tree, term: Term) -> int:
         """What has been there for a while, or came to the parent without a gap."""
         above = tree.sources.states[term].above
-        return max(above.frontier if above is not None else 0, self._came_before(tree, term, self.host.now()))
-
-    def _came_before(self, tree: Tree, term: Term, at: float) -> int:
-        """What had come of a stream by a time, if it is known to have gone so far."""
-        return min(known_end(tree, term), tree.flow.others[term].milestones.before(at))
+        return max(above.frontier if above is not None else 0, self.dates.came_before(tree, term, self.host.now()))
 
     def cease(self, tree: Tree) -> None:
         """Nobody here or below wants the topic's events any more: only this peer's own streams are kept."""
@@ -555,123 +453,6 @@ class SourceStreams:
             tree.flow.drop(term)
             if tree.parent is not None:
                 self.streams.drop(tree.parent, stream_key(tree.topic, term))
-
-    # ---- news
-
-    def moved(self, tree: Tree, term: Term) -> None:
-        """What is known of a stream changed: neighbours are told in the next report."""
-        if term in tree.sources.states:
-            tree.sources.changed[term] = None
-
-    def came(self, tree: Tree, term: Term) -> None:
-        """Events of a stream came, or word of some that have not.
-
-        Since when they are there is noted now: the next report may be late, as after a pause of this process.
-        """
-        state = tree.sources.states.get(term)
-        if state is not None:
-            state.came_at, stream = self.host.now(), tree.flow.others[term]
-            stream.milestones.note(stream.seen.end, state.came_at)
-            self.moved(tree, term)
-
-    def heard_of(self, tree: Tree, term: Term) -> None:
-        """A neighbour knows events that did not come yet."""
-        self.came(tree, term)
-        tree.flow.others[term].milestones.note(_there(tree, term), self.host.now())
-
-    def _news(self, tree: Tree, term: Term) -> None:
-        self.moved(tree, term)
-        self.schedule.touch(tree)
-        self.schedule.wake(tree)
-
-    def touch(self, tree: Tree) -> None:
-        """What holds all streams back may have changed."""
-        if tree.sources.states:
-            tree.sources.touch()
-            self.schedule.touch(tree)
-
-    def tell(self, tree: Tree, puts_off: PutsOff | None = None) -> None:
-        """Report what changed to the parent and the children. `puts_off`: is the parent told later?"""
-        if not tree.sources.changed:
-            return
-        changed, tree.sources.changed = tree.sources.changed, {}
-        now = self.host.now()
-        for term in changed:
-            if term in tree.sources.states:
-                tree.flow.others[term].milestones.note(_there(tree, term), now)
-                self.tell_one(tree, term, puts_off=puts_off)
-
-    def tell_one(self, tree: Tree, term: Term, only: bytes | None = None, puts_off: PutsOff | None = None) -> None:
-        """Report on one stream, to all neighbours or to one."""
-        if tree.parent is not None and only in (None, tree.parent.node_id):
-            self.tell_parent(tree, tree.parent, term, puts_off)
-        children = tree.children if only is None else {only: tree.children[only]} if only in tree.children else {}
-        if not (children and tree.attached):
-            return
-        key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
-        last_word = state.closed and state.right is Right.COULD and self.is_mine(term)
-        report = encode(
-            StreamDown(
-                tree.flow.front(term) or 0, _there(tree, term), stream.stable, state.end, state.closed,
-                tree.sources.partitioned, state.warrant,
-                self.milestones(tree, term, (0, state.end or 0)) if last_word else (),
-            )
-        )  # fmt: skip
-        for child in children.values():
-            if not child.sends_only or term in child.streams:
-                self.streams.put(child.contact, key, report)
-
-    def tell_parent(self, tree: Tree, parent: Contact, term: Term, puts_off: PutsOff | None = None) -> bool:
-        """Report on one stream to the parent. False if that is put off."""
-        report = self._up(tree, tree.flow.others[term], tree.sources.states[term])
-        if puts_off is not None and puts_off(tree, parent, term, report):
-            return False
-        self.streams.put(parent, stream_key(tree.topic, term), encode(report))
-        return True
-
-    def _up(self, tree: Tree, stream: SourceStream, state: SourceState) -> StreamUp:
-        term, now, closed = stream.term, self.host.now(), state.end if state.closed else None
-        last = closed if term in tree.sources.mine else None
-        if state.right is Right.COULD and term.is_of(self.host.me):
-            last = _reach(tree, term)  # others may take nothing of it from this peer (`may_take`)
-        return StreamUp(
-            tree.acknowledged_position(now, term), tree.flow.front(term) or 0, _reach(tree, term),
-            self.is_alive(tree, term), closed, state.warrant,
-            () if last is None else stream.milestones.told((0, last), now, CLOSED_MILESTONES_MAX),
-        )  # fmt: skip
-
-    def is_alive(self, tree: Tree, term: Term) -> bool:
-        """Is the source here or below?"""
-        own = tree.sources.own
-        if own is not None and own.term == term:
-            return not own.closing
-        stream = tree.flow.others.get(term)
-        if stream is not None and stream.barred:
-            return False  # as far as anybody goes by its word
-        return any(is_alive_below(child, term) for child in tree.children.values())
-
-    def towards(self, tree: Tree, term: Term) -> Contact | None:
-        """The neighbour to ask for a source; the parent, if no child says that it is below.
-
-        It may have moved there, and nothing come from there yet. So this need not be whom to believe (`direction`).
-        """
-        near, below = direction(tree, term), below_of(tree, term)
-        return near if near in below or not below else below[0]
-
-    def may_end(self, tree: Tree, child: Child, term: Term) -> bool:
-        """Is what a child says of the end of a stream the source's own word, as far as this peer can tell?
-
-        The child is the source, or the source was below it so far, or nowhere that this peer knows of.
-        """
-        stream = tree.flow.others.get(term)
-        if stream is None or stream.numbered_here:
-            return False
-        so_far = is_alive_below(child, term) if stream.via == BESIDE else stream.via in (b"", child.contact.node_id)
-        return so_far or term.is_of(child.contact.node_id)
-
-    def ends_here(self, tree: Tree, term: Term) -> bool:
-        """Is it this peer, as the root, that gives up what nobody has? The source is gone."""
-        return tree.root is not None and not self.is_alive(tree, term)
 
     # ---- what is stable, and the end
 
@@ -684,7 +465,7 @@ class SourceStreams:
         partitioned = self.replica_set.partitioned(tree.topic)
         if partitioned != tree.sources.partitioned:
             tree.sources.partitioned = partitioned
-            self.touch(tree)
+            self.news.touch(tree)
         silent = now < root.held_until or (partitioned and tree.descriptor.settings.partition == "wait")
         for term in terms:
             self._look_after(tree, term, now)
@@ -702,18 +483,18 @@ class SourceStreams:
         assert root is not None
         if state.closed:
             return
-        if self.is_alive(tree, term):
+        if is_alive(tree, term):
             state.gone_since = None
             if state.end is not None:
                 state.end = None
-                self._news(tree, term)
+                self.news.note(tree, term)
             return
         state.gone_since = now if state.gone_since is None else state.gone_since
         end = max(known_end(tree, term), tree.flow.others[term].milestones.end)
         if now >= max(state.gone_since, root.began_at) + self.config.lease_s and state.end != end:
             state.end = end
             self.host.trace(Mark("stream_ended"))
-            self._news(tree, term)
+            self.news.note(tree, term)
 
     def stable_to(self, tree: Tree, term: Term, stable: int) -> bool:
         """The root declares a stream stable below an index, or its word came from the parent. True if that is news."""
@@ -721,7 +502,7 @@ class SourceStreams:
         if stable <= stream.stable:
             return False
         stream.stable = stable
-        self._news(tree, term)
+        self.news.note(tree, term)
         return True
 
     def finished(self, tree: Tree, terms: Iterable[Term]) -> list[tuple[Term, int]]:
@@ -760,7 +541,7 @@ class SourceStreams:
         milestones, now = tree.flow.others[term].milestones, self.host.now()
         milestones.learn([(end, now - tree.sources.states[term].came_at)], now, end)
         tree.flow.conclude(term, end)
-        self._note_milestones(tree, term, milestones)
+        self.dates.note_over(tree, term, milestones)
         self._forget(tree, term, end)
         self.host.trace(Mark("stream_over"))
 
@@ -813,102 +594,8 @@ class SourceStreams:
         self.streams.put(child, stream_key(tree.topic, term), encode(_over(end, closed=False)))
 
 
-def shown_by_source(warrants: Iterable[SourceWarrant]) -> dict[bytes, SourceWarrant]:
-    """Warrants by what terms say of their sources."""
-    return {each.node[:HALF_BYTES]: each for each in warrants}
-
-
-def known_end(tree: Tree, term: Term) -> int:
-    """How far a stream is known to have gone."""
-    state = tree.sources.states[term]
-    above = state.above.reach if state.above is not None else 0
-    return max(_reach(tree, term), state.end or 0, above)
-
-
-def _there(tree: Tree, term: Term) -> int:
-    """How far a stream came here, or went as a neighbour says in whose direction its source is.
-
-    What others say of later events is a reason to ask for them, and no more; unless the source is in no direction.
-    """
-    own, above, near = tree.sources.own, tree.sources.states[term].above, direction(tree, term)
-    child = tree.children.get(near.node_id) if near is not None else None
-    if own is not None and own.term == term:
-        said = own.index
-    elif child is not None:
-        said = max(child.streams[term].frontier, child.streams[term].reach)
-    elif above is not None:
-        said = above.reach
-    else:
-        return known_end(tree, term)
-    return max(tree.flow.others[term].seen.end, said)
-
-
-def _share_of_each(streams: int) -> int:
-    """How many milestones of each of some streams are told in one message, or kept where they are over."""
-    return max(2, min(MILESTONES_MAX, JOIN_MILESTONES_MAX // max(1, streams)))
-
-
-def _known_to(told: ToldMilestones, front: int) -> int:
-    """How far a neighbour knows a stream to have come, which says this of it, and has it up to an index."""
-    return max([front, *(index for index, _ in told[-1:])])
-
-
-def _is_root_itself(tree: Tree, term: Term) -> bool:
-    """Is the source of a stream the parent, as the topic's root? Then its word counts, with a right or without one."""
-    return tree.parent is not None and len(tree.path) == 1 and term.is_of(tree.parent.node_id)
-
-
 def _over(end: int, *, closed: bool) -> StreamDown:
     return StreamDown(end, end, end, end, closed)
-
-
-def direction(tree: Tree, term: Term) -> Contact | None:
-    """The neighbour whose word on a stream counts, for it leads to the source; the parent, if that is nowhere below.
-
-    Several may say that it is below them. Then the source itself counts most, and next the neighbour from which its
-    events come.
-    """
-    stream, parent = tree.flow.others.get(term), tree.parent
-    via = stream.via if stream is not None else b""
-    below = below_of(tree, term)
-    for contact in below:
-        if term.is_of(contact.node_id):
-            return contact
-    if parent is not None and parent.node_id == via:
-        return parent
-    return next((contact for contact in below if contact.node_id == via), below[0] if below else parent)
-
-
-def comes_from(tree: Tree, term: Term, parent: Contact) -> bool:
-    """Does a stream come from the parent, or, over channels that lead past the tree, from a source above?"""
-    via = tree.flow.others[term].via
-    return via == parent.node_id or (via == BESIDE and not below_of(tree, term))
-
-
-def below_of(tree: Tree, term: Term) -> list[Contact]:
-    """The children that say that a source is at them or below."""
-    return [child.contact for child in tree.children.values() if is_alive_below(child, term)]
-
-
-def is_alive_below(child: Child, term: Term) -> bool:
-    """Does a child say that a source is at it or below?"""
-    report = child.streams.get(term)
-    return report is not None and report.alive
-
-
-def forget_report(child: Child, term: Term) -> bool:
-    """Forget what a child reported of a stream; did it report anything?"""
-    if term not in child.streams or not isinstance(child, SourcesChild):
-        return False
-    del child.streams[term]
-    return True
-
-
-def _reach(tree: Tree, term: Term) -> int:
-    """One past the last event that somebody here or below has, or knew of beyond a partition."""
-    reports = (child.streams.get(term) for child in tree.children.values())
-    known = max(tree.flow.others[term].seen.end, tree.sources.states[term].heard_end)
-    return max([known, *(report.reach for report in reports if report is not None)])
 
 
 def _is_of(key: bytes, topic: bytes) -> bool:

@@ -1,0 +1,109 @@
+"""What neighbours are told of the streams of sources: those that changed, in reports as `link_reports.py` has them."""
+
+from collections.abc import Callable
+
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.stream import SourceStream
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, stream_key
+from quillcast.protocol.topics.state.schedule import Schedule
+from quillcast.protocol.topics.state.sources import Right, SourceState
+from quillcast.protocol.topics.state.stream_ways import is_alive, is_mine, reach, there
+from quillcast.protocol.topics.state.tree import Tree
+
+CLOSED_MILESTONES_MAX = 8  # in each of a source's reports on a stream that it closed; its neighbours have their own
+PutsOff = Callable[[Tree, Contact, Term, StreamUp], bool]
+"""Is a report to the parent put off?"""
+
+
+class StreamNews:
+    """Tells this peer's neighbours of streams, in all topics."""
+
+    __slots__ = ("host", "schedule", "streams")
+
+    def __init__(self, host: Host, streams: Streams, schedule: Schedule) -> None:
+        self.host, self.streams, self.schedule = host, streams, schedule
+
+    def moved(self, tree: Tree, term: Term) -> None:
+        """What is known of a stream changed: neighbours are told in the next report."""
+        if term in tree.sources.states:
+            tree.sources.changed[term] = None
+
+    def came(self, tree: Tree, term: Term) -> None:
+        """Events of a stream came, or word of some that have not.
+
+        Since when they are there is noted now: the next report may be late, as after a pause of this process.
+        """
+        state = tree.sources.states.get(term)
+        if state is not None:
+            state.came_at, stream = self.host.now(), tree.flow.others[term]
+            stream.milestones.note(stream.seen.end, state.came_at)
+            self.moved(tree, term)
+
+    def heard_of(self, tree: Tree, term: Term) -> None:
+        """A neighbour knows events that did not come yet."""
+        self.came(tree, term)
+        tree.flow.others[term].milestones.note(there(tree, term), self.host.now())
+
+    def note(self, tree: Tree, term: Term) -> None:
+        self.moved(tree, term)
+        self.schedule.touch(tree)
+        self.schedule.wake(tree)
+
+    def touch(self, tree: Tree) -> None:
+        """What holds all streams back may have changed."""
+        if tree.sources.states:
+            tree.sources.touch()
+            self.schedule.touch(tree)
+
+    def tell(self, tree: Tree, puts_off: PutsOff | None = None) -> None:
+        """Report what changed to the parent and the children. `puts_off`: is the parent told later?"""
+        if not tree.sources.changed:
+            return
+        changed, tree.sources.changed = tree.sources.changed, {}
+        now = self.host.now()
+        for term in changed:
+            if term in tree.sources.states:
+                tree.flow.others[term].milestones.note(there(tree, term), now)
+                self.tell_one(tree, term, puts_off=puts_off)
+
+    def tell_one(self, tree: Tree, term: Term, only: bytes | None = None, puts_off: PutsOff | None = None) -> None:
+        """Report on one stream, to all neighbours or to one."""
+        if tree.parent is not None and only in (None, tree.parent.node_id):
+            self.tell_parent(tree, tree.parent, term, puts_off)
+        children = tree.children if only is None else {only: tree.children[only]} if only in tree.children else {}
+        if not (children and tree.attached):
+            return
+        key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
+        last_word = state.closed and state.right is Right.COULD and is_mine(self.host, term)
+        report = encode(
+            StreamDown(
+                tree.flow.front(term) or 0, there(tree, term), stream.stable, state.end, state.closed,
+                tree.sources.partitioned, state.warrant,
+                stream.milestones.told((0, state.end or 0), self.host.now()) if last_word else (),
+            )
+        )  # fmt: skip
+        for child in children.values():
+            if not child.sends_only or term in child.streams:
+                self.streams.put(child.contact, key, report)
+
+    def tell_parent(self, tree: Tree, parent: Contact, term: Term, puts_off: PutsOff | None = None) -> bool:
+        """Report on one stream to the parent. False if that is put off."""
+        report = self._up(tree, tree.flow.others[term], tree.sources.states[term])
+        if puts_off is not None and puts_off(tree, parent, term, report):
+            return False
+        self.streams.put(parent, stream_key(tree.topic, term), encode(report))
+        return True
+
+    def _up(self, tree: Tree, stream: SourceStream, state: SourceState) -> StreamUp:
+        term, now, closed = stream.term, self.host.now(), state.end if state.closed else None
+        last = closed if term in tree.sources.mine else None
+        if state.right is Right.COULD and term.is_of(self.host.me):
+            last = reach(tree, term)  # others may take nothing of it from this peer (`may_take`)
+        return StreamUp(
+            tree.acknowledged_position(now, term), tree.flow.front(term) or 0, reach(tree, term),
+            is_alive(tree, term), closed, state.warrant,
+            () if last is None else stream.milestones.told((0, last), now, CLOSED_MILESTONES_MAX),
+        )  # fmt: skip
