@@ -83,6 +83,14 @@ def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, t
     assert text in found.text
 
 
+def test_a_journal_without_its_folder_is_named_once() -> None:
+    failed = "the folder /j was removed; nothing is written until it is back"
+    problems = (f"its journal was removed: {failed}", "a handler failed")
+    found = judging.of_peer(replace(STATUS, journal=JournalStatus("/j/1", failed, 1, 0), problems=problems), Bounds())
+    assert found.state == State.CRITICAL
+    assert (found.text.count(failed), found.text.count("a handler failed")) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("changed", "state", "text"),
     [
