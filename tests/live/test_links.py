@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from quillcast.live.transport.connection import Connection
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameType, frame, header
 from quillcast.live.transport.hello import Hello, Identity
 from quillcast.live.transport.transport import Transport
+from tests.calls import counted
 from tests.live.toys import Said, ToyPeer, bundle, fill_socket, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
@@ -50,6 +52,28 @@ def test_two_peers_that_open_at_once_keep_one_link_and_lose_nothing() -> None:
                 await bob.until(lambda bob=bob: bob.texts == ["from alice"])
                 assert (alice.losses, bob.losses) == ([], [])
                 assert (len(alice.ups), len(bob.ups)) == (1, 1)
+
+    run(scenario())
+
+
+def test_a_message_costs_the_same_beside_200_links_as_beside_20() -> None:
+    async def cost(others: int) -> int:
+        async with AsyncExitStack() as stack, toy() as hub:
+            peers = [await stack.enter_async_context(toy()) for _ in range(others)]
+            for peer in peers:
+                peer.say(hub, "hello")
+            await hub.until(lambda: len(hub.texts) == others)
+            hub.links._flush()
+            with counted() as calls:
+                hub.say(peers[0], "you first")
+                hub.links._flush()
+            await peers[0].until(lambda: peers[0].texts == ["you first"])
+            assert sorted(hub.ups) == sorted(peer.contact.node_id for peer in peers)
+            assert hub.losses == []
+            return calls.count
+
+    async def scenario() -> None:
+        assert await cost(200) <= 1.1 * await cost(20)
 
     run(scenario())
 

@@ -3,37 +3,15 @@
 Work is counted in calls of functions and in messages, not in time: the machine that runs this may be busy.
 """
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 from quillcast.protocol.peer import Peer
+from tests.calls import counted
 from tests.protocol.topics.village import Reader, Village
 
 HUB, PARTNER = 0, 1
 FEW, MANY = 20, 200
-
-
-class Calls:
-    """How many functions were called."""
-
-    count = 0
-
-    def note(self, frame: FrameType, event: str, argument: object) -> None:
-        self.count += event == "call"
-
-
-@contextmanager
-def counted() -> Iterator[Calls]:
-    """Count the calls of functions in this block."""
-    calls, before = Calls(), sys.getprofile()
-    sys.setprofile(calls.note)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(before)
 
 
 class Fair(Village):
