@@ -1095,6 +1095,23 @@ MUTANTS = (
         "test_discarded_events_that_a_later_term_admitted_again_are_not_called_gone",
     ),
     Mutant(
+        "streams-unflushed",
+        "A session in which the root is to number the events begins when the streams have ended and are stable.",
+        "protocol/topics/state/tree.py",
+        "            state.end is not None and (streams[term].stable >= state.end or not self.flow.keeps)\n",
+        "            state.end is not None or (streams[term].stable >= 0 or not self.flow.keeps)\n",
+        "protocol/topics/test_admission_changes.py::"
+        "test_a_session_ends_when_its_streams_have_ended_and_everybody_has_them",
+    ),
+    Mutant(
+        "streams-of-any-session",
+        "Of two terms, that of the later session follows, whoever numbered the events.",
+        "core/envelope.py",
+        "            return self.session < other.session\n        return self.of_source if",
+        "            return self < other\n        return self.of_source if",
+        "protocol/topics/test_admission_changes.py::test_terms_of_a_later_session_follow_whoever_numbered_the_events",
+    ),
+    Mutant(
         "asked-of-ended-terms",
         "What comes of an ended term goes on to those who asked for it, at once.",
         "protocol/reliability/recovery.py",

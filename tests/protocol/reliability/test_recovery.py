@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import REPAIR, Envelope, Term
+from quillcast.core.envelope import OF_SOURCES, REPAIR, SESSION_TERMS, Envelope, Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.peer import Peer
@@ -186,6 +186,26 @@ def test_discarded_events_that_a_later_term_admitted_again_are_not_called_gone()
     answer = next(message for message in sent if isinstance(message, Unavailable))
     assert (answer.ranges, answer.released) == ([(0, 3)], ((2, 3),))
     assert flow.past[past].wanted() == [], "nor are they looked for here"
+
+
+def test_what_a_stream_had_is_called_gone_although_a_later_session_admitted_it_again() -> None:
+    """Its source or root says so, and nobody else can: who misses it would wait for ever."""
+    reading, sent = Reading(), list[object]()
+    village, root = reading.village, reading.village.tree(reading.root, NAME)
+    assert root is not None
+    publisher, stream, flow = village.publisher(reading.root, NAME), Term(OF_SOURCES + 1, bytes(16)), root.flow
+    village.publish(reading.root, publisher, b"a", b"b")
+    village.run(3)
+    flow.begin(Term(SESSION_TERMS + 1, flow.term.node), 0, village.world.now + 60)
+    flow.learn_runs(flow.term, [Run(0, publisher.id, 0, 2)])
+    flow.begin_beside(stream, 0).give_up([(0, 2)])
+    flow.learn_runs(stream, [Run(0, publisher.id, 0, 2)])
+    assert list(flow.admitted_again(stream, [(0, 2)])) == [(0, 2)]
+    encode, asker = village.world.encode, village.world.machines[reading.peer].contact
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, stream, [(0, 2)])))
+    answer = next(message for message in sent if isinstance(message, Unavailable))
+    assert answer.released == ((0, 2),)
 
 
 def test_positions_of_a_past_term_whose_events_came_in_a_later_one_are_not_waited_for() -> None:
