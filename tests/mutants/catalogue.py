@@ -306,7 +306,7 @@ MUTANTS = (
         "restarted-child-ends-a-lease",
         "A peer that was restarted does not speak for those that were below it.",
         "protocol/topics/membership/whereabouts.py",
-        "            if not self.membership.is_of_this_life(number):\n",
+        "            if not self.membership.is_of_this_life(topic, number):\n",
         "            if not number:\n",
         "protocol/topics/test_whereabouts.py::"
         "test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it",
@@ -481,6 +481,24 @@ MUTANTS = (
         "Farewell(tree.topic, word.moved, word.leases, word.lives, number)",
         "Farewell(tree.topic)",
         "protocol/topics/test_terms.py::test_a_leaving_root_names_the_peers_that_it_still_waits_for",
+    ),
+    Mutant(
+        "one-life-in-all-topics",
+        "A peer that leaves others behind in one topic speaks for those below it in others as before.",
+        "protocol/topics/state/link_reports.py",
+        "        self.life_in[topic] = self.lives\n",
+        "        self.life, self.life_in = self.lives, {}\n",
+        "protocol/topics/test_restarts.py"
+        "::test_a_peer_that_leaves_others_behind_in_a_topic_speaks_for_those_below_it_in_others",
+    ),
+    Mutant(
+        "refusal-overtaken-by-a-join",
+        "A word that refuses a parent is old once the child has joined that parent again.",
+        "protocol/topics/state/link_reports.py",
+        "        self.moves = max(self.moves, self.asked)\n",
+        "",
+        "protocol/topics/test_membership.py"
+        "::test_a_word_that_refuses_a_parent_is_about_all_joins_before_and_none_after",
     ),
     Mutant(
         "farewell-to-nobody",

@@ -60,7 +60,7 @@ def _speaks(peer: Peer, topic: bytes, former: Move | None) -> bool:
     tree = peer.scribe.trees.get(topic)
     if tree is None or tree.parent is None or former is None:
         return False
-    return peer.scribe.membership.is_of_this_life(former.number)
+    return peer.scribe.membership.is_of_this_life(topic, former.number)
 
 
 def _way_up(machine: int, trees: Mapping[int, Tree | None], numbers: dict[bytes, int]) -> list[int]:

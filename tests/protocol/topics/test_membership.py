@@ -28,7 +28,14 @@ from quillcast.protocol.topics.state.effects import (
     PlaceTaken,
     TopicFailed,
 )
-from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode, next_life
+from quillcast.protocol.topics.state.link_reports import (
+    ChildReport,
+    ParentReport,
+    StreamUp,
+    encode,
+    joined_since,
+    next_life,
+)
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
@@ -223,7 +230,23 @@ def test_a_supposed_child_that_needs_nothing_says_so(world: Parts, *, young: boo
     """One that began within a lease may have had others below it in a former run: it says in which it speaks."""
     membership, world.host.time = world.membership, CONFIG.lease_s * (0.9 if young else 2)
     membership.accepted(BOB, Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), ()))
-    assert world.host.sent == [(BOB, Leave(DESCRIPTOR.topic, run=world.host.incarnation if young else b""))]
+    number, run = membership.moves.of(DESCRIPTOR.topic), world.host.incarnation if young else b""
+    assert world.host.sent == [(BOB, Leave(DESCRIPTOR.topic, run=run, number=number))]
+
+
+@pytest.mark.parametrize("loop", [False, True], ids=["it has another parent", "the parent is below it"])
+def test_a_word_that_refuses_a_parent_is_about_all_joins_before_and_none_after(world: Parts, *, loop: bool) -> None:
+    tree, membership = world.tree(), world.membership
+    world.terms.keep(tree)
+    tree.parent = None if loop else CAROL
+    asked = membership.join_message(tree, fault=False, moved=True).number
+    membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (ALICE.node_id,) if loop else (BOB.node_id,), ()))
+    ((_, word),) = world.host.sent
+    assert isinstance(word, Leave)
+    tree.parent = None
+    again = membership.join_message(tree, fault=False).number
+    assert not joined_since(asked, word.number)
+    assert joined_since(again, word.number)
 
 
 def test_a_word_that_a_child_left_is_old_once_it_has_joined_again(world: Parts) -> None:
@@ -243,7 +266,7 @@ def test_a_peer_that_closes_a_topic_says_how_many_parents_it_had(world: Parts) -
     tree = world.tree()
     world.terms.keep(tree)
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
-    number = world.membership.moves.number
+    number = world.membership.moves.of(tree.topic)
     world.membership.close(tree)
     assert world.host.sent[-1] == (BOB, Leave(tree.topic, number=number))
 

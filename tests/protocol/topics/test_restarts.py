@@ -7,13 +7,17 @@ from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.root.leadership_transfer import Offer
 from quillcast.protocol.topics.state.link_reports import (
+    LIVES_TOLD_APART_MAX,
     ChildReport,
     Move,
+    MoveCount,
     ParentReport,
     decode,
     encode,
     first_number,
+    joined_since,
     next_life,
+    same_life,
 )
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.tree import Tree
@@ -211,16 +215,15 @@ def test_a_parent_that_was_a_child_says_in_its_answer_whether_it_speaks_for_thos
 def test_a_peer_above_says_so_to_those_that_were_its_parents_unless_it_was_restarted(*, restarted: bool) -> None:
     world = Parts()
     tree, moves = world.root(), world.progress.moves
-    moves.number += 1
-    former = Move(moves.me, moves.number - 1, moves.me)
-    if restarted:
-        moves.begin_life()
+    moves.moves += 1
+    former = Move(moves.me, moves.of(tree.topic) - 1, moves.me)
+    moves.begin_life(tree.topic if restarted else b"o" * 16)
     joined(world, tree, CAROL, None)
     says(world, tree, CAROL, departures=(former,))
     world.progress.tell(tree)
     report = decode(world.streams.telling(CAROL.node_id)[tree.topic])
     assert isinstance(report, ParentReport)
-    assert report.arrivals == (() if restarted else (moves.latest,))
+    assert report.arrivals == (() if restarted else (moves.latest(tree.topic),))
 
 
 def test_a_new_forwarder_says_what_its_first_children_have_and_that_this_is_not_its_own() -> None:
@@ -268,3 +271,29 @@ def test_a_peer_that_the_root_before_named_speaks_for_those_below_it_unless_it_w
         says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
         world.transfer.take_over(tree, tree.root, offer)
     assert list(tree.root.awaited) == left
+
+
+def test_a_peer_that_leaves_others_behind_in_a_topic_speaks_for_those_below_it_in_others() -> None:
+    world = Parts()
+    tree, moves = world.tree(), world.membership.moves
+    world.children.enter(tree, BOB, 0)
+    world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    other = b"o" * 16
+    before, elsewhere = moves.of(tree.topic), moves.of(other)
+    world.membership.close(tree)
+    assert same_life(moves.of(other), elsewhere)
+    assert not same_life(moves.of(tree.topic), before)
+    assert joined_since(moves.next(tree.topic), before)
+
+
+def test_a_peer_that_left_others_behind_in_too_many_topics_speaks_for_nobody_from_before() -> None:
+    moves = MoveCount(b"m" * 16, b"r" * 16)
+    numbers = [moves.of(b"o" * 16)]
+    for topic in range(LIVES_TOLD_APART_MAX):
+        moves.begin_life(topic.to_bytes(16, "big"))
+        numbers.append(moves.of(topic.to_bytes(16, "big")))
+    assert same_life(moves.of(b"o" * 16), numbers[0])
+    moves.begin_life(b"l" * 16)
+    assert len(moves.life_in) <= LIVES_TOLD_APART_MAX
+    assert not any(same_life(moves.of(b"o" * 16), number) for number in numbers)
+    assert all(moves.of(b"o" * 16) > number for number in numbers)

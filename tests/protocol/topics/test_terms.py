@@ -565,7 +565,9 @@ def test_a_child_in_two_terms_keeps_its_lease_in_the_one_it_does_not_follow(anot
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     accepted = Accepted(TOPIC, term, 0, [], [])
     village.act(child, lambda peer: peer.message(village.world.machines[stranger].contact, accepted))
-    assert [message for message in sent if isinstance(message, Leave)] == [Leave(TOPIC, moved=another_term)]
+    number = village.peers[child].scribe.membership.moves.of(TOPIC)
+    word = Leave(TOPIC, moved=another_term, number=number)
+    assert [message for message in sent if isinstance(message, Leave)] == [word]
 
 
 def test_a_subscriber_learns_what_it_missed_in_an_old_term_that_is_discarded() -> None:

@@ -82,14 +82,15 @@ def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None
     tree = world.tree()
     tree.parent, tree.path = CAROL, (PAUL, CAROL.node_id)
     world.terms.keep(tree)
-    number = world.membership.moves.number
+    number = world.membership.moves.of(tree.topic)
     world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, (PAUL, BOB.node_id))]))
     said = [(tree.topic, PAUL)]
     assert world.host.sent == [(BOB, SpeaksElsewhere(said)), (CAROL, NameAgain(said, number))]
 
 
 def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
-    number, topic = world.membership.moves.number, b"t" * 16
+    topic = b"t" * 16
+    number = world.membership.moves.of(topic)
     world.whereabouts.lease_held(BOB, LeaseHeld([(topic, number, ())]))
     assert world.host.sent == [(BOB, LeaseOver([(topic, number)]))]
     tree = world.tree()
@@ -100,7 +101,7 @@ def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_i
 
 
 def test_a_peer_that_was_restarted_since_does_not_speak_for_those_that_were_below_it(world: Parts) -> None:
-    number = next_life(world.membership.moves.number)
+    number = next_life(world.membership.moves.of(b"t" * 16))
     world.whereabouts.lease_held(BOB, LeaseHeld([(b"t" * 16, number, ())]))
     assert world.host.sent == []
 
@@ -146,12 +147,12 @@ def test_a_child_that_asked_another_parent_in_vain_is_named_by_the_number_that_i
 def test_a_child_counts_the_moves_for_which_it_was_taken_in_vain(world: Parts) -> None:
     tree, moves = world.tree(), world.membership.moves
     tree.parent = CAROL
-    number = moves.number + 1
+    number = moves.of(tree.topic) + 1
     world.terms.keep(tree)
     world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, ())]))
     assert world.host.sent[-1] == (CAROL, NameAgain([(tree.topic, b"")], number))
     world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number - 1, ())]))
-    assert moves.number == number
+    assert moves.of(tree.topic) == number
 
 
 @pytest.mark.parametrize(

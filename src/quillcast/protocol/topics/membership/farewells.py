@@ -55,7 +55,7 @@ class Farewells:
             self._end(tree)
             return
         told[to.node_id] = None
-        word, number = self.membership.last_word(tree.topic), self.membership.moves.number
+        word, number = self.membership.last_word(tree.topic), self.membership.moves.of(tree.topic)
         self.host.send(to, Farewell(tree.topic, word.moved, word.leases, word.lives, number))
         self.host.set_timer(FarewellDue(tree.topic, to.node_id), self.config.join_timeout_s)
 

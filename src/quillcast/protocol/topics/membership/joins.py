@@ -183,7 +183,7 @@ class Joins:
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
             sends_only, ended, warrants(tree), tree.descriptor.version,
-            self.source_streams.dates.milestones_known(tree, starts), self.progress.moves.number,
+            self.source_streams.dates.milestones_known(tree, starts), self.progress.moves.of(tree.topic),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 

@@ -160,7 +160,7 @@ class TreeMembership:
         earliest, warrant = _wants_earliest(tree), wishes(tree)[1]
         self._note_shown(tree.topic, warrant)
         sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
-        number = self.moves.number + 1 if moved or tree.parent is None else 0
+        number = self.moves.next(tree.topic) if moved or tree.parent is None else 0
         moved = moved or tree.moved
         streams = self.source_streams.known(tree)
         join = Join(
@@ -251,7 +251,7 @@ class TreeMembership:
         else:
             two_terms = tree.parent is None or term != tree.term  # neither speaks for the other's leases
             word = Leave(topic, two_terms or self._was_parent(topic, other.node_id))
-        self.host.send(other, word)
+        self.host.send(other, replace(word, number=self.moves.settle(topic)))
 
     def _was_parent(self, topic: bytes, node: bytes) -> bool:
         """Was this peer another's child for so short a time that its lease there may go on?"""
@@ -274,7 +274,7 @@ class TreeMembership:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path or len(message.path) >= PATH_MAX:
             self.host.trace(Mark("loop_refused"))
-            self.host.send(parent, Leave(message.topic, moved=True))
+            self.host.send(parent, Leave(message.topic, moved=True, number=self.moves.settle(message.topic)))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
             if self._invited_by(tree.topic) == parent.node_id:
                 self.host.trace(Mark("invitation_followed"))
@@ -350,7 +350,7 @@ class TreeMembership:
         )  # fmt: skip
         self.terms.heard_of(tree, message.term)
         if new:
-            self.moves.number += 1
+            self.moves.moves += 1
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.progress.tell_parent(tree, parent)
@@ -406,7 +406,8 @@ class TreeMembership:
     def drop_parent(self, tree: Tree, why: str, up_to: bytes = b"") -> None:
         """Leave the parent for another, or to be root. `up_to`: the lowest peer above both parents, if it is known."""
         if tree.parent is not None:
-            self.host.send(tree.parent, Leave(tree.topic, moved=True, up_to=up_to))
+            number = self.moves.settle(tree.topic)
+            self.host.send(tree.parent, Leave(tree.topic, moved=True, up_to=up_to, number=number))
             self.detach(tree, why)
 
     # ---- leaving
@@ -521,10 +522,10 @@ class TreeMembership:
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
-        leases, number = self.trees.leases_left(tree.topic, self.host.now()), self.moves.number
+        leases, number = self.trees.leases_left(tree.topic, self.host.now()), self.moves.of(tree.topic)
         if leases:
             self.trees.leave_behind(tree.topic, leases)
-            self.moves.begin_life()  # it may not speak for them when it comes again
+            self.moves.begin_life(tree.topic)  # it may not speak for them when it comes again
         if tree.parent is not None:
             self.host.send(tree.parent, _leave(tree.topic, leases, number))
             self.detach(tree, "left")
@@ -536,9 +537,9 @@ class TreeMembership:
         self.shown.pop(tree.topic, None)
         self.trees.forget(tree)
 
-    def is_of_this_life(self, number: int) -> bool:
-        """Did this peer count a parent so without having left the leases of others behind since?"""
-        return same_life(number, self.moves.number)
+    def is_of_this_life(self, topic: bytes, number: int) -> bool:
+        """Did this peer count a parent so without having left the leases of others behind in the topic since?"""
+        return same_life(number, self.moves.of(topic))
 
     def last_word(self, topic: bytes) -> Leave:
         """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""

@@ -58,23 +58,23 @@ class Whereabouts:
         """A former parent asks. Only who neither restarted nor left others behind speaks for all that were below it."""
         over: list[tuple[bytes, int]] = []
         elsewhere: list[tuple[bytes, bytes]] = []
-        named: dict[Contact, list[tuple[bytes, bytes]]] = {}
+        named: dict[tuple[Contact, int], list[tuple[bytes, bytes]]] = {}
         for topic, number, path in message.leases:
             tree = self.trees.get(topic)
-            if not self.membership.is_of_this_life(number):
+            if not self.membership.is_of_this_life(topic, number):
                 continue
             if tree is None or not tree.needed:
                 over.append((topic, number))
             elif tree.parent is not None and tree.parent.node_id != sender.node_id:
-                self.membership.moves.count(number)  # it asked the sender, and another was its parent in the end
+                self.membership.moves.count(topic, number)  # it asked the sender, and another was its parent in the end
                 elsewhere.append((topic, lowest_above_both(path, tree.path)))
-                named.setdefault(tree.parent, []).append(elsewhere[-1])
+                named.setdefault((tree.parent, self.membership.moves.of(topic)), []).append(elsewhere[-1])
         if over := [each for each in over if not self.membership.last_word(each[0]).moved]:
             self.host.send(sender, LeaseOver(over))
         if elsewhere:
             self.host.send(sender, SpeaksElsewhere(elsewhere))
-        for parent, topics in named.items():
-            self.host.send(parent, NameAgain(topics, self.membership.moves.number))
+        for (parent, number), topics in named.items():
+            self.host.send(parent, NameAgain(topics, number))
 
     def speaks_elsewhere(self, sender: Contact, message: SpeaksElsewhere) -> None:
         """A child that was lost has another parent."""

@@ -281,7 +281,7 @@ class LeadershipTransfer:
         tree = self.trees.by_topic.get(topic)
         if tree is None or not (tree.receives or tree.orphaned_leases):
             return (), ()
-        return (self.host.me,), (self.membership.moves.number,)
+        return (self.host.me,), (self.membership.moves.of(topic),)
 
     def _another_follows(self, sender: Contact, message: AnotherFollows) -> None:
         """The peer that was told leaves before it is root, or knows one that is closer: that is told instead."""
@@ -361,7 +361,7 @@ class LeadershipTransfer:
         hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
-            leases[self.host.me] = self.membership.moves.number
+            leases[self.host.me] = self.membership.moves.of(tree.topic)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
@@ -523,7 +523,7 @@ class LeadershipTransfer:
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = offer.leases
         arrived = [move for child in tree.children.values() for move in (child.move, *child.others.arrivals) if move]
-        for move in (self.membership.moves.latest, *arrived):
+        for move in (self.membership.moves.latest(tree.topic), *arrived):
             if root.is_of_another_life(move):
                 root.forgot(move.peer)
         root.awaited = {node: number for node, number in root.awaited.items() if node not in here}

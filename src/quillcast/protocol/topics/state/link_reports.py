@@ -34,6 +34,7 @@ The last number says for how many seconds all its events have been there at leas
 
 
 LIVES_MAX = 1 << 16  # of one process; a guess: it leaves leases of others behind at most so often
+LIVES_TOLD_APART_MAX = 1024  # topics in which a peer has left others behind; a guess: 100 kB
 COUNT_BITS = 24  # of the number of a move; the others say in which life of its peer; a guess: enough parents for any
 
 
@@ -53,23 +54,44 @@ class Move(NamedTuple):
 
 
 class MoveCount:
-    """How many parents this peer has had, in all topics, and in which life (`Move`)."""
+    """How many parents this peer has had, in all topics, and in which life in each (`Move`)."""
 
     def __init__(self, me: bytes, incarnation: bytes) -> None:
-        self.me, self.number = me, first_number(incarnation)
+        self.me, self.first = me, first_number(incarnation)
+        self.moves = self.lives = 0
+        self.asked = 0  # the highest count that a Join has named
+        self.life = 0  # in all topics but these
+        self.life_in: dict[bytes, int] = {}
 
-    @property
-    def latest(self) -> Move:
-        """Its last move."""
-        return Move(self.me, self.number)
+    def of(self, topic: bytes) -> int:
+        """The number of its last move, as it counts in a topic."""
+        return self.first + (self.life_in.get(topic, self.life) << COUNT_BITS) + self.moves
 
-    def count(self, number: int) -> None:
+    def latest(self, topic: bytes) -> Move:
+        """Its last move, as it counts in a topic."""
+        return Move(self.me, self.of(topic))
+
+    def next(self, topic: bytes) -> int:
+        """The number to name in a Join: of the move that it asks for."""
+        self.asked = self.moves + 1
+        return self.of(topic) + 1
+
+    def settle(self, topic: bytes) -> int:
+        """It gives up a place. All that it has asked for so far is over: what it asks for next has a higher number."""
+        self.moves = max(self.moves, self.asked)
+        return self.of(topic)
+
+    def count(self, topic: bytes, number: int) -> None:
         """It was to move by this number. It did not, but nobody who heard of that waits for another move."""
-        self.number = max(self.number, number)
+        self.moves += max(0, number - self.of(topic))
 
-    def begin_life(self) -> None:
-        """From now on it does not speak any more for all those that were below it."""
-        self.number = next_life(self.number)
+    def begin_life(self, topic: bytes) -> None:
+        """From now on it does not speak in a topic any more for all those that were below it."""
+        self.lives += 1
+        self.life_in[topic] = self.lives
+        if len(self.life_in) > LIVES_TOLD_APART_MAX:  # it speaks for nobody from before in any topic
+            self.lives += 1
+            self.life, self.life_in = self.lives, {}
 
 
 def same_life(number: int, other: int) -> bool:

@@ -155,7 +155,7 @@ class Progress:
         value = self.streams.told(tree.parent.node_id).get(tree.topic) if tree.parent is not None else None
         report = link_reports.decode(value) if value is not None else None
         told = report.arrivals if isinstance(report, link_reports.ParentReport) else ()
-        return (self.moves.latest, *told)
+        return (self.moves.latest(tree.topic), *told)
 
     def child_says(self, tree: Tree, node: bytes, *, used_up: bool) -> None:
         """A child reports whether the topic's share of buffers is used up at it or below."""
