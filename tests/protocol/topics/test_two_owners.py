@@ -62,7 +62,7 @@ def test_after_a_partition_the_roots_descriptor_holds_and_the_other_owner_learns
         assert refused.admitted == 0
         error = refused.listener.error  # type: ignore[attr-defined]
         assert isinstance(error, AccessDenied)
-        assert f"its owner {ALICE.principal[:8]}" in str(error)
+        assert f"{ALICE.principal[:8]} (its owner)" in str(error)
         assert published(village, peer, HER_FRIEND, b"admitted").admitted == 1
     assert [reader.payloads for reader in readers] == [[b"hers", *[b"admitted"] * 2], [b"his", *[b"admitted"] * 2]]
     assert village.peers[there[1]].scribe.rivals[TOPIC].owner_key == ALICE.own(described(NAME)).owner_key
