@@ -34,6 +34,7 @@ class Schedule:
         self.round_set = False
         self._pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
         self.sent_by = host.now()  # until then others sent to this process while it was paused
+        self.read_by = self.sent_by  # and by then it has read that, also as a root
         self.paused_from = self.sent_by + self._pause_s
         """This process was paused, if no round began until then."""
         self.work: list[Sized] = []
@@ -79,8 +80,9 @@ class Schedule:
 
         After a pause of this process it may have waited to be read. If the parent has lost this peer meanwhile, that
         was soon after the pause began, and nothing was sent any more. Until that is known, there is nothing to note.
+        Publishers have lost a root as well, and what it admits at first they may have sent again to the next one.
         """
-        if not tree.doubted or tree.root is not None:
+        if not tree.doubted or (tree.root is not None and now >= self.read_by):
             tree.flow.note_came(now)
         elif tree.parent is None:
             tree.flow.note_came(self.sent_by)
