@@ -32,7 +32,7 @@ def tag(kind: type[Message]) -> int:
         (neighbours, [range(1, 10)]),
         (streams, [range(10, 20)]),
         (overlay, [range(20, 40)]),
-        (topics, [range(40, 70), range(110, 120)]),
+        (topics, [range(40, 70), range(110, 130)]),
         (reliability, [range(70, 90)]),
         (scopes, [range(90, 110)]),
     ],

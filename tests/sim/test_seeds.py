@@ -249,6 +249,7 @@ WILD_SEEDS = {
     (940030, "more_topics,earliest"): "an event from before an earliest start came again, and was not marked",
     (940346, "visitors,closing,small_tables,waiting_roots"): "the last copy was at a peer that had left the tree",
     (940347, "visitors,closing,small_tables,waiting_roots"): "a term's last event was known to a dead root alone",
+    (5303072, ""): "a reader waited for good behind a gap of a term that turned out to be best-effort",
     (5300046, ""): "a root that followed another began a best-effort session before its publishers had sent again",
     (940476, "visitors,closing,small_tables,waiting_roots"): "as 940346, and the loss was not reported",
     (950136, "best_effort,earliest"): "a best-effort root waited for a peer that had missed the last event",

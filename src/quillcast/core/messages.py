@@ -10,7 +10,7 @@ tags   layer
 40-69  topics
 70-89  reliability
 90-109 scopes
-110-119 topics
+110-129 topics
 ====== ==================
 """
 

@@ -315,6 +315,19 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
     assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40),)
 
 
+def test_what_a_paused_root_admits_at_first_was_sent_before_publishers_lost_it(world: Parts, terms: Terms) -> None:
+    """They sent it again to the next root, and a subscription that began there meanwhile is not owed it."""
+    tree = world.root()
+    world.host.time += 60.0
+    world.schedule.sent_by = world.host.time - 40.0
+    tree.doubted, world.schedule.read_by = True, world.host.time + 5.0
+    tree.flow.move(down(tree.term, 0, block(PAUL, 0)), tree.flow.current)
+    former = tree.term
+    world.progress.tell(tree)
+    terms.enter(tree, Term(former.counter + 1, former.node), 0, here=True)
+    assert [(each[0], each[-1]) for each in tree.flow.held(world.host.now())] == [(former, 40)]
+
+
 THIRD = Term(3, FIRST.node)
 AGES = [(12, []), (9, [(0, 5)])]
 
@@ -364,3 +377,15 @@ def test_what_a_peer_began_behind_in_a_term_was_there_when_it_began(world: Parts
     world.host.time += 8.0
     terms.enter(tree, SECOND, 0)
     assert tree.flow.held(world.host.now()) == ((FIRST, 32, (), 0, 8),)
+
+
+def test_a_subscription_does_not_wait_in_a_term_that_turned_out_to_be_best_effort(world: Parts) -> None:
+    """The peer had taken the topic for reliable, as first use does. Nobody looks for what is missing any more."""
+    tree, subscription = a_subscription_since_the_second_term(world)
+    tree.flow.move(down(SECOND, 5, block(PAUL, 2)), tree.flow.current)
+    notes = subscription.subscriber
+    assert isinstance(notes, Notes)
+    notes.turn_over = subscription.tell_losses
+    assert (notes.got, notes.lost_) == ([], [])
+    tree.adapt(described("weather", BEST_EFFORT))
+    assert (notes.lost_, notes.got) == ([(SECOND.counter, 3, 5, "dropped")], [b"2"])

@@ -118,6 +118,16 @@ class Edge(LostEvents):
         if term_cursor.waiting or term_cursor.given_up is not NO_RANGES:
             self._resume(term_cursor)
 
+    def owe_no_more(self, term: Term) -> None:
+        """A term turned out to be one of a best-effort session: its gaps delay nothing any more."""
+        known = self.term_cursor(term)
+        if known is None or not known.owed:
+            return
+        term_cursor = self._replace(BestEffortCursor, known)
+        while term_cursor.waiting:
+            self._drop(term, term_cursor, min(term_cursor.waiting))
+            self._resume(term_cursor)
+
     def _drop(self, term: Term, term_cursor: TermCursor, before: int) -> None:
         """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here.
 

@@ -115,11 +115,16 @@ class OwedTerms(Sink):
         known = self.term_cursor(term)
         if not isinstance(known, EarlierTermCursor):
             return
-        cursor = TermCursor(term, known.next, known.given_up, known.waiting, known.start, known.old)
+        self._replace(TermCursor, known)
+
+    def _replace(self, kind: type[TermCursor], known: TermCursor) -> TermCursor:
+        """Another kind of cursor at the same place."""
+        cursor = kind(known.term, known.next, known.given_up, known.waiting, known.start, known.old)
         if self.latest is known:
             self.latest = cursor
         else:
-            self.older[term] = cursor
+            self.older[known.term] = cursor
+        return cursor
 
     def may_be_owed(self, term: Term) -> bool:
         return self.since is not None and term < self.since and self.term_cursor(term) is None

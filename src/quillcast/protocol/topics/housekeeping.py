@@ -97,6 +97,10 @@ class Housekeeping:
         for node in [node for node, lease in tree.orphaned_leases.items() if lease.until <= now]:
             del tree.orphaned_leases[node]
             self.schedule.touch(tree)
+        for lease in tree.orphaned_leases.values():
+            if 0.0 < lease.named_from <= now:
+                lease.named_from = 0.0
+                self.schedule.touch(tree)
         for child in tree.children.values():
             if 0.0 < child.named_until <= now:
                 child.named_until = 0.0

@@ -214,14 +214,23 @@ class ChildrenTables:
             leaf = not whose and self.links.is_leaf(node, tree.topic)
             move = child.move if up_to is not None and not whose else None
             move = move._replace(up_to=up_to) if move is not None and up_to is not None else None
-            until = self.host.now() + self.config.lease_s
-            tree.orphan_lease(child, until, awaited, leaf=leaf, move=move, numbers=numbers)
+            self._orphan_lease(tree, child, awaited, leaf=leaf, move=move, numbers=numbers)
         self.placement.install(tree)
         self.links.drop(child.contact, tree.topic)
         self.source_streams.parted(tree, child.contact)
         self.links.remove(node)
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.schedule.touch(tree)
+
+    def _orphan_lease(
+        self, tree: Tree, child: Child, awaited: list[bytes], *, leaf: bool = False, move: Move | None = None,
+        numbers: Mapping[bytes, int],
+    ) -> None:  # fmt: skip
+        now = self.host.now()
+        named_from = now + self.config.join_timeout_s if numbers else 0.0
+        tree.orphan_lease(
+            child, now + self.config.lease_s, awaited, leaf=leaf, move=move, numbers=numbers, named_from=named_from
+        )
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector: the leases of a lost neighbour go on for a while.
@@ -280,7 +289,7 @@ class ChildrenTables:
             self.remove(tree, node, "left", lease=message.moved, whose=whose, numbers=numbers)
         elif awaited := [other for other in whose if other != self.host.me]:
             child = Child(self.host, sender, tree.flow.log.end, tree.term, 0)
-            tree.orphan_lease(child, now + self.config.lease_s, awaited, numbers=numbers)
+            self._orphan_lease(tree, child, awaited, numbers=numbers)
         move = Move(node, message.number + 1) if message.number else None  # as if it had come here
         tree.note_ended(node, Ended(now + 2 * self.config.leave_s, move))
         if tree.root is not None:

@@ -256,6 +256,7 @@ class OrphanedLease:
         "contact",
         "leaf",
         "move",
+        "named_from",
         "numbers",
         "streams",
         "until",
@@ -263,17 +264,19 @@ class OrphanedLease:
 
     def __init__(
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,
-        numbers: Mapping[bytes, int] = EMPTY,
+        numbers: Mapping[bytes, int] = EMPTY, named_from: float = 0.0,
     ) -> None:  # fmt: skip
         """`move`: the child's to this peer, if it is only the child's lease, which said that it moves elsewhere.
 
-        `numbers`: of the moves by which others of those awaited had come, where they are known.
+        `numbers`: of the moves by which others of those awaited had come, where they are known. These have been sent
+        to other parents, and the peers above hear of them from a time on: most will have come below this one by then.
         """
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
         self.streams, self.contact = child.streams, child.contact
         self.awaited: dict[bytes, Move | None] = {
             node: Move(node, numbers[node]) if numbers.get(node) else move for node in awaited
         }
+        self.named_from = named_from
         self.leaf = leaf  # it is the child's own lease only
         self.move = child.move  # by which that had come here
         self.numbers: Mapping[bytes, int] = (

@@ -54,7 +54,16 @@ class Subscription(Edge):
             self.expect_streams_again()
         if self.readmits < Readmits.FOR_GOOD:
             self.readmits = Readmits.BY_SETTINGS if reliable and not by_source else Readmits.NO
-        self.ordered = reliable and self.wish.delivery != "best_effort"
+        self._order(reliable and self.wish.delivery != "best_effort")
+
+    def _order(self, ordered: bool) -> None:
+        """From now on, gaps delay what follows, or nothing."""
+        if self.ordered and not ordered:
+            self.void_holes()
+            self.note_delivered()
+        elif ordered and not self.ordered:
+            self.note_passed_over()
+        self.ordered = ordered
 
     def expect_again(self) -> None:
         """Some of the events that it is owed may come again, whatever the settings are."""
@@ -66,16 +75,9 @@ class Subscription(Edge):
 
     def begin_session(self, descriptor: Descriptor) -> None:
         """The same, from the term on that begins next. What is owed of the terms before stays so."""
-        ordered = self.ordered
         if self.readmits:
             self.expect_again()
-        if ordered and not descriptor.settings.reliable:
-            self.void_holes()
         self.adapt(descriptor)
-        if ordered and not self.ordered:
-            self.note_delivered()
-        elif self.ordered and not ordered:
-            self.note_passed_over()
 
     @property
     def begins_now(self) -> bool:  # type: ignore[override]

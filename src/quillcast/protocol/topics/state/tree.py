@@ -180,6 +180,9 @@ class Tree:
                 subscription.adapt(descriptor)
                 if self.flow.keeps and not kept:
                     self._pass_dropped(subscription)
+                elif kept and not self.flow.keeps:
+                    for term in self.flow.live_terms():
+                        subscription.owe_no_more(term)
         if self.root is not None:
             self.root.adapt(descriptor)
 
@@ -355,7 +358,7 @@ class Tree:
 
     def orphan_lease(
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,
-        numbers: Mapping[bytes, int] = EMPTY,
+        numbers: Mapping[bytes, int] = EMPTY, named_from: float = 0.0,
     ) -> None:  # fmt: skip
         """A child is gone, and its lease, or those of others that it names, go on until a time.
 
@@ -363,7 +366,7 @@ class Tree:
         """
         self.orphaned_leases = self.orphaned_leases or {}
         node = child.contact.node_id
-        lease = OrphanedLease(child, until, awaited, leaf=leaf, move=move, numbers=numbers)
+        lease = OrphanedLease(child, until, awaited, leaf=leaf, move=move, numbers=numbers, named_from=named_from)
         former = self.orphaned_leases.get(node)
         if former is not None:
             lease.continue_from(former)
@@ -447,7 +450,8 @@ class Tree:
         if not (self.orphaned_leases or self.children):
             return ()
         leases = [lease for lease in self.orphaned_leases.values() if lease.until > now]
-        moves = [move for lease in leases for move in lease.awaited.values() if move is not None]
+        named = [lease for lease in leases if lease.named_from <= now]
+        moves = [move for lease in named for move in lease.awaited.values() if move is not None]
         moves += [move for child in self.children.values() for move in child.others.departures]
         waiting = [move for move in moves if move.up_to != me]
         return tuple(m for m in waiting if not any(here.follows(m) for here in self._included()))[-NEWCOMERS_MAX:]
