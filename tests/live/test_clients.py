@@ -779,7 +779,7 @@ def test_calls_before_and_after_a_connection_say_so() -> None:
             with pytest.raises(quillcast.LocalError, match="not connected"):
                 _ = client.contact
             await client.start()
-            with pytest.raises(quillcast.LocalError, match="connects once"):
+            with pytest.raises(quillcast.LocalError, match="a client can connect only once"):
                 await client.start()
             await client.leave()
             await client.leave()

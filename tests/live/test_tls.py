@@ -150,10 +150,10 @@ def test_a_member_of_another_network_is_refused_by_its_certificate() -> None:
 def test_a_peer_without_admission_and_one_that_wants_it_name_each_other() -> None:
     async def scenario() -> None:
         async with toy() as plain, toy(membership=member(NETWORK)) as admitted:
-            await refused(plain, admitted, "it speaks TLS, so its network has a credential", "it speaks without TLS")
+            await refused(plain, admitted, "it speaks TLS, so its network has a credential", "it does not use TLS")
             assert admitted.links.counters["refused_plain"] == 1
         async with toy() as plain, toy(membership=member(NETWORK)) as admitted:
-            await refused(admitted, plain, "it speaks without TLS", "it speaks TLS, so its network has a credential")
+            await refused(admitted, plain, "it does not use TLS", "it speaks TLS, so its network has a credential")
             assert plain.links.counters["refused_encrypted"] == 1
 
     run(scenario())
@@ -212,7 +212,10 @@ def test_an_identity_without_the_key_of_its_certificate_cannot_even_begin() -> N
         (b"GET / HTTP/1.1\r\n\r\n", "it is not a quillcast peer"),
         (bytes(range(256)) * 20, "it is not a quillcast peer"),
         (b"\x16\x03\x01" + bytes(range(200)), "it is not a quillcast peer"),
-        (frame(FrameType.HELLO, hello.encode(Hello("toys", b"k" * 32, "a:1", b"n" * 32, b"i" * 8, 1))), "without TLS"),
+        (
+            frame(FrameType.HELLO, hello.encode(Hello("toys", b"k" * 32, "a:1", b"n" * 32, b"i" * 8, 1))),
+            "it does not use TLS",
+        ),
     ],
     ids=["http", "random", "half a handshake", "plain peer"],
 )

@@ -194,10 +194,8 @@ class Conductor:
         self.display.note(f"or kill peers yourself and watch the repair: {HOW_TO}")
         offered = len(roles.forwarders(self.state.view.parents(), assigned.spare))
         if self.plan.kill and offered < 2:
-            self.display.note(
-                f"{self.plan.peers} peers with seed {self.plan.seed} give {offered} inner forwarders without a role, "
-                "not two: fewer will be killed"
-            )
+            few = "only one inner forwarder is" if offered else "no inner forwarder is"
+            self.display.note(f"{few} without a role, so fewer than three peers may be killed")
 
     # --- events
 

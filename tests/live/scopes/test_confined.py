@@ -91,7 +91,7 @@ def test_the_order_of_sets_is_noticed_by_a_process_with_another_hash_seed() -> N
     ("name", "text"),
     [
         ("Raises", r"ZeroDivisionError: no way out \(policies_in_need.py, line \d+\)"),
-        ("Floods", r"ChannelsAre has \d+ bytes; the most is 33554432|needs more memory"),
+        ("Floods", r"ChannelsAre has \d+ bytes; the most is 33554432|exceeded its memory limit"),
         ("NeverEnds", "it exceeded its memory limit"),
         ("NamesStrangers", "the channel from 1 to 99 for bundles of any member names 99, which is not a member"),
         ("Exits", "its process ended with exit code 3"),
