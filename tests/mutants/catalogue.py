@@ -1025,6 +1025,14 @@ MUTANTS = (
         "protocol/topics/test_term_changes.py",
     ),
     Mutant(
+        "scopes-last-report-waits",
+        "A scope reports what everybody has when its period begins.",
+        "protocol/topics/state/scope_reports.py",
+        "        self.settle(tree)  # everybody may have it by now, and nothing else would ask for the report\n",
+        "",
+        "protocol/topics/test_scope_reports.py",
+    ),
+    Mutant(
         "undecided-term-needless",
         "What may be owed of a past term is not discarded before that is decided.",
         "protocol/forwarding/flow.py",

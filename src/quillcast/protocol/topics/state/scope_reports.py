@@ -141,6 +141,7 @@ class ScopeReports:
         if period.owed:
             self._make(tree, period)
         period.begin(self.host.now())
+        self.settle(tree)  # everybody may have it by now, and nothing else would ask for the report
 
     def _make(self, tree: Tree, period: Period) -> None:
         untold = period.take_untold()
