@@ -154,8 +154,7 @@ def test_another_folder_is_used_where_the_runtime_folder_cannot_be_and_that_is_s
 
 
 def test_a_folder_too_deep_for_a_unix_socket_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = tmp_path / ("d" * 120)
-    deep.mkdir()
+    deep = tmp_path / ("d" * 120)  # created, as its parent exists
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
     place = Rendezvous("default")
     assert (place.folder, place.notice) == (deep / "quillcast" / "default", "")

@@ -4,7 +4,7 @@
 place                                      when
 ========================================== ====================================================================
 `runtime_dir`, `$QUILLCAST_RUNTIME_DIR`    it is given; it must be usable
-`$XDG_RUNTIME_DIR/quillcast`               it is set, exists, and is usable
+`$XDG_RUNTIME_DIR/quillcast`               it is set and usable; created if its parent exists
 `/run/user/UID/quillcast`                  it is usable, as where `cron` or `sudo` sets no XDG_RUNTIME_DIR
 `quillcast-UID` in the temporary directory otherwise; peers in `/run/user/UID` look here, too
 ========================================== ====================================================================
@@ -97,7 +97,11 @@ def _unusable(folder: Path) -> str | None:
     try:
         found = folder.stat()
     except FileNotFoundError:
-        return "it does not exist"  # only the system creates it
+        if folder.parent == _LOGINS or not folder.parent.is_dir():
+            return "it does not exist"  # the system creates folders of logins, and a mistyped path leaves nothing
+        if cannot := _made(folder):
+            return cannot
+        found = folder.stat()
     except OSError as problem:
         return problem.strerror or str(problem)
     if not stat.S_ISDIR(found.st_mode):
