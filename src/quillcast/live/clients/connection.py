@@ -14,7 +14,7 @@ from quillcast.live.transport.link import Link, LinkContext
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.transport import Transport, TransportLost
 
-_CREDIT_PARTS = 8  # credit goes back in eighths of the window; smaller parts along with other things
+_CREDIT_PARTS = 8  # credit goes back by itself in eighths of the window
 
 
 class ClientConnection(Framed):

@@ -94,7 +94,7 @@ class HoldUps:
         assert self._walk is not None
         reasons = self._names()
         if self._walk.withheld:
-            reasons.append("only those whom the topic's list names are told which subscribers do not have it yet")
+            reasons.append("only principals on the topic's access list may see which subscribers do not have it yet")
         hold = self._walk.hold
         if hold is not None and hold.paused:
             reasons.append(

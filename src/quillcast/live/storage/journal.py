@@ -91,7 +91,7 @@ class Journal:
             self.flush()
 
     def note(self) -> None:
-        """Note the new records, if they are some. The caller does this when nobody waits for this peer."""
+        """Note the new records, if there are enough of them. The caller does this when nobody waits for this peer."""
         if len(self._came) >= NOTED_TOGETHER:
             self._note()
 

@@ -20,7 +20,7 @@ from quillcast.live.transport.framed import Framed
 from quillcast.live.transport.framing import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, frame
 from quillcast.live.transport.transport import Part
 
-_CREDIT_PARTS = 64  # smaller parts of the window go back with nothing: a frame for each lone event; a guess
+_CREDIT_PARTS_MAX = 64  # smaller parts of the window wait, or each lone event would send a frame of credit; a guess
 _JOINED_BYTES_MAX = 64 << 10  # less than that is joined before writing; a guess: a copy is cheaper than a vector
 
 
@@ -158,7 +158,7 @@ class Link:
         if connection is None or connection.closing or connection.transport.stream.is_closing():
             return False
         transport = connection.transport
-        gives_credit = self.owed * _CREDIT_PARTS >= config.window_bytes
+        gives_credit = self.owed * _CREDIT_PARTS_MAX >= config.window_bytes
         parts = self._small_parts(gives_credit) if self._frames or self._messages or gives_credit else []
         size_bytes = sum(map(len, parts)) if parts else 0
         carried_bytes = 0

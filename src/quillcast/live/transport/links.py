@@ -38,7 +38,7 @@ from quillcast.live.transport.tls import Tls
 from quillcast.live.transport.transport import TransportLost, connect, transport_of
 from quillcast.protocol.security.members import Unadmitted
 
-_CREDIT_PARTS = 8  # credit goes back in eighths of the window; smaller parts along with other things
+_CREDIT_PARTS = 8  # credit goes back by itself in eighths of the window
 
 _ENDING_S = 1.0  # a guess: a process whose links the kernel has begun to close ends within this time
 

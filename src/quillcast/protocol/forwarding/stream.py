@@ -159,8 +159,8 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
     def ask(self, ranges: Iterable[Range]) -> bool:
         """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf.
 
-        Not beyond the known end: whoever knows of more there reports that, and whom it is owed is decided then. True if
-        any of them are wanted.
+        Indexes beyond the known end are left out. A peer that knows of events there reports them, and only then is it
+        decided who is owed them. True if any indexes are wanted.
         """
         wanted = intersection(ranges, [(0, self.end)])
         self.asked = self.asked or RangeSet()

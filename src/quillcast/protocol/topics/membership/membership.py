@@ -82,9 +82,8 @@ class TreeMembership:
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.invited: dict[bytes, Invitation] = {}  # by topic
-        self.unresponsive: dict[
-            bytes, dict[bytes, None]
-        ] = {}  # by topic without a parent: who was asked, and did not answer
+        self.unresponsive: dict[bytes, dict[bytes, None]] = {}
+        """By topic without a parent: who was asked, and did not answer."""
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
         self.moves = progress.moves

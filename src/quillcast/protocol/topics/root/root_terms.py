@@ -104,8 +104,9 @@ class RootTerms:
         tree.doubted = tree.attached
         if self.paused_at != now:
             self.paused_at = now
-            self.terms.schedule.read_by = now + DOUBT_ROUNDS * self.config.tree_heartbeat_s
-            self.host.set_timer(DoubtOver(now), DOUBT_ROUNDS * self.config.tree_heartbeat_s)
+            doubt_s = DOUBT_ROUNDS * self.config.tree_heartbeat_s
+            self.terms.schedule.read_by = now + doubt_s
+            self.host.set_timer(DoubtOver(now), doubt_s)
         if root is not None:
             self.host.trace(Mark("root_paused"))
             root.paused_until = now + self.config.lease_s
