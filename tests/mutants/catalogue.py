@@ -177,6 +177,23 @@ MUTANTS = (
         "protocol/topics/test_flow_control.py::test_a_cut_receiver_has_a_lease_again_once_it_catches_up",
     ),
     Mutant(
+        "lease-back-only-at-the-end",
+        "A cut receiver that is behind for good has a lease again once what it is behind by leaves room.",
+        "protocol/topics/state/cut.py",
+        "        if budget.used_bytes * ROOM_PARTS <= budget.limit_bytes * (ROOM_PARTS - 1):\n",
+        "        if budget.used_bytes == 0:\n",
+        "protocol/topics/test_flow_control.py::test_or_once_what_it_is_behind_by_leaves_room_in_the_buffers",
+    ),
+    Mutant(
+        "cut-until-the-queue-was-full",
+        "A subscription that was cut has a lease again when it has what its peer missed.",
+        "protocol/topics/state/progress.py",
+        "            tree.catch_up(subscription, now)\n",
+        "            pass\n",
+        "protocol/topics/test_flow_control.py::"
+        "test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_when_that_came",
+    ),
+    Mutant(
         "little-topics-held-up",
         "Topics that keep little go on while others keep the buffers full.",
         "protocol/topics/state/flow_control.py",

@@ -432,6 +432,7 @@ COMPOSED_SEEDS = {
     30082: "two members took turns as entry point for ever, as each was nearer to the other's parent",
     30134: "as 30082, while nothing came to be stable",
     8810146: "a scope's report of the last events was begun when all had them, and waited for a word of somebody",
+    5820018: "a reader whose scope had half of the events by repairs was behind by too much to have a lease again",
 }
 
 

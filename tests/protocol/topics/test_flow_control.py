@@ -8,7 +8,7 @@ from quillcast.core.envelope import UP, Envelope, Position
 from quillcast.core.host import reserved
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import PeerSink, nothing_enters
-from quillcast.protocol.forwarding.log import Log
+from quillcast.protocol.forwarding.log import Budget, Log
 from quillcast.protocol.forwarding.ordered import Ordered, Way
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -18,7 +18,7 @@ from quillcast.protocol.topics.messages import (
     RootIs,
 )
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
-from quillcast.protocol.topics.state.cut import Cut
+from quillcast.protocol.topics.state.cut import ROOM_PARTS, Cut
 from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
     RoomAgain,
@@ -26,8 +26,9 @@ from quillcast.protocol.topics.state.effects import (
 from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
+from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, block, down
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, Notes, block, down
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
 TOPIC = DESCRIPTOR.topic
@@ -355,11 +356,38 @@ def test_a_peer_tells_its_parent_that_it_has_no_room_for_a_topic_and_when_it_has
 
 
 def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
-    cut = Cut(mark=10, at=0.0)
-    assert not cut.is_over(9, 20, now=0.5)
-    assert not cut.is_over(10, 20, now=5.0), "that took too long: now it has to reach 20 soon"
-    assert not cut.is_over(19, 30, now=5.5)
-    assert cut.is_over(20, 30, now=5.5)
+    cut, full = Cut(mark=10, at=0.0), Budget(0)
+    full.used_bytes = 1
+    assert not cut.is_over(9, 20, 0.5, full)
+    assert not cut.is_over(10, 20, 5.0, full), "that took too long: now it has to reach 20 soon"
+    assert not cut.is_over(19, 30, 5.5, full)
+    assert cut.is_over(20, 30, 5.5, full)
+
+
+def test_or_once_what_it_is_behind_by_leaves_room_in_the_buffers() -> None:
+    """It has half of the events by repairs, for instance, and is as far behind for good."""
+    cut, budget = Cut(mark=10, at=0.0), Budget(ROOM_PARTS * 100)
+    budget.used_bytes = budget.limit_bytes - 99
+    assert not cut.is_over(10, 20, 5.0, budget)
+    budget.used_bytes -= 1
+    assert not cut.is_over(19, 30, 10.0, budget), "and once it reached where others were then"
+    assert cut.is_over(20, 30, 10.0, budget)
+
+
+def test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_when_that_came(world: Parts) -> None:
+    """Its queue was never full, so that nothing else would tell."""
+    tree = world.tree(Descriptor("weather", Settings(slow="cut")))
+    tree.flow.begin(FIRST, 0, 0.0, 0)
+    tree.parent = CAROL
+    subscription = Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, None))
+    subscription.adapt(tree.descriptor)
+    subscription.begin(FIRST, 0)
+    tree.start(subscription)
+    world.dispatch.message(CAROL, CutLeases(tree.topic, FIRST, 3))
+    assert subscription.is_cut
+    tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
+    world.progress.tell(tree)
+    assert not subscription.is_cut
 
 
 def test_a_cut_requested_in_one_term_does_not_apply_to_the_next(world: Parts) -> None:

@@ -77,6 +77,8 @@ class Progress:
     def tell(self, tree: Tree) -> None:
         """Report to the parent and the children."""
         now = self.host.now()
+        for subscription in tree.subscriptions:
+            tree.catch_up(subscription, now)
         self.schedule.told(tree)
         self.schedule.note_came(tree, now)
         if tree.root is not None:

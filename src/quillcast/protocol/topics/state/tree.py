@@ -661,7 +661,8 @@ class Tree:
 
     def catch_up(self, holder: "Subscription | Child", now: float) -> None:
         """Somebody has come further: if its lease was ended, does it keep up again?"""
-        if holder.cut is not None and holder.cut.is_over(self.reached(holder.needed_from), self.total, now):
+        cut, budget = holder.cut, self.flow.log.budget
+        if cut is not None and cut.is_over(self.reached(holder.needed_from), self.total, now, budget):
             holder.cut = None
 
     def trim(self, now: float, some: Iterable[Term] | None = None) -> int:
