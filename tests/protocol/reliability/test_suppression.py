@@ -117,6 +117,15 @@ def test_an_offer_is_suppressed_by_another_of_the_same() -> None:
     assert member.said == []
 
 
+def test_an_agent_offers_nothing_when_a_wait_is_over_that_one_before_it_began() -> None:
+    before, member = Member(), Member()
+    before.held = member.held = RangeSet([(1, 9)])
+    before.hears(sought(ALICE, (0, 3)))
+    member.host.timers = before.host.timers
+    member.wait()
+    assert member.said == []
+
+
 def test_what_was_offered_is_requested_and_what_nobody_offers_in_time_is_asked_for_above() -> None:
     member = Member()
     member.missing = [(0, 3)]

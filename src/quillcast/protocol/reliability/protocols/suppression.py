@@ -183,8 +183,9 @@ class Suppression:
             self._set_timer(OfferDue(stream), [asker])
 
     def _offer(self, stream: StreamId) -> None:
-        """Offer what is still held, but for what others offered meanwhile."""
-        ranges = self.bottom.holds(stream, self.pending.pop(stream).ranges())[:RANGES_MAX]
+        """Offer what is still held, but for what others offered meanwhile. An agent before this one may have waited."""
+        pending = self.pending.pop(stream, NO_RANGES)
+        ranges = self.bottom.holds(stream, [*pending])[:RANGES_MAX]
         if not ranges:
             self.host.trace(Mark("offer_suppressed"))
             return
