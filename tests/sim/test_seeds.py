@@ -432,6 +432,8 @@ COMPOSED_SEEDS = {
     30082: "two members took turns as entry point for ever, as each was nearer to the other's parent",
     30134: "as 30082, while nothing came to be stable",
     8810146: "a scope's report of the last events was begun when all had them, and waited for a word of somebody",
+    5830313: "an agent that was ended and made again came to offer what the one before it was about to offer",
+    5830080: "a peer that left and came back as root told the next one that it had left, which did not wait for it",
     5820018: "a reader whose scope had half of the events by repairs was behind by too much to have a lease again",
 }
 

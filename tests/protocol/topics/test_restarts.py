@@ -2,10 +2,12 @@
 
 import pytest
 
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.root.leadership_transfer import Offer
+from quillcast.protocol.topics.state.holders import Ended
 from quillcast.protocol.topics.state.link_reports import (
     LIVES_TOLD_APART_MAX,
     ChildReport,
@@ -271,6 +273,19 @@ def test_a_peer_that_the_root_before_named_speaks_for_those_below_it_unless_it_w
         says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
         world.transfer.take_over(tree, tree.root, offer)
     assert list(tree.root.awaited) == left
+
+
+def test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topic() -> None:
+    """Others may still name it as one that left, and so may itself, of what the root before it said."""
+    world = Parts()
+    tree = world.tree()
+    tree.note_ended(BOB.node_id, Ended(1.0))
+    tree.note_ended(CAROL.node_id, Ended(1.0))
+    ended = (BOB.node_id, world.host.me, DAVE.node_id)
+    message = TransferLeadership(DESCRIPTOR, Term(1, BOB.node_id), 0, 0, leases=(BOB.node_id,), ended=ended)
+    world.overlay.leaf_set.add(BOB)
+    world.transfer.received(BOB, message)
+    assert list(tree.ended) == [CAROL.node_id, DAVE.node_id]
 
 
 def test_a_peer_that_leaves_others_behind_in_a_topic_speaks_for_those_below_it_in_others() -> None:

@@ -401,8 +401,8 @@ class LeadershipTransfer:
         topic = tree.topic
         self.terms.note(tree, message.term, message.heard)
         offer = self._offer(tree, sender, message)
-        for node in message.ended if offer.root is not None else ():
-            tree.note_ended(node, Ended(self.host.now() + 2 * self.config.leave_s))
+        if offer.root is not None:
+            self._note_ended(tree, offer.root, message)
         if tree.ended:  # it may have ended leases, and is remembered for a while
             self.terms.schedule.touch(tree)
             self.terms.schedule.wake(tree)
@@ -430,6 +430,14 @@ class LeadershipTransfer:
         self.terms.recall(tree, message.term, message.index, message.there_s)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)
+
+    def _note_ended(self, tree: Tree, root: Contact, message: TransferLeadership) -> None:
+        """Who left lately. This peer or that root may have, and have been started again since."""
+        for node in message.ended:
+            if node != self.host.me and node not in message.leases:
+                tree.note_ended(node, Ended(self.host.now() + 2 * self.config.leave_s))
+        if root.node_id in message.leases:
+            tree.is_back(root.node_id)
 
     def _offer(self, tree: Tree, sender: Contact, message: TransferLeadership) -> Offer:
         """A word, and whether it is of the term's own root: only that knows whom to wait for.

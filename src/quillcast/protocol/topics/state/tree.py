@@ -218,7 +218,7 @@ class Tree:
         if former is not None:
             self.flow.close(former.channel)
         self.children[child.contact.node_id] = child
-        self.ended = {node: each for node, each in self.ended.items() if node != child.contact.node_id} or EMPTY
+        self.is_back(child.contact.node_id)
 
     def install(self, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
         """Compare the channels to children that stand with those that are wanted, and install the difference.
@@ -431,6 +431,10 @@ class Tree:
             self.ended = self.ended or {}
             self.ended[node] = ended
             self.heard_from((node,))
+
+    def is_back(self, node: bytes) -> None:
+        """Somebody who may have left in good order takes part again."""
+        self.ended = {other: each for other, each in self.ended.items() if other != node} or EMPTY
 
     def newcomers(self, now: float) -> tuple[bytes, ...]:
         """Peers that came below this one lately from another parent, and have reported or left since."""
