@@ -495,9 +495,36 @@ MUTANTS = (
         "named-by-who-left-and-forgotten",
         "A root that leaves names the peers that a leaving forwarder named.",
         "protocol/topics/membership/farewells.py",
-        "Farewell(tree.topic, word.moved, word.leases, word.lives, number)",
+        "Farewell(tree.topic, word.moved, word.leases, word.lives, word.left_s, number)",
         "Farewell(tree.topic)",
         "protocol/topics/test_terms.py::test_a_leaving_root_names_the_peers_that_it_still_waits_for",
+    ),
+    Mutant(
+        "named-leases-begin-anew",
+        "Leases that a peer names as it leaves end as if it had stayed.",
+        "protocol/topics/membership/children.py",
+        "            lease.end_at({other: now + min(left_s, self.config.lease_s) for other, left_s in left})\n",
+        "            lease.end_at({other: now + self.config.lease_s for other, _ in left})\n",
+        "protocol/topics/test_leaving.py"
+        "::test_forwarders_that_leave_one_after_another_do_not_prolong_the_lease_of_a_child_that_died",
+    ),
+    Mutant(
+        "last-words-forgotten",
+        "A root whose successor leaves before it is root goes on from what it told it.",
+        "protocol/topics/root/leadership_transfer.py",
+        "        if offer is None and own is not None and own.told_at > self.host.now() - self.config.lease_s:\n",
+        "        if offer is None and own is not None and own.told_at > self.host.now():\n",
+        "protocol/topics/test_leaving.py"
+        "::test_a_topic_is_stable_at_once_though_the_peer_that_was_to_be_its_next_root_leaves",
+    ),
+    Mutant(
+        "last-copies-kept-by-the-next-root",
+        "A peer that leaves before it is root passes on the copies that it got.",
+        "protocol/topics/root/leadership_transfer.py",
+        "                transfer.bundles = self._copies(offer.message)\n",
+        "",
+        "protocol/topics/test_leaving.py"
+        "::test_the_last_copy_of_an_earlier_term_outlives_a_next_root_that_leaves_before_it_is_root",
     ),
     Mutant(
         "one-life-in-all-topics",

@@ -7,6 +7,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
     Accepted,
     FindRoot,
+    Leave,
     NotRoot,
     RecordState,
     StateDigest,
@@ -22,7 +23,7 @@ from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.link_reports import ParentReport, encode
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import HousekeepingDue
-from tests.protocol.recording import BOB, CAROL, FIRST, WEATHER, Notes
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, WEATHER, Notes
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
 
@@ -113,6 +114,31 @@ def test_an_expired_lease_is_ended_and_reported(world: Parts) -> None:
     housekeeping.housekeep()
     assert tree.orphaned_leases == {}
     assert tree.topic in world.schedule.dirty
+
+
+def test_leases_that_a_peer_names_as_it_leaves_end_as_if_it_had_stayed(world: Parts) -> None:
+    tree = world.root()
+    world.children.enter(tree, BOB, 0)
+    named = (CAROL.node_id, PAUL)
+    world.children.left(BOB, Leave(tree.topic, True, named, lives=(0, 0), left_s=(5.0, 2 * CONFIG.lease_s)))
+    world.schedule.begin()
+    world.schedule.wake(tree)
+    still_named = []
+    while tree.orphaned_leases:
+        world.host.time += 1.0
+        still_named.append(world.membership.last_word(tree.topic).leases)
+        world.housekeeping.housekeep()
+    assert still_named == [named] * 4 + [(PAUL,)] * 25 + [()]
+
+
+def test_no_named_lease_ends_during_a_pause(world: Parts) -> None:
+    tree = world.root()
+    world.children.enter(tree, BOB, 0)
+    world.children.left(BOB, Leave(tree.topic, True, (CAROL.node_id,), lives=(0,), left_s=(5.0,)))
+    lease = tree.orphaned_leases[BOB.node_id]
+    assert lease.until == world.host.time + 5.0
+    lease.prolong(100.0)
+    assert lease.ends_at(CAROL.node_id) == 100.0
 
 
 def test_a_root_that_alone_keeps_its_state_takes_no_topic_for_new_before_a_lease_has_passed() -> None:

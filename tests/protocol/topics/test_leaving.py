@@ -1,14 +1,18 @@
 """Subscribers that leave in good order just as a publisher waits for its events to be stable."""
 
 import pytest
+from msgspec.structs import replace
 
+from quillcast.core import ids
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import REPAIR, Envelope, Position, Term
+from quillcast.protocol.config import Config
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Leave
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.test_terms import NAME as TENNIS
-from tests.protocol.topics.test_terms import by_distance
+from tests.protocol.topics.test_terms import TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "letters"
@@ -133,6 +137,87 @@ def test_the_last_copy_of_an_earlier_term_outlives_a_root_that_leaves() -> None:
     successor = village.tree(village.root(NAME), NAME)
     assert successor is not None
     assert successor.flow.past[EARLIER].kept() == [(0, 1)]
+
+
+def test_the_last_copy_of_an_earlier_term_outlives_a_next_root_that_leaves_before_it_is_root() -> None:
+    village = Village(6)
+    for each in village.alive():
+        village.subscribe(each, TENNIS, Reader())
+    village.run(3)
+    root, successor, *others = by_distance(village)
+    here = village.tree(root, TENNIS)
+    assert here is not None
+    give_last_copy(village, root, here)
+    for silent in others[-2:]:  # the next root waits for their answers
+        village.kill(silent, silently=True)
+    village.act(root, lambda peer: peer.leave())
+    village.run(0.3)
+    next_ = village.tree(successor, TENNIS)
+    assert next_ is not None
+    assert next_.root is None
+    village.act(successor, lambda peer: peer.leave())
+    for _ in range(300):
+        village.run(0.05)
+        for leaver in (root, successor):
+            if village.peers[leaver].left and leaver in village.alive():
+                village.kill(leaver)
+    tree = village.tree(village.root(TENNIS), TENNIS)
+    assert tree is not None
+    assert tree.flow.past[EARLIER].kept() == [(0, 1)]
+
+
+def test_a_topic_is_stable_at_once_though_the_peer_that_was_to_be_its_next_root_leaves() -> None:
+    """The root does not leave: it gave the topic to a newcomer that is closer, and takes it back."""
+    village = Village(4)
+    for each in village.alive():
+        village.subscribe(each, TENNIS, Reader())
+    village.run(5)
+    root, writer, *_ = by_distance(village)
+    publisher = village.publisher(writer, TENNIS)
+    village.run(1)
+    newcomer = village.world.add(ids.from_number(ids.number(TOPIC)))
+    village.world.start(newcomer)
+    tree = village.tree(root, TENNIS)
+    assert tree is not None
+    while tree.root is not None:
+        village.run(0.002)
+    village.act(newcomer.number, lambda peer: peer.leave())
+    village.run(0.1)
+    assert village.peers[newcomer.number].left
+    village.kill(newcomer.number)
+    village.publish(writer, publisher, b"one")
+    village.run(1)
+    assert village.root(TENNIS) == root
+    assert publisher.stable == 1
+
+
+def test_forwarders_that_leave_one_after_another_do_not_prolong_the_lease_of_a_child_that_died() -> None:
+    village = Village(5, config=replace(Config(), topics=TopicConfig(children_per_topic_max=1)))
+    for each in village.alive():
+        village.subscribe(each, NAME, Reader())
+        village.run(1)
+    village.run(5)
+    line = [village.root(NAME)]
+    while (tree := village.tree(line[-1], NAME)) is not None and tree.children:
+        (below,) = tree.children
+        line.append(next(each.number for each in village.world.machines if each.node_id == below))
+    assert len(line) == 5
+    root, publisher = line[0], village.publisher(line[0], NAME)
+    village.run(1)
+    village.kill(line.pop(), silently=True)
+    village.publish(root, publisher, b"one")
+    began = village.world.now
+    for _ in range(2):
+        village.run(10)
+        leaver = line.pop()
+        village.act(leaver, lambda peer: peer.leave())
+        village.run(6)
+        village.kill(leaver)
+    lease_s = village.config.topics.lease_s
+    village.run(began + lease_s - village.world.now)
+    assert publisher.stable == 0
+    village.run(6)  # until its loss was noticed, and all had heard of the lease's end
+    assert publisher.stable == 1
 
 
 def test_the_last_copy_of_an_earlier_term_outlives_a_peer_that_leaves() -> None:

@@ -91,10 +91,10 @@ class Housekeeping:
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
         if paused:  # no lease ran out meanwhile, and stability waits for the replicas
             for lease in tree.orphaned_leases.values():
-                lease.until = max(lease.until, now + self.config.lease_s)
+                lease.prolong(now + self.config.lease_s)
             self._prolong(tree, now)
             self.dispatch.order(ProcessPaused(tree))
-        for node in [node for node, lease in tree.orphaned_leases.items() if lease.until <= now]:
+        for node in [node for node, lease in tree.orphaned_leases.items() if lease.end_some(now)]:
             del tree.orphaned_leases[node]
             self.schedule.touch(tree)
         for lease in tree.orphaned_leases.values():

@@ -298,8 +298,8 @@ def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[by
     if tree.root is not None and tree.root.hold_until > now:
         gone = {node: tree.root.hold_until - now for node in tree.root.awaited if node != UNKNOWN_PEER}
     for lease in tree.orphaned_leases.values():
-        if lease.until > now and _lacks(lease, message):
-            gone |= dict.fromkeys(lease.awaited, lease.until - now)
+        if _lacks(lease, message):
+            gone |= {node: ends - now for node in lease.awaited if (ends := lease.ends_at(node)) > now}
     return list(gone.items())
 
 

@@ -163,6 +163,8 @@ class Leave(Message, frozen=True, tag=45):
     """How many parents I have had. If I have joined you again since (`Join.number`), this is old. 0: it is not."""
     lives: tuple[Number, ...] = ()
     """For each of `leases`, in their order, the number of its last move that I know: it tells a restart. 0: of none."""
+    left_s: tuple[Seconds, ...] = ()
+    """For each of them, how much longer it goes on."""
     run: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
     """My incarnation, if it began within a lease: where I came to you in an earlier one, leases go on below me."""
 
@@ -640,6 +642,7 @@ class Farewell(Message, frozen=True, tag=120):
     leases: tuple[WireId, ...] = ()
     """As in `Leave`; none named: there are too many."""
     lives: tuple[Number, ...] = ()
+    left_s: tuple[Seconds, ...] = ()
     number: Number = 0
     """How many parents I have had."""
 

@@ -276,6 +276,7 @@ class ChildrenTables:
         up_to = message.up_to if message.moved else None
         numbers = dict(zip(message.leases, message.lives, strict=False))
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, numbers=numbers, up_to=up_to)
+        self._note_ends(tree, sender.node_id, message)
         if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))
@@ -290,12 +291,19 @@ class ChildrenTables:
         elif awaited := [other for other in whose if other != self.host.me]:
             child = Child(self.host, sender, tree.flow.log.end, tree.term, 0)
             self._orphan_lease(tree, child, awaited, numbers=numbers)
+        self._note_ends(tree, node, message)
         move = Move(node, message.number + 1) if message.number else None  # as if it had come here
         tree.note_ended(node, Ended(now + 2 * self.config.leave_s, move))
         if tree.root is not None:
             tree.root.heard_from((node,))
         self.schedule.touch(tree)
         self.schedule.wake(tree)
+
+    def _note_ends(self, tree: Tree, node: bytes, message: Leave | Farewell) -> None:
+        """Leases that a peer names which leaves began earlier: they end as if it had stayed."""
+        if (lease := tree.orphaned_leases.get(node)) is not None:
+            now, left = self.host.now(), zip(message.leases, message.left_s, strict=False)
+            lease.end_at({other: now + min(left_s, self.config.lease_s) for other, left_s in left})
 
     def name_again(self, tree: Tree, child: Child, up_to: bytes, number: int) -> None:
         """A child came from another parent: those above are told once more, up to a peer or to the root.

@@ -56,7 +56,7 @@ class Farewells:
             return
         told[to.node_id] = None
         word, number = self.membership.last_word(tree.topic), self.membership.moves.of(tree.topic)
-        self.host.send(to, Farewell(tree.topic, word.moved, word.leases, word.lives, number))
+        self.host.send(to, Farewell(tree.topic, word.moved, word.leases, word.lives, word.left_s, number))
         self.host.set_timer(FarewellDue(tree.topic, to.node_id), self.config.join_timeout_s)
 
     def _end(self, tree: Tree) -> None:

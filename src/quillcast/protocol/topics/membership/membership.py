@@ -521,12 +521,13 @@ class TreeMembership:
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
-        leases, number = self.trees.leases_left(tree.topic, self.host.now()), self.moves.of(tree.topic)
+        now, number = self.host.now(), self.moves.of(tree.topic)
+        leases = self.trees.leases_left(tree.topic, now)
         if leases:
             self.trees.leave_behind(tree.topic, leases)
             self.moves.begin_life(tree.topic)  # it may not speak for them when it comes again
         if tree.parent is not None:
-            self.host.send(tree.parent, _leave(tree.topic, leases, number))
+            self.host.send(tree.parent, _leave(tree.topic, leases, now, number))
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
@@ -542,8 +543,8 @@ class TreeMembership:
 
     def last_word(self, topic: bytes) -> Leave:
         """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""
-        leases = self.trees.leases_left(topic, self.host.now())
-        return _leave(topic, leases)
+        now = self.host.now()
+        return _leave(topic, self.trees.leases_left(topic, now), now)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and those below, and forget it."""
@@ -568,8 +569,10 @@ def _wants_earliest(tree: Tree) -> bool:
     return wishes(tree)[0] or any(join.earliest for join in tree.waiting.values())
 
 
-def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], number: int = 0) -> Leave:
+def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], now: float, number: int = 0) -> Leave:
     """Whose leases go on that still run; nobody is named if there are too many, which means the same for all."""
-    lives = {node: lease.numbers.get(node, 0) for lease in leases.values() for node in lease.awaited}
-    named = lives if len(lives) <= LEASES_NAMED_MAX else {}
-    return Leave(topic, bool(leases), tuple(named), number=number, lives=tuple(named.values()))
+    holds = {node: lease for lease in leases.values() for node in lease.awaited if lease.ends_at(node) > now}
+    named = holds if len(holds) <= LEASES_NAMED_MAX else {}
+    lives = tuple(lease.numbers.get(node, 0) for node, lease in named.items())
+    left_s = tuple(lease.ends_at(node) - now for node, lease in named.items())
+    return Leave(topic, bool(holds), tuple(named), number=number, lives=lives, left_s=left_s)

@@ -234,13 +234,22 @@ class LeadershipTransfer:
     # ---- a peer that leaves
 
     def leave(self) -> None:
-        """What was handed to this peer, which is not root yet, goes to somebody else."""
+        """What was handed to this peer, which is not root yet, goes to somebody else, and so do the copies."""
         for topic, offer in list(self.offers.items()):
             del self.offers[topic]
             transfer = self._in_turn(offer)
             if self._is_to_be_heard(transfer.message):
                 self.pending[topic] = transfer
+                transfer.bundles = self._copies(offer.message)
                 self._tell_next(transfer)
+
+    def _copies(self, message: TransferLeadership) -> list[Bundle]:
+        """What is kept here of a term that is over, and of those before it, and may be needed."""
+        tree = self.trees.by_topic.get(message.descriptor.topic)
+        if tree is None:
+            return []
+        unstable = tree.flow.holding(message.term, [(message.stable, message.index)])
+        return [*unstable, *self.membership.last_copies(tree)]
 
     def tell(self, to: Contact, message: TransferLeadership, bundles: Iterable[Bundle] = ()) -> None:
         """Tell the next root what this one knows.
@@ -515,11 +524,16 @@ class LeadershipTransfer:
         if topic in self.offers:
             self.offers[topic] = self.offers[topic]._replace(noted=term)
 
-    def take_offer(self, topic: bytes) -> Offer | None:
-        """This peer becomes the topic's root: returns what was transferred to it."""
-        self.intake.successors.forget(topic)
-        self.vouched.pop(topic, None)
-        return self.offers.pop(topic, None)
+    def take_offer(self, tree: Tree) -> Offer | None:
+        """This peer becomes the topic's root: returns what was transferred to it.
+
+        Or what it said itself as the root before, if whoever was to follow left or died first.
+        """
+        self.intake.successors.forget(tree.topic)
+        offer, own = self.offers.pop(tree.topic, None), self.vouched.pop(tree.topic, None)
+        if offer is None and own is not None and own.told_at > self.host.now() - self.config.lease_s:
+            offer = self._offer(tree, self.host.contact, _without(self.host.contact, own.message))
+        return offer
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""

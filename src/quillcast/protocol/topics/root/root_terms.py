@@ -69,7 +69,7 @@ class RootTerms:
         topic = tree.topic
         if not (tree.heard > after and tree.heard.shares_root(term)):
             after = tree.heard
-        offer = self.transfer.take_offer(topic)
+        offer = self.transfer.take_offer(tree)
         if offer is not None and offer.root is not None and offer.term == after:
             how = "transferred"
         else:

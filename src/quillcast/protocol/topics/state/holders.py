@@ -254,6 +254,7 @@ class OrphanedLease:
         "asked_at",
         "awaited",
         "contact",
+        "ends",
         "leaf",
         "move",
         "named_from",
@@ -273,6 +274,7 @@ class OrphanedLease:
         """
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
         self.streams, self.contact = child.streams, child.contact
+        self.ends: Mapping[bytes, float] = EMPTY  # of those awaited whose leases began earlier, and end before this one
         self.awaited: dict[bytes, Move | None] = {
             node: Move(node, numbers[node]) if numbers.get(node) else move for node in awaited
         }
@@ -283,6 +285,26 @@ class OrphanedLease:
             {**numbers, child.contact.node_id: child.number} if child.number else numbers
         )
         self.asked_at = child.host.now()  # when the child was asked where it is, or was lost
+
+    def end_at(self, ends: Mapping[bytes, float]) -> None:
+        """Leases of others that are awaited end at these times."""
+        if ends:
+            self.ends = {**self.ends, **ends}
+            self.until = max([self.ends_at(node) for node in self.awaited], default=self.until)
+
+    def ends_at(self, node: bytes) -> float:
+        """When the lease of one of those awaited ends."""
+        return min(self.until, self.ends.get(node, self.until))
+
+    def end_some(self, now: float) -> bool:
+        """Wait no longer for those whose leases have ended. True if none is left."""
+        for node in [node for node, until in self.ends.items() if until <= now]:
+            self.awaited.pop(node, None)
+        return self.until <= now or (bool(self.ends) and not self.awaited)
+
+    def prolong(self, until: float) -> None:
+        """No lease ends before a time, because this process was paused."""
+        self.until, self.ends = max(self.until, until), EMPTY
 
     def is_of_another_life(self, move: Move) -> bool:
         """Is one of those awaited who was restarted since, before it moved so?"""
@@ -330,6 +352,7 @@ class OrphanedLease:
         So of a stream that either says nothing of, all is needed.
         """
         self.awaited, self.numbers = {**former.awaited, **self.awaited}, {**former.numbers, **self.numbers}
+        self.ends = former.ends
         self.leaf = self.leaf and former.leaf
         self.acknowledged_term, self.acknowledged = min(
             (self.acknowledged_term, self.acknowledged), (former.acknowledged_term, former.acknowledged)

@@ -105,4 +105,4 @@ class Trees:
         """This process was paused, and none of them ran out meanwhile."""
         for leases in self.left_behind.values():
             for lease in leases.values():
-                lease.until = max(lease.until, until)
+                lease.prolong(until)
