@@ -14,6 +14,7 @@ ALICE = Contact(b"a" * 16, "127.0.0.1:1")
 BOB = Contact(b"b" * 16, "127.0.0.1:2")
 CAROL = Contact(b"c" * 16, "127.0.0.1:3")
 WEATHER = b"w" * 16
+WINDOW_BYTES = 1 << 20
 PAUL, PAULA = b"p" * 16, b"q" * 16
 FIRST, SECOND = Term(1, ALICE.node_id), Term(2, BOB.node_id)
 
@@ -49,11 +50,8 @@ class RecordingHost:
         self.carried.append((to, bundle))
         self.rooms[to.node_id] = self.room(to) - bundle.size
 
-    def room(self, to: Contact) -> int:
-        return self.rooms.get(to.node_id, 1 << 20)
-
-    def window(self, to: Contact) -> int:
-        return 1 << 20
+    def room(self, to: Contact, reserved_eighths: int = 0) -> int:
+        return self.rooms.get(to.node_id, WINDOW_BYTES) - WINDOW_BYTES * reserved_eighths // 8
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         self.released.append((sender, size_bytes))

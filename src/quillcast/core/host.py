@@ -32,7 +32,7 @@ def reserved(window_bytes: int, *, waits: bool) -> int:
 
 def unreserved(host: "Host", peer: Contact, *, waits: bool) -> int:
     """Bytes of credit left towards a peer, without what is reserved."""
-    return host.room(peer) - reserved(host.window(peer), waits=waits)
+    return host.room(peer, RESERVED_EIGHTHS[waits])
 
 
 def makes_room(before_bytes: int, credit_bytes: int, window_bytes: int) -> bool:
@@ -97,16 +97,12 @@ class Host(Protocol):
         """Send a bundle, which uses `bundle.size` bytes of credit: check `room` first, except for due repairs."""
         ...
 
-    def room(self, to: Contact) -> int:
-        """Bytes of credit left towards a peer; without a link, the credit that a new link will have.
+    def room(self, to: Contact, reserved_eighths: int = 0) -> int:
+        """Bytes of credit left towards a peer beyond so many eighths of the link's window, all that it has when idle.
 
-        After it was zero or less, the input `room(contact)` reports when it is positive again, and also when it passes
-        what is `reserved` of the `window` by some or others (`makes_room`).
+        Without a link, it is what a new one will have. After the credit was zero or less, the input `room(contact)`
+        reports when it is positive again, and also when it passes what is `reserved` by some or others (`makes_room`).
         """
-        ...
-
-    def window(self, to: Contact) -> int:
-        """Bytes of credit of a link to a peer when nothing is in transit."""
         ...
 
     def release(self, sender: bytes, size_bytes: int) -> None:

@@ -263,7 +263,12 @@ class Peer:
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
-        self._heard(sender)
+        now = self.host.now()  # `_heard`, inline: this runs for every bundle
+        if now > self._schedule.paused_from:
+            self.scribe.housekeeping.notice()
+        self.neighbours.heard(sender, now)
+        if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
+            self.overlay.heard(sender)
         envelope = bundle.envelope
         if envelope.term.counter > FREE_COUNT and not self.scribe.terms.believes(envelope.term):
             self.host.release(sender.node_id, bundle.size)

@@ -100,12 +100,9 @@ class SimHost(Process):
     def multicast(self, groups: Mapping[str, bytes]) -> None:
         self.groups = {contact(mechanism).node_id: (parse(mechanism), key) for mechanism, key in groups.items()}
 
-    def room(self, to: Contact) -> int:
-        end = self.links.get(to.node_id)
-        return self.world.window_bytes if end is None else end.room
-
-    def window(self, to: Contact) -> int:
-        return self.world.window_bytes
+    def room(self, to: Contact, reserved_eighths: int = 0) -> int:
+        end, window = self.links.get(to.node_id), self.world.window_bytes
+        return (window if end is None else end.room) - window * reserved_eighths // 8
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         self.charged[sender] -= size_bytes

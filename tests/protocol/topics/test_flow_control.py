@@ -28,7 +28,7 @@ from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, Notes, block, down
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, WINDOW_BYTES, Notes, block, down
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
 TOPIC = DESCRIPTOR.topic
@@ -137,7 +137,7 @@ def test_topics_that_keep_little_together_go_on_while_another_keeps_the_buffers_
 def test_a_topic_that_waits_leaves_a_part_of_a_childs_credit_to_others(world: Parts) -> None:
     cut, waiting = world.root(), world.root(Descriptor("slow", Settings(slow="wait")))
     here, there = world.child(cut, CAROL), world.child(waiting, CAROL)
-    assert here.room() - there.room() == reserved(world.host.window(CAROL), waits=True)
+    assert here.room() - there.room() == reserved(WINDOW_BYTES, waits=True)
     waiting.adapt(msgspec.structs.replace(waiting.descriptor, settings=Settings(slow="cut")))
     assert here.room() == there.room()
 
@@ -148,7 +148,7 @@ def test_so_do_its_channels_that_a_scope_ordered(world: Parts) -> None:
     ways = {contact.node_id: Way(PeerSink(host, contact), nothing_enters, nothing_enters) for contact in (BOB, CAROL)}
     tree.install([ChannelSpec(CAROL)], Ordered(ways))
     left = [channel.sink.room() for channel in tree.flow.channels]
-    assert left == [host.room(to) - reserved(host.window(to), waits=True) for to in (CAROL, BOB)]
+    assert left == [host.room(to) - reserved(WINDOW_BYTES, waits=True) for to in (CAROL, BOB)]
 
 
 def test_a_small_topic_that_waits_is_not_held_back_because_another_one_keeps_the_buffers_full(world: Parts) -> None:

@@ -42,7 +42,7 @@ class LiveHost:
         self.now = clock()
         self.wall_ns = time.time_ns
         self.trace = trace
-        self.room, self.window = links.room, links.window
+        self.room = links.room
         self.release = links.release
         self.measure = links.measure
         self.disconnect = links.disconnect

@@ -175,17 +175,14 @@ class Links:
         """Connections that have not proven who they are."""
         return len(self._unauthenticated)
 
-    def room(self, to: Contact) -> int:
-        """Bytes of credit left towards a peer, or bytes that a multicast group takes now."""
+    def room(self, to: Contact, reserved_eighths: int = 0) -> int:
+        """Bytes of credit left towards a peer beyond what is reserved, or bytes that a multicast group takes now."""
         link = self.links.get(to.node_id)
         if link is None:
-            return self.multicast.room(to) if to.address.startswith(SCHEME) else self.config.window_bytes
-        return 0 if link.paused else link.credit  # `Link.room`, inline: this runs for every bundle
-
-    def window(self, to: Contact) -> int:
-        """Bytes of credit that a link to a peer has when nothing is in transit."""
-        link = self.links.get(to.node_id)
-        return self.config.window_bytes if link is None else link.window
+            room_bytes = self.multicast.room(to) if to.address.startswith(SCHEME) else self.config.window_bytes
+            return room_bytes - self.config.window_bytes * reserved_eighths // 8
+        # `Link.room`, inline: this runs for every bundle
+        return (0 if link.paused else link.credit) - (link.window * reserved_eighths // 8 if reserved_eighths else 0)
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         """Give credit back. Bytes that arrived over a closed link are settled first."""

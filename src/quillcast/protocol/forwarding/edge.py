@@ -258,7 +258,7 @@ class Edge(LostEvents):
     def _run(self, bundle: Bundle, term_cursor: TermCursor) -> None:
         term, index = bundle.envelope.term, bundle.envelope.first
         for block in bundle.blocks:
-            done = max(0, term_cursor.next - index)  # events of the block that came before
+            done = term_cursor.next - index if term_cursor.next > index else 0  # events of the block that came before
             if done < block.count:
                 self._sequence(block, done, term, index)
             index += block.count
@@ -270,7 +270,9 @@ class Edge(LostEvents):
         The block begins at `index` of a term; `done` of its events came before.
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
-        expected = self._expect(cursor, block.publisher, block.first + done, term)
+        expected = block.first + done
+        if cursor.next != expected or cursor.began is None or cursor.lost.starts:  # else it is what is due, as mostly
+            expected = self._expect(cursor, block.publisher, expected, term)
         if block.first > expected and self._may_come(cursor, block, Position(term, index), expected):
             self._hold(cursor, block, term, index)
             return
@@ -281,9 +283,11 @@ class Edge(LostEvents):
             for piece in ((late[0], begin), (end, late[1])):
                 self._lose_before(cursor, block.publisher, piece, term, "late" if self._in_order(term) else "overtaken")
         # A term admits in sequence: what is missing before this was reported lost.
-        skip = max(expected - block.first, done)
+        skip = expected - block.first
         if skip > done:
             self._pass_over(cursor, block, done, min(skip, block.count))
+        else:
+            skip = done
         if skip >= block.count:
             return
         first = block.first + skip
@@ -299,9 +303,13 @@ class Edge(LostEvents):
         if cursor.held:
             self._release(cursor)
         if self.holes or cursor.before is not NO_RANGES:
-            if not self._holes_before(cursor):
-                self.holes.pop(block.publisher, None)  # any further hole begins now
-            self._look_for_hole(block.publisher, cursor)
+            self._look_again(block.publisher, cursor)
+
+    def _look_again(self, publisher: bytes, cursor: PublisherCursor) -> None:
+        """More of a publisher was delivered: is there still a hole in what came?"""
+        if not self._holes_before(cursor):
+            self.holes.pop(publisher, None)  # any further hole begins now
+        self._look_for_hole(publisher, cursor)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses is not None and self.losses.pending:

@@ -24,6 +24,7 @@ class Arrivals:
         flow_control: FlowControl, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.trees, self.terms, self.progress, self.flow_control = host, trees, terms, progress, flow_control
+        self.schedule = progress.schedule
         self.source_streams = source_streams
         self.dispatch = dispatch
 
@@ -49,7 +50,10 @@ class Arrivals:
         tree = self.trees[flow.topic]
         if flow.others:
             self._moved_stream(tree, bundle.envelope.term)
-        self.progress.came(tree, bundle)
+        if flow.topic in self.progress.placement.entered:
+            self.progress.of_scope.note(tree, bundle)
+        if self.schedule.moved(tree, bundle.size):  # `Progress.moved`, inline: this runs for every bundle
+            self.progress.hurry(tree)
 
     def _moved_stream(self, tree: Tree, term: Term) -> None:
         self.source_streams.news.came(tree, term)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
@@ -53,13 +52,6 @@ class Progress:
             if tree is not None:
                 self.schedule.wake(tree)
                 self.tell(tree)
-
-    def came(self, tree: Tree, bundle: Bundle) -> None:
-        """Events came: neighbours are told how far the topic came."""
-        if tree.flow.topic in self.placement.entered:
-            self.of_scope.note(tree, bundle)
-        if self.schedule.moved(tree, bundle.size):
-            self.hurry(tree)
 
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
