@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# Examples take as long as they take: speed is measured in benchmarks/, never asserted here.
-settings.register_profile("quillcast", deadline=None, print_blob=True)
+# Examples take as long as they take, and so does drawing them: speed is measured in benchmarks/, never asserted here.
+settings.register_profile("quillcast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quillcast")
 
 

@@ -47,6 +47,7 @@ def test_peers_are_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     assert not (tmp_path / "quillcast").exists() or not any((tmp_path / "quillcast").iterdir())
 
 
+@pytest.mark.long
 def test_sites_lose_an_entry_point_and_a_manager_and_change_a_policy(tmp_path: Path) -> None:
     code, told, words = demo(tmp_path, "--scopes", "--rate", "100")
     steps = ["sites", "killed", "returned", "changed", "trace", "failures"]

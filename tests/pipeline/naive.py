@@ -23,8 +23,10 @@ class NaiveAudit:
         self.entries = sorted([e for e in entries if e.at_ns <= end_ns], key=lambda e: (e.peer, e.started_ns, e.entry))
         self.kills = sorted(kills, key=lambda kill: kill.at_ns)
         self.by_process: dict[tuple[bytes, int], list[Entry]] = defaultdict(list)
+        self.by_topic: dict[bytes | None, list[Entry]] = defaultdict(list)
         for entry in self.entries:
             self.by_process[entry.peer, entry.started_ns].append(entry)
+            self.by_topic[getattr(entry.record, "topic", None)].append(entry)
         self.ended = {process: self._ended(*process) for process in self.by_process}
         self.subscriptions = self._subscriptions()
 
@@ -51,8 +53,11 @@ class NaiveAudit:
 
     def delivery(self, key: Subscription) -> str:
         """The guarantee of a subscription: the weaker of the one it asked for and the topic's latest known one."""
-        named = [(e.record.version, e.at_ns, e.record.delivery) for e in self.entries
-                 if isinstance(e.record, trace.Named) and e.record.topic == key[0]]  # fmt: skip
+        named = [
+            (e.record.version, e.at_ns, e.record.delivery)
+            for e in self.by_topic[key[0]]
+            if isinstance(e.record, trace.Named)
+        ]
         given = max(named)[2] if named else "reliable"
         return "reliable" if given == self.subscriptions[key][1].delivery == "reliable" else "best_effort"
 
@@ -70,21 +75,21 @@ class NaiveAudit:
     def positions(self, topic: bytes) -> dict[Event, set[tuple[Any, int]]]:
         """Every position that each event of the topic is known to have had."""
         known: dict[Event, set[tuple[Any, int]]] = defaultdict(set)
-        for e in self.entries:
+        for e in self.by_topic[topic]:
             r = e.record
-            if isinstance(r, trace.Admitted | trace.Delivered) and r.topic == topic and r.term.counter > 0:
+            if isinstance(r, trace.Admitted | trace.Delivered) and r.term.counter > 0:
                 for n in range(r.count):
                     known[r.publisher, r.first + n].add((r.term, r.index + n))
         return known
 
     def countable(self, topic: bytes) -> set[Event]:
         events = set()
-        for e in self.entries:
+        for e in self.by_topic[topic]:
             r = e.record
             sure = isinstance(r, trace.Admitted | trace.Delivered) or (
                 isinstance(r, trace.Published) and self.ended[e.peer, e.started_ns] is None
             )
-            if sure and r.topic == topic:
+            if sure:
                 events |= {(r.publisher, r.first + n) for n in range(r.count)}
         return events
 
@@ -93,7 +98,7 @@ class NaiveAudit:
             return set()
         start = self.subscriptions[key][1]
         streams: dict[Any, int] = defaultdict(int)
-        for e in self.entries:
+        for e in self.by_topic[key[0]]:
             if isinstance(e.record, trace.StreamOwed) and self.subscription_of(e) == key:
                 streams[e.record.term] = max(streams[e.record.term], e.record.index)
         floor: dict[bytes, int] = defaultdict(int)
@@ -106,7 +111,7 @@ class NaiveAudit:
     def told(self, key: Subscription) -> set[Event]:
         positions = self.positions(key[0])
         events = set()
-        for e in self.entries:
+        for e in self.by_topic[key[0]]:
             r = e.record
             if isinstance(r, trace.Lost) and self.subscription_of(e) == key:
                 lost = {(r.term, index) for index in range(r.first, r.last)}
@@ -127,7 +132,7 @@ class NaiveAudit:
     def fate(self, key: Subscription) -> dict[str, Any]:
         runs = [
             (e, e.record)
-            for e in self.entries
+            for e in self.by_topic[key[0]]
             if isinstance(e.record, trace.Delivered) and self.subscription_of(e) == key
         ]
         copies = Counter((run.publisher, run.first + n) for _, run in runs for n in range(run.count))
@@ -167,7 +172,7 @@ class NaiveAudit:
     def conflicts(self) -> int:
         """Positions that were given to more than one event."""
         holders = defaultdict(set)
-        for topic in {getattr(e.record, "topic", None) for e in self.entries} - {None}:
+        for topic in self.by_topic.keys() - {None}:
             for event, positions in self.positions(topic).items():
                 for position in positions:
                     holders[topic, position].add(event)

