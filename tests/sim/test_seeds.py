@@ -24,6 +24,9 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    2105063: "a term whose root ended, cut off with its last events, was judged over before these came to anybody",
+    2105204: "a peer that suspected all others, and so asked nobody, took a topic for new",
+    2100329: "who declined a place at a root that still waited for it, having found another, was waited for no more",
     2004053: "a peer dated what it began behind by the end of the term, and later readers were told of its loss",
     1970288: "a lease that had just ended was judged before the round of housekeeping that forgets it",
     1972019: "peers that asked each other for what only a dead root had had told subscribers of its loss",

@@ -22,7 +22,7 @@ sessions             where a topic's guarantee changes, each event has that of t
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from quillcast.core.envelope import Position, Term
 from quillcast.core.ranges import RangeSet
@@ -33,8 +33,10 @@ from quillcast.protocol.security.access import AccessDenied
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer, peer_of
 from quillcast.sim.judges import cuts, told_of
 from quillcast.sim.leases import MEET_S, Leases, bound_s
+from quillcast.sim.ledger import Admission
 from quillcast.sim.observed import Observed
 from quillcast.sim.owner import Credentials
+from quillcast.sim.reach import Span
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
@@ -243,9 +245,22 @@ class Delivery:
         admitted = self.ledger.by_term.get(told.term)
         if reader.start is None or reader.started_at is None or not (admitted and told.term < reader.start.term):
             return False
-        over_at = admitted[-1].at
+        over_at = self._over_at(reader, told, admitted[-1])
         known_at = over_at + UNSURE_S + (told.at - over_at) * UNSURE
         return known_at < reader.started_at
+
+    def _over_at(self, reader: Reader, told: Told, last: Admission) -> float:
+        """When the last event of a term was there, as somebody knew whom the reader's peer could ask.
+
+        If the root that admitted it has ended, or is out of reach, others know only when it came to them.
+        """
+        reach = self.leases.reach
+        in_reach = last.machine in reach.group(reader.host.machine.number, told.at)
+        if in_reach and not reach.process_ended(last.machine, Span(last.at, told.at)):
+            return last.at
+        event = Event(self.by_publisher[last.publisher].name, last.last - 1)
+        logs = chain.from_iterable(each.log for each in self.readers)
+        return min((each.at for each in logs if isinstance(each, Heard) and each.event == event), default=last.at)
 
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
         """Whether the reader may be owed the event: it was admitted between the reader's start and end, or never."""

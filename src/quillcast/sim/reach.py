@@ -77,6 +77,12 @@ class Reach:
             if since < span.end and until > span.start
         )
 
+    def process_ended(self, machine: int, span: Span) -> bool:
+        """Whether a process ended in a span, even if another one began since."""
+        return any(
+            machine not in groups for since, until, groups in self._spans() if since < span.end and until > span.start
+        )
+
     def cut_off(self, machine: int, others: Sequence[int], join_s: float) -> Iterator[Span]:
         """When a machine was together with none of the others, although it was alive and they were not all dead."""
 

@@ -261,6 +261,18 @@ def test_a_peer_that_loses_the_only_one_that_kept_the_state_takes_no_topic_for_n
     assert tree.root.hold_until > village.peers[lonely].host.now() + 15
 
 
+def test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    village = Village(8)
+    peer = village.peers[by_distance(village)[-1]]
+    monkeypatch.setattr(peer.neighbours, "suspected", lambda node: True)
+    doubtful_until, me, now = peer.scribe.replica_set.doubtful_until, peer.host.me, peer.host.now()
+    answered = [machine.node_id for machine in village.world.machines]
+    assert doubtful_until(TOPIC, me) == now + TopicConfig().lease_s
+    assert doubtful_until(TOPIC, me, answered) == 0.0
+
+
 EARLIER = Term(1, bytes(16))
 
 

@@ -268,6 +268,8 @@ def test_a_peer_that_the_root_before_named_speaks_for_those_below_it_unless_it_w
     if directly:
         world.transfer.take_over(tree, tree.root, offer)
         joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
+        assert list(tree.root.awaited) in ([BOB.node_id], left), "it may have another parent"
+        says(world, tree, BOB)
     else:
         joined(world, tree, CAROL, None)
         says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
@@ -286,6 +288,28 @@ def test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topi
     world.overlay.leaf_set.add(BOB)
     world.transfer.received(BOB, message)
     assert list(tree.ended) == [CAROL.node_id, DAVE.node_id]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["it joins after the word", "it joins before the word"])
+def test_a_root_waits_for_a_peer_that_declined_a_place_at_it_until_another_names_that(*, late: bool) -> None:
+    """It is between two parents: what the other one reports does not speak for it yet."""
+    world = Parts()
+    tree = world.root()
+    assert tree.root is not None
+    offer = Offer(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(NUMBER,)), 9.0, DAVE)
+    if not late:
+        world.transfer.take_over(tree, tree.root, offer)
+    joined(world, tree, BOB, Have(FIRST, 0), number=NUMBER + 1, moved=True)
+    if late:
+        world.transfer.take_over(tree, tree.root, offer)
+    world.children.remove(tree, BOB.node_id, "lost", lease=True)
+    joined(world, tree, BOB, Have(FIRST, 0), number=NUMBER + 2, moved=True)
+    world.children.left(BOB, Leave(tree.topic, declined=True, number=NUMBER + 2))
+    assert BOB.node_id not in tree.children
+    assert (list(tree.root.awaited), awaited(tree)) == ([BOB.node_id], [[BOB.node_id]])
+    joined(world, tree, CAROL, None)
+    says(world, tree, CAROL, arrivals=(Move(BOB.node_id, NUMBER + 2),))
+    assert (list(tree.root.awaited), awaited(tree)) == ([], [])
 
 
 def test_a_peer_that_leaves_others_behind_in_a_topic_speaks_for_those_below_it_in_others() -> None:

@@ -566,7 +566,7 @@ def test_a_child_in_two_terms_keeps_its_lease_in_the_one_it_does_not_follow(anot
     accepted = Accepted(TOPIC, term, 0, [], [])
     village.act(child, lambda peer: peer.message(village.world.machines[stranger].contact, accepted))
     number = village.peers[child].scribe.membership.moves.of(TOPIC)
-    word = Leave(TOPIC, moved=another_term, number=number)
+    word = Leave(TOPIC, moved=another_term, number=number, declined=not another_term)
     assert [message for message in sent if isinstance(message, Leave)] == [word]
 
 

@@ -167,6 +167,8 @@ class Leave(Message, frozen=True, tag=45):
     """For each of them, how much longer it goes on."""
     run: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
     """My incarnation, if it began within a lease: where I came to you in an earlier one, leases go on below me."""
+    declined: bool = False
+    """Another's answer to my Join came first, so yours made me no child. What you wait for of me goes on as before."""
 
 
 UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]

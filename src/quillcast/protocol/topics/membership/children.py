@@ -277,7 +277,8 @@ class ChildrenTables:
         numbers = dict(zip(message.leases, message.lives, strict=False))
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, numbers=numbers, up_to=up_to)
         self._note_ends(tree, sender.node_id, message)
-        if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
+        is_over = not (message.moved or message.declined) or message.leases  # where it names others', its own is over
+        if child is not None and is_over:
             self._ended(tree, child)
         self.dispatch.order(LeaveIfIdle(tree))
 

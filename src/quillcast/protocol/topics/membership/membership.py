@@ -234,9 +234,10 @@ class TreeMembership:
     def refuse(self, other: Contact, topic: bytes, term: Term) -> None:
         """Somebody who is not this peer's parent takes it for a child, under this term.
 
-        A lease goes on there if the other was its parent, or where the terms differ. Else there is none: a Join that is
-        sent twice, as in a busy process, comes to two peers, and the other one's answer was late. Whose invitation this
-        peer has accepted is to be its parent, and has not said so yet.
+        A lease goes on there if the other was its parent, or where the terms differ. Else its Join began none: one that
+        is sent twice, as in a busy process, comes to two peers, and the other one's answer was late. The other may
+        still wait for this peer, as a root that follows. Whose invitation this peer has accepted is to be its parent,
+        and has not said so yet.
         """
         if self._invited_by(topic) == other.node_id:
             return
@@ -249,7 +250,8 @@ class TreeMembership:
             word = self.last_word(topic)
         else:
             two_terms = tree.parent is None or term != tree.term  # neither speaks for the other's leases
-            word = Leave(topic, two_terms or self._was_parent(topic, other.node_id))
+            goes_on = two_terms or self._was_parent(topic, other.node_id)
+            word = Leave(topic, moved=goes_on, declined=not goes_on)
         self.host.send(other, replace(word, number=self.moves.settle(topic)))
 
     def _was_parent(self, topic: bytes, node: bytes) -> bool:

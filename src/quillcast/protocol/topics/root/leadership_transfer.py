@@ -541,8 +541,9 @@ class LeadershipTransfer:
         root.frontiers = dict(offer.message.frontiers)
 
     def _wait_for_named(self, tree: Tree, root: Root, offer: Offer) -> None:
-        below = (node for child in tree.children.values() for node in child.others.nodes)
-        here = {self.host.me, *tree.children, *tree.ended, *below}
+        speak = (node for child in tree.children.values() for node in child.speaks_for)
+        send = (node for node, child in tree.children.items() if child.sends_only)
+        here = {self.host.me, *tree.ended, *speak, *send}
         root.awaited = offer.leases
         arrived = [move for child in tree.children.values() for move in (child.move, *child.others.arrivals) if move]
         for move in (self.membership.moves.latest(tree.topic), *arrived):

@@ -146,7 +146,8 @@ class Replication:
 
     def doubtful_until(self, round_: Round) -> float:
         """Until when a topic that is new to all who were asked, and here, may have been in use."""
-        return max(round_.doubtful_until, self.replica_set.doubtful_until(round_.topic, self.host.me))
+        here = self.replica_set.doubtful_until(round_.topic, self.host.me, round_.answers)
+        return max(round_.doubtful_until, here)
 
     def has_answers_of_all(self, round_: Round) -> bool:
         """Did all answer who would know of a later term?"""

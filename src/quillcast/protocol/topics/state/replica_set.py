@@ -73,9 +73,10 @@ class ReplicaSet:
         asked = others[: there[self.count - 1]] if len(there) >= self.count else others
         return [contact for contact in asked if not self.neighbours.suspected(contact.node_id)]
 
-    def doubtful_until(self, topic: bytes, asker: bytes) -> float:
+    def doubtful_until(self, topic: bytes, asker: bytes, answered: Container[bytes] = ()) -> float:
         """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
 
+        Those that are suspected, and have not answered, are not asked, and may soon count as lost.
         The peer that asks would not know, nor those that are joining. If a root alone keeps its state, the asker's
         process before this one would know, too. The state was kept by as many as there were to keep it before others
         were lost: a leaf set that has lost members may reach around the ring, and the full one did not.
@@ -86,11 +87,15 @@ class ReplicaSet:
         before = self.began_at + self.config.lease_s if count == 1 and asker == self.host.me else 0.0
         closest = self.overlay.closest_lately(topic, 1 + beside + count, since)
         there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
-        lately = there[:count]
-        lost = [at for _, at in lately if at is not None]
+        lately, now = there[:count], self.host.now()
+        gone = [now if at is None and self._may_be_lost(c.node_id, answered) else at for c, at in lately]
+        lost = [at for at in gone if at is not None]
         if len(lately) < count or len(lately) - len(lost) > count // 2:
             return before
         return max(before, max(lost) + self.config.lease_s)
+
+    def _may_be_lost(self, node: bytes, answered: Container[bytes]) -> bool:
+        return self.neighbours.suspected(node) and node not in answered
 
     def partitioned(self, topic: bytes) -> bool:
         """Is this peer cut off from most of the topic's replicas? Lost ones count for as long as a lease.
