@@ -290,6 +290,20 @@ def test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topi
     assert list(tree.ended) == [CAROL.node_id, DAVE.node_id]
 
 
+@pytest.mark.parametrize(("number", "stays"), [(NUMBER, True), (next_life(NUMBER), False)])
+def test_a_root_that_left_after_it_had_transferred_the_topic_is_not_waited_for(number: int, *, stays: bool) -> None:
+    """Its word may come after its farewell. If it came back since, it is waited for."""
+    world = Parts()
+    tree = world.tree()
+    tree.note_ended(BOB.node_id, Ended(1.0, Move(BOB.node_id, NUMBER + 1)))
+    message = TransferLeadership(
+        DESCRIPTOR, Term(1, BOB.node_id), 0, 0, leases=(BOB.node_id,), lives=(number,)
+    )  # fmt: skip
+    world.overlay.leaf_set.add(BOB)
+    world.transfer.received(BOB, message)
+    assert (BOB.node_id in tree.ended) == stays
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["it joins after the word", "it joins before the word"])
 def test_a_root_waits_for_a_peer_that_declined_a_place_at_it_until_another_names_that(*, late: bool) -> None:
     """It is between two parents: what the other one reports does not speak for it yet."""

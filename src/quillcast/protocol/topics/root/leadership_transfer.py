@@ -32,6 +32,7 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.holders import Ended
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import Move
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionState
@@ -441,11 +442,16 @@ class LeadershipTransfer:
             self.membership.join(tree)
 
     def _note_ended(self, tree: Tree, root: Contact, message: TransferLeadership) -> None:
-        """Who left lately. This peer or that root may have, and have been started again since."""
+        """Who left lately. This peer or that root may have, and have been started again since.
+
+        That root may also have left after it said this, which others say later, or a slow path brings late.
+        """
         for node in message.ended:
             if node != self.host.me and node not in message.leases:
                 tree.note_ended(node, Ended(self.host.now() + 2 * self.config.leave_s))
-        if root.node_id in message.leases:
+        number, ended = _numbered(message).get(root.node_id), tree.ended.get(root.node_id)
+        has_left = ended is not None and ended.move is not None and ended.move.follows(Move(root.node_id, number or 0))
+        if number is not None and not has_left:
             tree.is_back(root.node_id)
 
     def _offer(self, tree: Tree, sender: Contact, message: TransferLeadership) -> Offer:
