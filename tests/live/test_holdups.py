@@ -180,6 +180,34 @@ def test_a_former_root_that_was_stopped_is_named_where_a_topic_waits_for_it() ->
         assert f"subscribers of the former root {short(contact.node_id)} ({contact.address})" in causes.held_back()
 
 
+def test_a_subscriber_that_is_stopped_while_the_root_restarts_is_named_as_one_that_may_have_a_lease() -> None:
+    """The new root knows no lease of it: the former one did, which is the publisher's own peer in another life."""
+    village = Village(4)
+    village.subscribe(0, NAME, Reader())
+    village.run(2)
+    root = village.root(NAME)
+    stopped = next(peer for peer in village.alive() if peer != root)
+    village.subscribe(stopped, NAME, Reader())
+    village.run(2)
+    host, contact = village.world.machines[stopped].host, village.world.machines[stopped].contact
+    assert host is not None
+    host.pause()
+    village.run(1)
+    village.kill(root)
+    village.run(1)
+    village.world.start(village.world.machines[root])
+    village.run(5)
+    publisher = village.publisher(root, NAME)
+    village.publish(root, publisher, b"x")
+    village.run(5)
+    pump = SimpleNamespace(call=lambda call, *given: village.act(root, lambda _: call(*given)))
+    with HoldUps(cast(Pump, pump), village.peers[root], publisher, publisher.next) as causes:
+        village.run(0.5)
+        assert causes.peers == [contact.node_id.hex()]
+        expected = f"{short(contact.node_id)} ({contact.address}) may be one of them, and does not answer"
+        assert causes.lagging().endswith(f"s to come back; {expected}")
+
+
 def test_a_root_that_is_lost_is_said_to_be() -> None:
     async def scenario() -> None:
         async with slow_reader() as (_, _, publisher, _):

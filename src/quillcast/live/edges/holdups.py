@@ -33,9 +33,7 @@ class HoldUps:
         walk = self._of_root()
         if walk is None:
             return node_ids(self._awaited() if self._publisher.root is None else [self._publisher.root])
-        nodes = [contact.node_id for contact in (*walk.behind, *walk.unresponsive)]
-        nodes += walk.orphaned_leases
-        nodes += [contact.node_id for contact in self._held_for()]
+        nodes = [*self._named_nodes(walk), *[contact.node_id for contact in (*self._held_for(), *self._maybe())]]
         return [node.hex() for node in dict.fromkeys(nodes)]
 
     def lagging(self) -> str:
@@ -103,9 +101,11 @@ class HoldUps:
             )
         elif hold is not None:
             former = "".join(f" {self._named(contact)}, and that peer itself," for contact in self._held_for())
+            lost = ", ".join(map(self._named, self._maybe()))
+            perhaps = f"; {lost} may be one of them, and does not answer" if lost else ""
             reasons.append(
                 f"the topic changed its root {hold.began_s:.0f} s ago; subscribers of the former root{former} have "
-                f"{hold.hold_s:.0f} s to come back"
+                f"{hold.hold_s:.0f} s to come back{perhaps}"
             )
         return reasons
 
@@ -118,6 +118,21 @@ class HoldUps:
         if hold.paused:
             return [self._walk.root]
         return [contact for contact in self._peer.overlay.lost_peers if hold.former.is_of(contact.node_id)]
+
+    def _maybe(self) -> list[Contact]:
+        """Lost peers that the former root may have waited for, although the new one knows no lease of them."""
+        assert self._walk is not None
+        hold, known = self._walk.hold, [*self._named_nodes(self._walk), *[each.node_id for each in self._held_for()]]
+        if hold is None or hold.paused:
+            return []
+        lease_s = hold.began_s + hold.hold_s  # what was left of it when the root began, at least
+        lost = self._peer.overlay.lost_peers.since(self._peer.host.now() - hold.began_s - lease_s)
+        return [contact for contact, _ in lost if contact.node_id not in known][-NAMED_MAX:]
+
+    @staticmethod
+    def _named_nodes(walk: Walk) -> list[bytes]:
+        """Those that the peers of the tree name."""
+        return [*[contact.node_id for contact in (*walk.behind, *walk.unresponsive)], *walk.orphaned_leases]
 
     def _names(self) -> list[str]:
         """What each of these peers does."""
