@@ -194,6 +194,15 @@ MUTANTS = (
         "test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_when_that_came",
     ),
     Mutant(
+        "unread-dated-at-once",
+        "What a paused process had not read of a term that is over by then is dated when it is known who sent it.",
+        "protocol/topics/state/terms.py",
+        "            if is_noted:\n",
+        "            if True:\n",
+        "protocol/topics/test_term_changes.py::"
+        "test_so_was_what_waited_of_a_term_over_which_the_next_one_waited_as_well",
+    ),
+    Mutant(
         "little-topics-held-up",
         "Topics that keep little go on while others keep the buffers full.",
         "protocol/topics/state/flow_control.py",

@@ -315,6 +315,20 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
     assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40),)
 
 
+def test_so_was_what_waited_of_a_term_over_which_the_next_one_waited_as_well(world: Parts, terms: Terms) -> None:
+    tree = world.tree()
+    terms.enter(tree, BEYOND, 0)
+    tree.parent, tree.doubted = CAROL, True
+    world.host.time += 60.0
+    world.schedule.sent_by = world.host.time - 40.0
+    tree.flow.move(down(BEYOND, 0, block(PAUL, 0)), tree.flow.current)
+    terms.enter(tree, SECOND, 0)
+    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, None),), "the event may be new"
+    tree.parent = None
+    world.progress.tell(tree)
+    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40),)
+
+
 def test_what_a_paused_root_admits_at_first_was_sent_before_publishers_lost_it(world: Parts, terms: Terms) -> None:
     """They sent it again to the next root, and a subscription that began there meanwhile is not owed it."""
     tree = world.root()

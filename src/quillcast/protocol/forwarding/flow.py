@@ -208,7 +208,13 @@ class Flow:
             self.others = self.others or EMPTY
 
     def note_came(self, at: float) -> None:
-        """What is known of the current term was there by a time: what came, and what this peer began behind."""
+        """What is known of the current term was there by a time: what came, and what this peer began behind.
+
+        So was what had not been read of terms that have ended.
+        """
+        for past in [past for past in self.past.values() if past.unread]:
+            past.learn_came(past.unread, at)
+            past.unread = 0
         end = max(self.current.start, self.current.seen.end) if self.log.end else self.current.start
         if end > self.log.came.end:
             self.log.came = new_tuple(Came, (end, at))

@@ -117,7 +117,8 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
 
     Nobody needs the events below `stable`. The live publishers sent the events beyond it again, to a later root.
     `asked` holds indexes that neighbours asked for and that never arrived here. It is kept until a time, `until`.
-    `came` is how far it had come by when.
+    `came` is how far it had come by when. `unread` is how far it went in what a paused process had not read: it is not
+    known yet when that was sent.
     """
 
     end: int
@@ -125,6 +126,7 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
     until: float
     asked: RangeSet = NO_RANGES
     came: Came = NOTHING_CAME
+    unread: int = 0
 
     @classmethod
     def of(

@@ -75,8 +75,8 @@ class Schedule:
         topics, self.dirty = self.dirty, {}
         return list(topics)
 
-    def note_came(self, tree: Tree, now: float) -> None:
-        """What is known of the topic's current term is there by now.
+    def note_came(self, tree: Tree, now: float) -> bool:
+        """What is known of the topic's current term is there by now. False if that is to be noted later.
 
         After a pause of this process it may have waited to be read. If the parent has lost this peer meanwhile, that
         was soon after the pause began, and nothing was sent any more. Until that is known, there is nothing to note.
@@ -86,6 +86,9 @@ class Schedule:
             tree.flow.note_came(now)
         elif tree.parent is None:
             tree.flow.note_came(self.sent_by)
+        else:
+            return False
+        return True
 
     # ---- rounds of housekeeping
 

@@ -75,11 +75,14 @@ class Terms:
         """
         if not self.has_settings(tree, term):
             return
-        self.schedule.note_came(tree, self.host.now())
+        is_noted = self.schedule.note_came(tree, self.host.now())
         end = max(tree.arrived_below, tree.inherited.index if tree.inherited.term == tree.term else 0)
         ended = tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end, here=here)
         if ended is not None:
-            ended.learn_came(ended.end, self.host.now())
+            if is_noted:
+                ended.learn_came(ended.end, self.host.now())
+            else:
+                ended.unread = ended.end
             for subscription in tree.subscriptions:
                 tree.owe(subscription, ended)
         self.schedule.note_came(tree, self.host.now())
