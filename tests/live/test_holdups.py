@@ -19,7 +19,7 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings
-from quillcast.protocol.topics.state.root import UNKNOWN_PEER
+from quillcast.protocol.topics.state.holders import UNKNOWN_PEER
 from tests.live.test_node import run, take
 from tests.protocol.topics.village import Reader, Village
 

@@ -356,9 +356,9 @@ MUTANTS = (
     Mutant(
         "numbered-by-an-old-word",
         "A child that was taken back without a Join is named by the number that it says only once it speaks again.",
-        "protocol/topics/membership/children.py",
-        "            child.number, child.spoken = number, BEFORE\n",
-        "            child.number = number\n",
+        "protocol/topics/state/holders.py",
+        "        self.number, self.spoken = number, BEFORE\n",
+        "        self.number = number\n",
         "protocol/topics/test_whereabouts.py",
     ),
     Mutant(
@@ -985,7 +985,7 @@ MUTANTS = (
         "children-off-the-list",
         "A child that was taken off the list of subscribers gets nothing more.",
         "protocol/topics/membership/children.py",
-        "                child.right = BARRED\n",
+        "                child.bar()\n",
         "                pass\n",
         "protocol/topics/test_restricted.py::test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more_and_holds_nobody_up",
     ),
@@ -1162,7 +1162,7 @@ MUTANTS = (
     Mutant(
         "past-terms-end-in-a-pause",
         "What a subscriber misses of a past term is not given up because its process was paused.",
-        "protocol/topics/housekeeping.py",
+        "protocol/topics/state/tree.py",
         "            past.until = max(past.until, until)\n",
         "            past.until = past.until\n",
         "protocol/topics/test_pauses.py",

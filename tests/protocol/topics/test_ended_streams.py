@@ -164,7 +164,8 @@ def test_a_child_that_is_named_as_the_next_root_does_not_ask_itself_when_its_par
     world = Parts(BOB, ALICE, CAROL)
     tree = world.tree()
     tree.begin_later(Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, None)))
-    tree.fallbacks, tree.joining = (CAROL, ALICE), True
+    tree.await_root()
+    tree.may_turn_to((CAROL, ALICE))
     world.repair._refused(CAROL, Refused(tree.topic, "loop"))
     assert world.host.sent == []
     assert [type(message) for message, _ in world.ring.routed] == [Join]

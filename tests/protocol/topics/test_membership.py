@@ -301,7 +301,7 @@ def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Par
 def test_a_peer_that_joins_learns_settings_from_whoever_took_it_in_before_it_hears_of_that(world: Parts) -> None:
     """When it hears of that, there may be others already, with a list on which it stands again."""
     tree, settings = world.tree(), Descriptor("weather", Settings(slow="wait"), version=1)
-    tree.joining = True
+    tree.begin_attempt()
     world.reporting.changed(BOB, tree.topic, encode(ParentReport(FIRST, 5, 0, (BOB.node_id,), (), descriptor=settings)))
     assert tree.descriptor == settings
     assert tree.parent is None
@@ -366,7 +366,8 @@ def test_a_peer_that_must_leave_stays_until_its_parent_has_the_last_copies(
     world: Parts, *, process: bool, known: bool, room: int
 ) -> None:
     tree = the_last_copy(world)
-    tree.barred, world.open_trees.leaving, world.host.rooms[BOB.node_id] = not process, process, room
+    tree.note_denied(denied=not process)
+    world.open_trees.leaving, world.host.rooms[BOB.node_id] = process, room
     tree.parent_held = ((FIRST, 1, (), 0, None),) if known else ()
     world.membership.leave_if_idle(tree)
     handed = [(to, bundle.envelope.kind, bundle.envelope.first) for to, bundle in world.host.carried]
@@ -382,7 +383,7 @@ def test_a_peer_that_must_leave_stays_until_its_parent_has_the_last_copies(
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_peer_that_must_leave_does_not_stay_for_longer_than_leaving_may_take(world: Parts, *, paused: bool) -> None:
     tree = the_last_copy(world)
-    tree.barred = True
+    tree.note_denied(denied=True)
     world.membership.leave_if_idle(tree)
     assert tree.keeping_until == world.host.time + CONFIG.leave_s
     world.host.time += CONFIG.leave_s
@@ -395,7 +396,7 @@ def test_a_peer_that_must_leave_does_not_stay_for_longer_than_leaving_may_take(w
 def test_nobody_stays_for_what_the_present_term_admitted_again(world: Parts) -> None:
     tree = the_last_copy(world)
     tree.flow.move(down(SECOND, 0, block(PAUL, 0)), tree.flow.current)
-    tree.barred = True
+    tree.note_denied(denied=True)
     world.membership.leave_if_idle(tree)
     assert tree.topic not in world.trees
 
@@ -403,7 +404,8 @@ def test_nobody_stays_for_what_the_present_term_admitted_again(world: Parts) -> 
 def test_nobody_stays_for_what_it_may_pass_on_to_nobody(world: Parts) -> None:
     unowned = Term(1, bytes(16))
     tree = the_last_copy(world, unowned)
-    tree.barred = tree.flow.restricted = True
+    tree.note_denied(denied=True)
+    tree.flow.restricted = True
     assert tree.flow.disowns(unowned)
     world.membership.leave_if_idle(tree)
     assert tree.topic not in world.trees

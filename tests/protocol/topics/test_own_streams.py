@@ -27,7 +27,7 @@ def test_a_stream_needs_a_parent_unless_its_peer_has_one_or_looks_for_one(world:
     streams.open(publisher(world))
     streams.take_place(TOPIC)
     assert world.ordered == [FindParent(tree)]
-    tree.joining = True
+    tree.begin_attempt()
     streams.take_place(TOPIC)
     assert world.ordered == [FindParent(tree)]
 

@@ -7,7 +7,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.root.leadership_transfer import Offer
-from quillcast.protocol.topics.state.holders import Ended
+from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Ended
 from quillcast.protocol.topics.state.link_reports import (
     LIVES_TOLD_APART_MAX,
     ChildReport,
@@ -21,7 +21,6 @@ from quillcast.protocol.topics.state.link_reports import (
     next_life,
     same_life,
 )
-from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL
 from tests.protocol.topics.parts import DESCRIPTOR, Parts

@@ -304,7 +304,8 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
 ) -> None:
     tree = world.tree()
     terms.enter(tree, BEYOND, 0)
-    tree.parent, tree.doubted = CAROL, True
+    tree.parent = CAROL
+    tree.doubt()
     world.host.time += 60.0
     world.schedule.sent_by = world.host.time - 40.0
     tree.flow.move(down(BEYOND, 0, block(PAUL, 0)), tree.flow.current)
@@ -334,7 +335,8 @@ def test_what_a_paused_root_admits_at_first_was_sent_before_publishers_lost_it(w
     tree = world.root()
     world.host.time += 60.0
     world.schedule.sent_by = world.host.time - 40.0
-    tree.doubted, world.schedule.read_by = True, world.host.time + 5.0
+    tree.doubt()
+    world.schedule.read_by = world.host.time + 5.0
     tree.flow.move(down(tree.term, 0, block(PAUL, 0)), tree.flow.current)
     former = tree.term
     world.progress.tell(tree)

@@ -14,9 +14,8 @@ from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.state.holders import NEVER, SINCE, Child
+from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
-from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"

@@ -6,7 +6,6 @@ from typing import Protocol
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
-from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import RangeSet, difference
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.effects import FindParent, GapNoticed, LeaveIfIdle, ProcessPaused
@@ -82,7 +81,7 @@ class Housekeeping:
         if not tree.attached and tree.needed and not tree.joining:
             self.dispatch.order(FindParent(tree))
         if tree.keeping_until is not None and tree.keeping_until <= now:
-            tree.keeping_until = None
+            tree.keep_no_longer()
             if self.trees.must_leave(tree):
                 self.dispatch.order(LeaveIfIdle(tree, anyway=True))
         if not tree.flow.past:  # also a topic that was transferred here and that nobody uses
@@ -90,33 +89,10 @@ class Housekeeping:
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
         if paused:  # no lease ran out meanwhile, and stability waits for the replicas
-            for lease in tree.orphaned_leases.values():
-                lease.prolong(now + self.config.lease_s)
-            self._prolong(tree, now)
+            tree.prolong(now + self.config.lease_s, stays=not self.trees.must_leave(tree))
             self.dispatch.order(ProcessPaused(tree))
-        for node in [node for node, lease in tree.orphaned_leases.items() if lease.end_some(now)]:
-            del tree.orphaned_leases[node]
+        if tree.expire(now):
             self.schedule.touch(tree)
-        for lease in tree.orphaned_leases.values():
-            if 0.0 < lease.named_from <= now:
-                lease.named_from = 0.0
-                self.schedule.touch(tree)
-        for child in tree.children.values():
-            if 0.0 < child.named_until <= now:
-                child.named_until = 0.0
-                self.schedule.touch(tree)
-        if tree.ended:
-            tree.ended = {node: ended for node, ended in tree.ended.items() if ended.until > now} or EMPTY
-
-    def _prolong(self, tree: Tree, now: float) -> None:
-        """What subscriptions here wait for, and what others may want, may be in what waits to be read."""
-        until = now + self.config.lease_s
-        for past in tree.flow.past.values():
-            past.until = max(past.until, until)
-        if tree.keeping_until is not None and not self.trees.must_leave(tree):
-            tree.keeping_until = max(tree.keeping_until, until)
-        for edge in tree.subscriptions:
-            edge.prolong_holes()
 
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
         flow = tree.flow

@@ -23,10 +23,10 @@ from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.state import lag
-from quillcast.protocol.topics.state.holders import Child, OrphanedLease
+from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Child, OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
-from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
+from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
 

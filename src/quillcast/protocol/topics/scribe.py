@@ -496,11 +496,11 @@ class Scribe:
             self.subscribing.unsubscribe(subscription)
         for tree in list(self.trees.values()):
             self._end_stream(tree)
-            tree.keeping_until = None
+            tree.keep_no_longer()
             if tree.root is not None:
                 self.leadership_transfer.resign(tree)
             elif tree.moved and not tree.attached:
-                tree.joining = False
+                tree.stop_joining()
             self.children.dismiss(tree, self.intake.successors.of(tree.topic))
             self.membership.leave_if_idle(tree)
         self.leadership_transfer.leave()
@@ -511,7 +511,8 @@ class Scribe:
         Children that have not found others yet are named.
         """
         for tree in list(self.trees.values()):
-            tree.joining, tree.keeping_until = False, None
+            tree.stop_joining()
+            tree.keep_no_longer()
             for node in list(tree.children):
                 self.children.remove(tree, node, "moved", lease=True)
             self.membership.leave_if_idle(tree, anyway=True)

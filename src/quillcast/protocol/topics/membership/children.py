@@ -15,7 +15,7 @@ from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Farewell, Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
-from quillcast.protocol.topics.state.holders import BARRED, BEFORE, Child, Ended, OrphanedLease, SourcesChild
+from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Child, Ended, OrphanedLease, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     ChildReport,
     Move,
@@ -26,7 +26,6 @@ from quillcast.protocol.topics.state.link_reports import (
 )
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts
 from quillcast.protocol.topics.state.tree import Tree
@@ -59,12 +58,12 @@ class ChildrenTables:
         tree.serve_from(start)
         cursor = tree.flow.first_over(start)
         has_streams = join is not None and bool(join.streams)
+        right = join.warrant if join is not None else None
         if tree.by_source or has_streams:
             sends_only = join is not None and join.sends_only
-            child: Child = SourcesChild(self.host, contact, cursor, tree.term, start, sends_only=sends_only)
+            child: Child = SourcesChild(self.host, contact, cursor, tree.term, start, right, sends_only=sends_only)
         else:
-            child = Child(self.host, contact, cursor, tree.term, start)
-        child.right = join.warrant if join is not None else None
+            child = Child(self.host, contact, cursor, tree.term, start, right)
         told = zip(join.streams, chain(join.milestones, repeat(())), strict=False) if join is not None else ()
         known = {term: milestones for (term, *_), milestones in told}
         ended = join.ended if join is not None else ()
@@ -73,19 +72,18 @@ class ChildrenTables:
         lease = (None if child.sends_only else tree.orphaned_leases.get(node)) or former  # ends when the child speaks
         tree.enter(child)
         self.placement.install(tree)
-        if lease is not None and lease.acknowledged_term == tree.term:
-            child.acknowledged = min(start, lease.acknowledged)  # what it has itself says nothing of those below it
+        if lease is not None:
+            child.continue_from(lease, start)
         report = self.links.told(node, tree.topic) if join is not None else None  # else it is what it says now
         if isinstance(report, ChildReport):
             child.take_up(report)
             self.progress.child_says(tree, node, used_up=report.used_up)
             self.links.ask_anew(contact, tree.topic)
         self.await_word(tree, child)
-        tree.waiting.pop(node, None)
-        tree.waiting = tree.waiting or EMPTY
+        tree.answer(node)
         self.progress.tell_child(tree, contact)
         if join is not None and join.moved:  # as long as a former parent may take to leave, and name it to those above
-            child.named_until = self.host.now() + 2 * self.config.leave_s
+            child.name(self.host.now() + 2 * self.config.leave_s)
         self._count(tree, child, join, lease)
         if former is None:
             self.links.add(contact)
@@ -98,11 +96,12 @@ class ChildrenTables:
     def _count(self, tree: Tree, child: Child, join: Join | None, former: Child | OrphanedLease | None) -> None:
         """By which of its moves has it come? Who joins again, or whose Join is an old one, came by an earlier one."""
         move = former.move if former is not None else None
-        child.number, child.up_to = (move.number, move.up_to) if move is not None else (0, b"")
+        if move is not None:
+            child.came_by(move.number, move.up_to)
         if join is None or not join.number:
             return
         if not (child.move and child.move.follows(Move(child.contact.node_id, join.number))):
-            child.number, child.up_to = join.number, lowest_above_both(join.path, tree.path_here(self.host.me))
+            child.came_by(join.number, lowest_above_both(join.path, tree.path_here(self.host.me)))
 
     def await_word(self, tree: Tree, child: Child) -> None:
         """The child has yet to say a word as one; who never does is none."""
@@ -161,7 +160,7 @@ class ChildrenTables:
         """By another list some children may have nothing more: they get nothing, and leave by themselves."""
         for node, child in tree.children.items():
             if not child.sends_only and denied(tree.descriptor, node, child.right) is not None:
-                child.right = BARRED
+                child.bar()
                 self.host.trace(Mark("child_barred"))
                 self.barred[tree.topic, node] = self.host.now()
         self.placement.install(tree)
@@ -206,7 +205,7 @@ class ChildrenTables:
         peers up to there are to hear of that.
         """
         child = tree.take_out(node)
-        tree.waiting.pop(node, None)
+        tree.answer(node)
         if child is None:
             return
         awaited = [other for other in whose or (node,) if other != self.host.me]
@@ -316,10 +315,10 @@ class ChildrenTables:
         node = child.contact.node_id
         is_news = not child.number or Move(node, number).follows(Move(node, child.number))
         if is_news and is_of_run(number, self.links.run_of(node)):
-            child.number, child.spoken = number, BEFORE
+            child.come_again(number)
             self.links.ask_anew(child.contact, tree.topic)
             self.await_word(tree, child)
-        child.up_to, child.named_until = up_to, self.host.now() + 2 * self.config.leave_s
+        child.name(self.host.now() + 2 * self.config.leave_s, up_to)
         self.schedule.touch(tree)
 
     def _ended(self, tree: Tree, child: Child) -> None:
@@ -342,7 +341,7 @@ class ChildrenTables:
         """
         for join in tree.waiting.values():
             self.host.send(join.child, Refused(tree.topic, "leaving"))
-        tree.waiting = EMPTY
+        tree.answer_all()
         above = tree.parent or tree.next_parent or successor
         for node in list(tree.children):
             instead = (above,) if above is not None and above.node_id != node else ()
@@ -358,7 +357,7 @@ class ChildrenTables:
         for node in list(tree.children) if is_denied else ():  # they have the right, and join without this peer
             self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)
-        tree.waiting = EMPTY
+        tree.answer_all()
 
     def housekeep(self, now: float, *, paused: bool) -> None:
         """A child that never reports was accepted by another peer meanwhile, and its Leave was lost."""

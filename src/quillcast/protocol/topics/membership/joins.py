@@ -3,7 +3,6 @@
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import HALF_BYTES
 from quillcast.core.host import Host
-from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.ledger import Gone
@@ -112,12 +111,11 @@ class Joins:
         self.dismiss_mistaken(tree)
         self.placement.install(tree)
         for join in list(tree.waiting.values()):
-            del tree.waiting[join.child.node_id]
+            tree.answer(join.child.node_id)
             if join.child.node_id in tree.path:
                 self.host.send(join.child, Refused(tree.topic, "loop"))
             elif self._may_join(tree.descriptor, join):  # the list may have come with the parent's answer
                 self._accept(tree, join, gone)
-        tree.waiting = tree.waiting or EMPTY
         for child in tree.children.values():
             tree.flow.serve(child.channel)
 

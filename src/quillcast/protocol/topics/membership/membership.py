@@ -103,8 +103,7 @@ class TreeMembership:
         if tree.parent is not None:
             self._ask_parent(tree, tree.parent)
             return
-        tree.joining = True
-        tree.attempt += 1
+        tree.begin_attempt()
         if self.ring.active:
             if self.ring.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
@@ -136,8 +135,7 @@ class TreeMembership:
             self.host.send(others[tree.attempt % len(others)], Rejoin(self.host.contact, b"", [join]))
 
     def _ask_parent(self, tree: Tree, parent: Contact) -> None:
-        tree.joining = True
-        tree.attempt += 1
+        tree.begin_attempt()
         self.host.send(parent, Rejoin(self.host.contact, b"", [self.join_message(tree, fault=False, whole=False)]))
         self.expect_parent(tree, self.config.join_timeout_s)
 
@@ -190,7 +188,7 @@ class TreeMembership:
         if tree is None or tree.is_placed or tree.attempt != timer.attempt:
             return
         if not tree.needed:
-            tree.joining = False
+            tree.stop_joining()
             self.leave_if_idle(tree, anyway=True)
             return
         self.host.trace(Mark("join_retried"))
@@ -209,25 +207,25 @@ class TreeMembership:
         """One message to a parent known beforehand, naming all these topics."""
         joins = []
         for tree in trees:
-            tree.joining, tree.fallbacks = True, interned((to,))
+            tree.turn_to(to)
             joins.append(self.join_message(tree, fault=bool(lost), whole=whole))
             self.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
     def follow(self, tree: Tree, root: Contact) -> None:
         """Become a child of the peer that this one handed its topic over to."""
-        tree.moved = True
+        tree.begin_move()
         self.join_directly([tree], root, lost=b"")
 
     def await_next_root(self, tree: Tree, to: Contact) -> None:
         """This peer leaves, and has handed its topic over: it waits for the next root to confirm that."""
-        tree.moved = tree.joining = True
-        tree.fallbacks = interned((to,))
+        tree.begin_move()
+        tree.turn_to(to)
 
     def sent_away(self, tree: Tree) -> None:
         """The parent is none any more, as it says."""
         self.detach(tree, "refused")
-        tree.moved = True
+        tree.begin_move()
 
     # ---- the parent
 
@@ -330,10 +328,8 @@ class TreeMembership:
         self.schedule.note_came(tree, self.host.now())
         self.came_from.pop(tree.topic, None)
         self.unresponsive.pop(tree.topic, None)
-        tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
-        tree.follow_path(interned(message.path))
+        tree.attach(parent, message.fallbacks, message.path)
         tree.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
-        tree.joining, tree.lost_parent, tree.moved, tree.barred, tree.attempt = False, b"", False, False, 0
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
@@ -341,7 +337,7 @@ class TreeMembership:
         if message.gone is not None and _wants_earliest(tree):  # else an answer before this one did
             self._reopen(tree, message)
         if message.term == tree.term:
-            tree.parent_frontier = max(tree.parent_frontier, message.frontier)
+            tree.parent_has(max(tree.parent_frontier, message.frontier))
         for term, end, there_s in message.past:
             self.terms.recall(tree, term, end, there_s)
         self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)
@@ -374,7 +370,7 @@ class TreeMembership:
         `gone` is what the parent does not keep any more, if it was asked for the earliest events. If it was not, and a
         subscription wants these, it is now.
         """
-        tree.joining = tree.doubted = False
+        tree.settle()
         if not tree.served:
             if tree.receives:  # somebody came while this peer joined as one that only publishes
                 self.join(tree)
@@ -395,8 +391,7 @@ class TreeMembership:
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         if why == "refused":
             self.came_from[tree.topic] = tree.path
-        tree.parent, tree.path, tree.attempt = None, (), 0
-        tree.lost_parent = parent.node_id if why != "left" else b""
+        tree.detach(left=why == "left")
         self.schedule.note_held_back(tree, held_back=False)
         self.note_former(tree.topic, parent.node_id)
         self.parents.drop(parent, tree.topic)
@@ -466,7 +461,7 @@ class TreeMembership:
     def handed_over(self, tree: Tree) -> None:
         """The parent reported: does it have by now what a peer that must leave stays for?"""
         if self.trees.must_leave(tree) and not self._parent_lacks(tree):
-            tree.keeping_until = None
+            tree.keep_no_longer()
             self.leave_if_idle(tree)
 
     def _send_only(self, tree: Tree) -> None:
@@ -551,7 +546,7 @@ class TreeMembership:
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and those below, and forget it."""
         self.dispatch.order(TopicFailed(tree, error))
-        tree.keeping_until = None
+        tree.keep_no_longer()
         self.leave_if_idle(tree, anyway=isinstance(error, AccessDenied))  # it may not be there even to help others
 
     def housekeep(self, now: float, *, paused: bool) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.errors import LocalError
 from quillcast.core.host import Host
-from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
@@ -87,7 +86,7 @@ class TreeRepair:
             return
         self.host.trace(Mark("fallback_parent"))
         for tree in trees:
-            tree.lost_parent = lost
+            tree.lose(lost)
         self.membership.join_directly(trees, fallback, lost)
 
     def _gather(self, trees: list[Tree], heir: Contact) -> None:
@@ -99,7 +98,7 @@ class TreeRepair:
         others = [tree.fallbacks for tree in trees]
         self.membership.join_directly(trees, heir, lost=b"", whole=True)  # it may not know the topic
         for tree, fallbacks in zip(trees, others, strict=True):
-            tree.fallbacks = interned((heir, *(each for each in fallbacks if each.node_id != heir.node_id)))
+            tree.may_turn_to((heir, *(each for each in fallbacks if each.node_id != heir.node_id)))
 
     def _rejoin(self, sender: Contact, message: Rejoin) -> None:
         """Orphans of a common loss wait for nobody who waits as they do; all others are taken in."""
@@ -176,7 +175,7 @@ class TreeRepair:
         instead = [contact for contact in message.instead if contact.node_id != self.host.me]
         if self.trees.leaving:
             for tree in trees:
-                tree.fallbacks = interned(tuple(instead))
+                tree.may_turn_to(instead)
                 self.membership.leave_if_idle(tree)
         elif instead:
             self.membership.join_directly(trees, instead[0], lost=b"")

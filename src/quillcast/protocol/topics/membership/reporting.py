@@ -104,7 +104,7 @@ class Reporting:
             return
         self.host.trace(Mark("child_readopted"))
         start = report.acknowledged if report.term == tree.term else 0
-        tree.changed = True  # its Join said which settings it knew, and that was long ago
+        tree.tell_settings()  # its Join said which settings it knew, and that was long ago
         child = self.children.enter(tree, sender, start)
         child.note_report(report)
         self.progress.child_says(tree, sender.node_id, used_up=report.used_up)
@@ -139,7 +139,7 @@ class Reporting:
         term = report.term
         if tree.follow_path(report.path):
             self.schedule.touch(tree)
-        tree.fallbacks, tree.parent_held = report.fallbacks, report.held
+        tree.note_report(report.fallbacks, report.held)
         self.schedule.note_held_back(tree, held_back=report.held_back)
         if report.arrivals:
             self._arrived(tree, report)
@@ -150,7 +150,7 @@ class Reporting:
             if tree.guarantee != guarantee:
                 self.progress.hurry(tree)  # the word of a session goes ahead of its events
         if term == tree.flow.current.term:
-            tree.parent_frontier = report.frontier
+            tree.parent_has(report.frontier)
             if report.frontier > tree.flow.frontier:
                 self.dispatch.order(GapNoticed(topic))
             self.progress.stable_to(tree, report.stable)
@@ -169,5 +169,5 @@ def cut_below(host: Host, tree: Tree, child: Child) -> None:
     mark = child.cut.mark if child.cut is not None else 0
     acknowledged, frontier = child.progress
     if acknowledged < mark <= frontier and child.cut_requested_to < mark:
-        child.cut_requested_to = mark
+        child.request_cut(mark)
         host.send(child.contact, CutLeases(tree.topic, tree.term, mark))

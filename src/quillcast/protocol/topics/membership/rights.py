@@ -45,9 +45,8 @@ class Rights:
             self.stream_reporting.take_up(tree, neighbour)
         if tree.root is not None or tree.parent is None:
             return
-        tree.barred = denied(tree.descriptor, self.host.me, wishes(tree)[1]) is not None
+        tree.note_denied(denied=denied(tree.descriptor, self.host.me, wishes(tree)[1]) is not None)
         if tree.barred:
-            tree.keeping_until = None
             self.children.send_allowed_away(tree, tree.parent)
             self.membership.leave_if_idle(tree)
         elif timer.revoked and tree.receives:

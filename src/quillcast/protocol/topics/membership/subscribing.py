@@ -6,7 +6,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
-from quillcast.core.interning import EMPTY, interned
+from quillcast.core.interning import interned
 from quillcast.core.trace import StreamOwed, Subscribed, Unsubscribed
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.loss_reports import TellLosses
@@ -83,10 +83,10 @@ class Subscribing:
         for tree in list(self.trees.by_topic.values()):
             if tree.subscriptions:
                 permissions.begin(tree.topic, "subscribes")
-            for number in list(tree.unstarted):
+            for number, subscription in list(tree.unstarted.items()):
                 if permissions.why_not(tree.descriptor, "subscribes"):
-                    self.unpermitted[number] = tree.descriptor, tree.unstarted.pop(number)
-                    tree.unstarted = tree.unstarted or EMPTY
+                    tree.take_unstarted(number)
+                    self.unpermitted[number] = tree.descriptor, subscription
                     self.dispatch.order(LeaveIfIdle(tree))
 
     def permitted(self) -> None:
@@ -126,7 +126,7 @@ class Subscribing:
         tree = self.trees.by_topic.get(subscription.topic)
         if tree is None:
             return
-        if tree.unstarted.pop(subscription.number, None) is None:
+        if not tree.take_unstarted(subscription.number):
             if subscription not in tree.subscriptions:
                 return  # it has ended before
             tree.stop(subscription)
@@ -175,8 +175,7 @@ class Subscribing:
         """
         starts = [each for each in tree.unstarted.values() if gone is not None or not tree.waits_for_earliest(each)]
         for subscription in starts:
-            del tree.unstarted[subscription.number]
-        tree.unstarted = tree.unstarted or EMPTY
+            tree.take_unstarted(subscription.number)
         for subscription in starts:
             self._start(tree, subscription, gone or ())
 
@@ -234,9 +233,9 @@ class Subscribing:
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""
         for edge in (*tree.unstarted.values(), *tree.subscriptions):
+            tree.take_unstarted(edge.number)
             tree.stop(edge)
             edge.subscriber.failed(error)
-        tree.unstarted = EMPTY
 
 
 def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str | None:

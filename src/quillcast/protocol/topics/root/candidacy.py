@@ -70,7 +70,7 @@ class Candidacies:
 
     def begin(self, tree: Tree, how: str, publishers: Iterable[Contact] = ()) -> None:
         """This peer is the closest: become the topic's root. `publishers` are told who is root once that is settled."""
-        tree.joining = True
+        tree.await_root()
         candidacy = self.by_topic.get(tree.topic)
         if candidacy is None:
             candidacy = Candidacy(tree.topic, how, self.host.now())
@@ -136,7 +136,7 @@ class Candidacies:
             self._refuse(candidacy)
             return
         tree = self.trees.open(descriptor)
-        tree.joining = True
+        tree.await_root()
         self.root_terms.terms.note(tree, *map(_heard, candidacy.requests.values()))
         if candidacy.how == "created" and self._highest(tree) != NO_TERM:
             candidacy.how = "took_over"
@@ -221,7 +221,7 @@ class Candidacies:
         self.known.done_with(topic)
         if tree is None:
             return
-        tree.joining = False
+        tree.stop_joining()
         if candidacy.how == "created" and candidacy.term != NO_TERM:
             self._renounce(tree, candidacy.term, candidacy.doubtful_until)
         self.intake.tell_publishers(tree, candidacy.publishers)
@@ -256,7 +256,7 @@ class Candidacies:
             self.dispatch.order(RefuseRequest(request, str(two or "")))
         tree = self.trees.by_topic.get(candidacy.topic)
         if tree is not None:
-            tree.joining = False
+            tree.stop_joining()
             self.membership.fail(tree, two or unknown_topic(tree.descriptor.name))
 
     def check(self) -> None:

@@ -154,7 +154,7 @@ class Intake:
         if root is None:
             return ()
         self.sealing.finish(tree, root)
-        tree.root = None
+        tree.end_root()
         if not self.ring.is_closest(tree.topic):
             self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again
         if (root.index or any(past.end for past in tree.flow.past.values())) and not self.trees.leaving:

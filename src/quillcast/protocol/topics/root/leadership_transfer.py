@@ -10,9 +10,8 @@ import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import NO_TERM, Position, Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host, Timer
-from quillcast.core.interning import interned
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark, ResignedRoot
 from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
@@ -139,7 +138,7 @@ class LeadershipTransfer:
         elif root.held_until > now + self.config.linger_s:
             self.resign(tree)  # nothing becomes stable so soon
         elif not root.closing:
-            root.closing = True
+            root.stop()
             self.host.set_timer(TransferDue(tree.topic, root.term), self.config.linger_s)
 
     def watch_closer(self, tree: Tree) -> None:
@@ -185,7 +184,7 @@ class LeadershipTransfer:
         self.trees.prepare_to_leave()
         for tree in self.trees.by_topic.values():
             if tree.root is not None and tree.descriptor.settings.reliable:
-                tree.root.closing = True
+                tree.root.stop()
 
     def resign(self, tree: Tree) -> None:
         """Transfer the topic to the closest other peer, and become its child (docs/delivery.md, *Roots that move*)."""
@@ -305,7 +304,7 @@ class LeadershipTransfer:
         transfer.message = msgspec.structs.replace(said, leases=tuple(leases), lives=tuple(leases.values()))
         tree = self.trees.by_topic.get(message.topic)
         if tree is not None and self.trees.leaving:
-            tree.fallbacks = interned((message.root,))
+            tree.may_turn_to((message.root,))
         if message.root.node_id != self.host.me:
             self.intake.successors.note(message.topic, message.root)
             self._tell(message.root, transfer)
@@ -363,7 +362,8 @@ class LeadershipTransfer:
         """The topic has another root, or nobody is left for it: this peer may go, once those below it have gone."""
         tree = self.trees.by_topic.get(topic)
         if tree is not None and not tree.attached:
-            tree.joining, tree.fallbacks = False, interned(successors)
+            tree.stop_joining()
+            tree.may_turn_to(successors)
             self.membership.leave_if_idle(tree)
 
     def _last_words(self, tree: Tree, root: Root) -> TransferLeadership:
@@ -522,8 +522,7 @@ class LeadershipTransfer:
         if begins:
             self.terms.enter(tree, message.term, 0)
         if message.term == tree.term:
-            tree.parent_frontier = message.index if begins else tree.parent_frontier
-            tree.inherited = Position(message.term, message.index)
+            tree.inherit(message.term, message.index, whole=begins)
 
     def note_term(self, topic: bytes, term: Term) -> None:
         """This peer is to be root under this term, as others know. If another takes the topic, nothing was in it."""
@@ -544,22 +543,15 @@ class LeadershipTransfer:
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
         self._wait_for_named(tree, root, offer)
-        root.frontiers = dict(offer.message.frontiers)
+        root.take_frontiers(dict(offer.message.frontiers))
 
     def _wait_for_named(self, tree: Tree, root: Root, offer: Offer) -> None:
         speak = (node for child in tree.children.values() for node in child.speaks_for)
         send = (node for node, child in tree.children.items() if child.sends_only)
         here = {self.host.me, *tree.ended, *speak, *send}
-        root.awaited = offer.leases
         arrived = [move for child in tree.children.values() for move in (child.move, *child.others.arrivals) if move]
-        for move in (self.membership.moves.latest(tree.topic), *arrived):
-            if root.is_of_another_life(move):
-                root.forgot(move.peer)
-        root.awaited = {node: number for node, number in root.awaited.items() if node not in here}
-        root.awaited_until = max(root.awaited_until, offer.hold_until)
-        root.followed = (*offer.message.followed, offer.term)[-FOLLOWED_MAX:]
-        if not root.awaited:
-            root.hold_until = root.awaited_until
+        root.follow((*offer.message.followed, offer.term)[-FOLLOWED_MAX:])
+        root.wait_for(offer.leases, offer.hold_until, here, (self.membership.moves.latest(tree.topic), *arrived))
 
 
 def _has_rival(tree: Tree, message: TransferLeadership) -> bool:

@@ -49,7 +49,7 @@ class RootTerms:
 
     def next_term(self, tree: Tree) -> Term:
         """A term above all that were heard of, in the topic's present session."""
-        tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
+        tree.hear_of(max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM)))
         session, reliable = tree.descriptor.guarantee
         if tree.heard.session > session:  # two own the name, and this is the session of the other
             session, reliable = tree.heard.session, tree.descriptor.settings.reliable
@@ -75,11 +75,13 @@ class RootTerms:
         else:
             offer = None  # there was another term since
         self.membership.drop_parent(tree, "closer_root")
-        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
-        tree.root.holders, tree.root.after = holders, None if how == "created" else after
+        root = Root(
+            self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until), holders=holders,
+            after=None if how == "created" else after,
+        )  # fmt: skip
+        tree.begin_root(root)
         if offer is not None:
-            self.transfer.take_over(tree, tree.root, offer)
-        tree.path = ()
+            self.transfer.take_over(tree, root, offer)
         self.host.trace(BecameRoot(topic, term, how))
         self.terms.enter(tree, term, 0, here=True)
         self.membership.settled(tree)
@@ -101,7 +103,7 @@ class RootTerms:
         No subscription begins in the term either: it would be told of what came in a later one before it began.
         """
         root = tree.root
-        tree.doubted = tree.attached
+        tree.doubt()
         if self.paused_at != now:
             self.paused_at = now
             doubt_s = DOUBT_ROUNDS * self.config.tree_heartbeat_s
@@ -109,7 +111,7 @@ class RootTerms:
             self.host.set_timer(DoubtOver(now), doubt_s)
         if root is not None:
             self.host.trace(Mark("root_paused"))
-            root.paused_until = now + self.config.lease_s
+            root.pause(now + self.config.lease_s)
             self.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_))
 
     def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
@@ -124,7 +126,7 @@ class RootTerms:
         if tree.root is not root:
             return
         if self.replication.has_answers_of_all(round_):
-            root.paused_until = 0.0
+            root.go_on_after_pause()
             self.dispatch.order(LeaseEnded(tree))
         if tree.doubted:
             self.membership.settled(tree)

@@ -42,7 +42,7 @@ class Sealing:
         topic = tree.flow.topic
         self.unsealed.setdefault(topic, []).append((sender, size_bytes))
         if not admitter.sealing:
-            admitter.sealing = True
+            admitter.begin_sealing()
             self.schedule.wake(tree)
             self.host.set_timer(Seal(topic), 0.0)
 

@@ -10,7 +10,6 @@ import msgspec
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host, Timer
-from quillcast.core.interning import EMPTY
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import takes_off
@@ -21,7 +20,7 @@ from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
+from quillcast.protocol.topics.state.session import SessionInput, SessionState, SessionStep
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
@@ -54,7 +53,7 @@ class Sessions:
         if request.descriptor.owner_key and not known.owner_key and known.upcoming is None:
             self._claimed(tree, tree.root, request)
         else:
-            tree.root.sessions_asked = {**tree.root.sessions_asked, request.creator.node_id: request}
+            tree.root.note_session_asked(request)
             if self._hear(tree, tree.root, SessionInput.ASKED) is SessionStep.RECORD:
                 self.known.learn(msgspec.structs.replace(tree.descriptor, upcoming=request.descriptor))
 
@@ -106,7 +105,7 @@ class Sessions:
         self._flush(tree, root)
 
     def _hear(self, tree: Tree, root: Root, what: SessionInput) -> SessionStep:
-        root.session_state, step = SESSION_TABLE[root.session_state, what]
+        step = root.step(what)
         match step:
             case SessionStep.FLUSH:
                 self._flush(tree, root)
@@ -116,8 +115,7 @@ class Sessions:
 
     def _ask_again(self, tree: Tree, root: Root) -> None:
         """Requests waited for the next session, or for this root. It answers them, or the present root does."""
-        asked, root.sessions_asked = root.sessions_asked, EMPTY
-        for request in asked.values():
+        for request in root.take_sessions_asked():
             self.ring.route(request, tree.topic)
 
     def _loses(self, root: Root) -> bool:
@@ -142,10 +140,11 @@ class Sessions:
         elif tree.is_flushed:
             self._hear(tree, root, SessionInput.FLUSHED)
         else:
-            root.closing, patience_s = True, self.config.linger_s
+            root.stop()
+            patience_s = self.config.linger_s
             if root.flush_until is None:  # it may have been closing before, to hand the topic over
                 patience_s = self.config.lease_s if self._loses(root) else patience_s
-                root.flush_until = now + patience_s
+                root.flush(now + patience_s)
             self.host.set_timer(due, patience_s)
 
     def _begin(self, tree: Tree, root: Root) -> None:
@@ -155,7 +154,7 @@ class Sessions:
             return
         if session is None:  # meanwhile other settings came to be known, as from beyond a partition
             self.host.trace(Mark("session_called_off"))
-            root.session_state, root.flush_until = SessionState.ACTIVE, None
+            root.call_off_session()
             self.transfer.intake.reopen(tree, root)
             self._ask_again(tree, root)
             return

@@ -80,5 +80,5 @@ class RootSettings:
                 self.known.learn(entry.descriptor)
             self.terms.heard_of(tree, entry.term)
         if tree.root is root and round_.note == (tree.descriptor, root.term):
-            root.noted, root.holders = tree.descriptor, round_.holders
+            root.note_settings(tree.descriptor, round_.holders)
             self.dispatch.order(SettingsEntered(tree))

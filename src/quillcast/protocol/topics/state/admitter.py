@@ -34,6 +34,14 @@ class PublisherState:
         self.gone_at: float | None = None  # when its peer was lost
         self.closed = False  # has it said that it publishes no more?
 
+    def lose(self, now: float) -> None:
+        """Its peer is out of reach."""
+        self.gone_at, self.active = now, False
+
+    def rest(self, now: float) -> None:
+        """It has sent something until now, and may send nothing more."""
+        self.active, self.idle_since, self.gone_at = False, now, None
+
 
 class Admitter:
     """One stream: its term, the next index, and where each publisher stands."""
@@ -68,8 +76,8 @@ class Admitter:
         self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
-        self.held_back = False  # publishers are to send nothing for now: buffers have no more room for the topic
-        self.closing = False  # the topic is about to be transferred, or the stream to end: nothing more is admitted
+        self.held_back = False  # are publishers to send nothing for now?
+        self.closing = False  # is nothing more admitted?
         self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something meanwhile
         self.frontiers: dict[bytes, int] = EMPTY  # the root before left nothing open below; of those to come
 
@@ -130,6 +138,14 @@ class Admitter:
         self.admissions.pop(publisher, None)
         self.marks.pop(publisher, None)
 
+    def stop(self) -> None:
+        """Admit nothing more: the topic is about to be transferred, or the stream to end."""
+        self.closing = True
+
+    def hold_back(self) -> None:
+        """Publishers are to send nothing for now: buffers have no more room for the topic."""
+        self.held_back = True
+
     def close(self, publisher: bytes) -> None:
         """A publisher said that it publishes no more."""
         self.frontiers.pop(publisher, None)
@@ -143,6 +159,10 @@ class Admitter:
     def sealed(self) -> int:
         """What lies below this index is on its way down."""
         return self.index - sum(map(_COUNT, self.waiting))
+
+    def begin_sealing(self) -> None:
+        """Something was admitted, and is to be sealed with what else comes in this turn."""
+        self.sealing = True
 
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""

@@ -190,7 +190,7 @@ class FlowControl:
         self.held_back[tree.topic] = None
         self.host.trace(Mark("topic_blocked"))
         if tree.admitter is not None:
-            tree.admitter.held_back = True
+            tree.admitter.hold_back()
         if tree.root is not None:
             self.schedule.note_held_back(tree, held_back=True)
 
@@ -354,7 +354,7 @@ class FlowControl:
         if holder is None:
             return self._end_hold(tree, now)
         if isinstance(holder, Child) and holder.keeps_up(tree.total, now) and not holder.cut_requested_to:
-            holder.cut_requested_to = tree.total  # it keeps up, and somebody below it does not
+            holder.request_cut(tree.total)  # it keeps up, and somebody below it does not
             self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.total))
             return False
         self._end(tree, holder, now)

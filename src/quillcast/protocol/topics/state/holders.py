@@ -60,6 +60,9 @@ class Others(NamedTuple):
 NO_OTHERS = Others()
 
 
+UNKNOWN_PEER = bytes(16)
+"""Awaited in place of those of whom nobody knows who they are: until the lease has passed."""
+
 BARRED = Warrant(b"", b"")
 """The right of a child that had one, until another access list came."""
 
@@ -98,7 +101,9 @@ class Child(PeerSink):
     streams: Mapping[Term, StreamUp] = EMPTY
     """What it reports of the streams of sources."""
 
-    def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int) -> None:
+    def __init__(
+        self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int, right: Warrant | None = None
+    ) -> None:
         """`cursor` is the serial in the flow's log at which its channel starts."""
         super().__init__(host, contact)
         self.channel = Channel(self, cursor)
@@ -112,13 +117,52 @@ class Child(PeerSink):
         self.frontier = acknowledged  # how far it came itself, even if those below it are behind
         self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
         self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
-        self.right: Warrant | None = None  # on whose behalf it joined; `BARRED`: it may have nothing more
+        self.right = right  # on whose behalf it joined; `BARRED`: it may have nothing more
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
     @property
     def barred(self) -> bool:
         """May it have nothing more, by the topic's list?"""
         return self.right is BARRED
+
+    def bar(self) -> None:
+        """By another access list it may have nothing more."""
+        self.right = BARRED
+
+    def continue_from(self, former: "Child | OrphanedLease", start: int) -> None:
+        """It was a child here before: what it has itself says nothing of those below it."""
+        if former.acknowledged_term == self.acknowledged_term:
+            self.acknowledged = min(start, former.acknowledged)
+
+    def came_by(self, number: int, up_to: bytes) -> None:
+        """The number of its move to this peer, and up to which peer that is to be told."""
+        self.number, self.up_to = number, up_to
+
+    def come_again(self, number: int) -> None:
+        """It has asked other parents since: it is named by a later move once it has spoken."""
+        self.number, self.spoken = number, BEFORE
+
+    def name(self, until: float, up_to: bytes | None = None) -> None:
+        """It came from another parent: those above are told so until then, up to a peer or to the root."""
+        self.named_until = until
+        if up_to is not None:
+            self.up_to = up_to
+
+    def expire(self, now: float) -> bool:
+        """Is the time over in which it is to be named?"""
+        is_over = 0.0 < self.named_until <= now
+        if is_over:
+            self.named_until = 0.0
+        return is_over
+
+    def outdate(self, node: bytes) -> None:
+        """A peer that it names is this peer's own child: from now on its word says nothing of that."""
+        if node in self.others.nodes and node not in self.outdated:
+            self.outdated = (*self.outdated, node)
+
+    def request_cut(self, mark: int) -> None:
+        """It was asked to end the leases below it that have not come up to here."""
+        self.cut_requested_to = mark
 
     def note_report(self, report: ChildReport) -> None:
         """What the child says holds."""
@@ -206,9 +250,10 @@ class SourcesChild(Child):
     __slots__ = ("acknowledged_events", "events", "sends_only", "streams")
 
     def __init__(
-        self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int, *, sends_only: bool
-    ) -> None:
-        super().__init__(host, contact, cursor, term, acknowledged)
+        self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int, right: Warrant | None = None,
+        *, sends_only: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(host, contact, cursor, term, acknowledged, right)
         self.streams: dict[Term, StreamUp] = EMPTY
         self.sends_only = sends_only
         self.acknowledged_events = self.events = 0
@@ -305,6 +350,29 @@ class OrphanedLease:
     def prolong(self, until: float) -> None:
         """No lease ends before a time, because this process was paused."""
         self.until, self.ends = max(self.until, until), EMPTY
+
+    def expire(self, now: float) -> bool:
+        """Is it time for the peers above to hear of those that are waited for?"""
+        begins = 0.0 < self.named_from <= now
+        if begins:
+            self.named_from = 0.0
+        return begins
+
+    def arrived(self, node: bytes) -> None:
+        """A peer speaks for itself again, or has left."""
+        self.awaited.pop(node, None)
+
+    def forgot(self, node: bytes, number: int) -> None:
+        """A peer comes again that knows nothing of those that were below it, unless in the life of this number."""
+        if node in self.awaited and not self.leaf and not same_life(self.numbers.get(node, 0), number):
+            del self.awaited[node]
+            self.awaited[UNKNOWN_PEER] = None
+
+    def end_by(self, arrivals: Iterable[Move]) -> None:
+        """Peers have moved elsewhere, and arrived there."""
+        for node, move in list(self.awaited.items()):
+            if move is not None and any(arrival.follows(move) for arrival in arrivals):
+                del self.awaited[node]
 
     def is_of_another_life(self, move: Move) -> bool:
         """Is one of those awaited who was restarted since, before it moved so?"""

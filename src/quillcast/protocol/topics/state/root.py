@@ -5,7 +5,7 @@ told it (`frontiers`). The floor that a publisher names says where to begin, and
 (`topics.publisher`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
@@ -16,11 +16,9 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.state.admitter import Admitter
+from quillcast.protocol.topics.state.holders import UNKNOWN_PEER
 from quillcast.protocol.topics.state.link_reports import Move, same_life
-from quillcast.protocol.topics.state.session import SessionState
-
-UNKNOWN_PEER = bytes(16)
-"""Awaited in place of those of whom nobody knows who they are: until the lease has passed."""
+from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
 
 
 class Root(Admitter):
@@ -42,18 +40,22 @@ class Root(Admitter):
         "sessions_asked",
     )
 
-    def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
+    def __init__(
+        self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float, *,
+        holders: int = 1, after: Term | None = NO_TERM,
+    ) -> None:  # fmt: skip
+        """`holders`: so many noted the term. `after` is the latest that was heard of then; None: the topic was new."""
         super().__init__(host, config, descriptor, term)
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
-        self.after: Term | None = NO_TERM  # the latest that was heard of when this one began; None: the topic was new
+        self.after = after
         self.followed: tuple[Term, ...] = ()  # terms that were transferred, each to the next, the last to this
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.awaited: dict[bytes, int] = EMPTY  # peers to wait for after a transfer, with all below; their numbers
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root, to publish when they have something
         self.noted = descriptor  # what most of those who keep the topic's state hold
-        self.holders = 1  # ... and how many they are, this one among them
+        self.holders = holders  # ... and how many they are, this one among them
         self.session_state = SessionState.CLOSED  # until `root/sessions.py` hears of this term
         self.flush_until: float | None = (
             None  # subscribers have until then for what it admitted, once its session is to end
@@ -65,6 +67,30 @@ class Root(Admitter):
         number = self.awaited.get(move.peer, 0)
         return number > 0 and not same_life(number, move.number)
 
+    # ---- what the root before left
+
+    def follow(self, followed: tuple[Term, ...]) -> None:
+        """The root before transferred the topic: its term, and those that it followed."""
+        self.followed = followed
+
+    def take_frontiers(self, frontiers: dict[bytes, int]) -> None:
+        """Where publishers stood with the root before."""
+        self.frontiers = frontiers
+
+    def wait_for(self, named: dict[bytes, int], until: float, here: Container[bytes], arrived: Iterable[Move]) -> None:
+        """Wait for those below that it named, until a time, but not for those that are here.
+
+        By a move of another life, one says that it does not know who was below it.
+        """
+        self.awaited = named
+        for move in arrived:
+            if self.is_of_another_life(move):
+                self.forgot(move.peer)
+        self.awaited = {node: number for node, number in self.awaited.items() if node not in here}
+        self.awaited_until = max(self.awaited_until, until)
+        if not self.awaited:
+            self.hold_until = self.awaited_until
+
     def heard_from(self, nodes: Iterable[bytes]) -> None:
         """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
         if not self.awaited:
@@ -73,6 +99,36 @@ class Root(Admitter):
             self.awaited.pop(node, None)
         if not self.awaited:
             self.hold_until = self.awaited_until
+
+    # ---- settings and sessions
+
+    def note_settings(self, descriptor: Descriptor, holders: int) -> None:
+        """So many of those who keep the topic's state hold these settings, which is most of them."""
+        self.noted, self.holders = descriptor, holders
+
+    def step(self, what: SessionInput) -> SessionStep:
+        """Something was learned about the session: what to do next."""
+        self.session_state, step = SESSION_TABLE[self.session_state, what]
+        return step
+
+    def note_session_asked(self, request: Create) -> None:
+        """Somebody is to be answered in the next session."""
+        self.sessions_asked = {**self.sessions_asked, request.creator.node_id: request}
+
+    def take_sessions_asked(self) -> Iterable[Create]:
+        """Those that were to be answered in the next session."""
+        asked, self.sessions_asked = self.sessions_asked, EMPTY
+        return asked.values()
+
+    def flush(self, until: float) -> None:
+        """Subscribers have until then for what was admitted: the session is to end."""
+        self.flush_until = until
+
+    def call_off_session(self) -> None:
+        """The session goes on."""
+        self.session_state, self.flush_until = SessionState.ACTIVE, None
+
+    # ---- the peers of publishers
 
     def note_asked(self, contact: Contact) -> None:
         """A peer with publishers asks for the root. It wants to know what changes, even if it publishes nothing."""
@@ -95,7 +151,7 @@ class Root(Admitter):
         self.asked = {contact: None for contact in self.asked if contact.node_id != node} or EMPTY
         for admission in self.admissions.values():
             if admission.contact.node_id == node and admission.gone_at is None:
-                admission.gone_at, admission.active = self.host.now(), False
+                admission.lose(self.host.now())
 
     def housekeep(self, now: float) -> dict[Contact, list[bytes]]:
         """Forget publishers that closed, or whose peers were lost a lease ago. Returns silent ones by their peers."""
@@ -105,7 +161,7 @@ class Root(Admitter):
         silent: dict[Contact, list[bytes]] = {}
         for publisher, admission in list(self.admissions.items()):
             if admission.active:
-                admission.active, admission.idle_since, admission.gone_at = False, now, None
+                admission.rest(now)
             elif not admission.runs and (admission.closed or _by(admission.gone_at, before)):
                 self.forget(publisher)
             elif admission.idle_since <= before:
@@ -118,6 +174,8 @@ class Root(Admitter):
             if admission.gone_at is not None and not admission.runs:
                 yield admission.gone_at
 
+    # ---- what is stable
+
     @property
     def held_until(self) -> float:
         """Nothing is called stable before this time."""
@@ -127,6 +185,14 @@ class Root(Admitter):
         """Declare nothing stable before a time, whichever peers arrive until then."""
         self.hold_until = max(self.hold_until, until)
         self.awaited_until = max(self.awaited_until, until)
+
+    def pause(self, until: float) -> None:
+        """This process was paused, and another root may have followed: declare nothing stable before a time."""
+        self.paused_until = until
+
+    def go_on_after_pause(self) -> None:
+        """No other root followed."""
+        self.paused_until = 0.0
 
     def was_used(self, term: Term) -> None:
         """The topic was used under this term. If it was taken for new, it was not, and there may be leases elsewhere.

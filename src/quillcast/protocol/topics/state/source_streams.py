@@ -109,7 +109,7 @@ class SourceStreams:
         """
         own = tree.sources.own
         if own is not None:
-            own.closing = True
+            own.stop()
             tree.sources.states[own.term].close(own.index)
             self.news.note(tree, own.term)
 

@@ -7,7 +7,6 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import HALF_BYTES, SESSION_TERMS, Term
 from quillcast.core.errors import Implausible
 from quillcast.core.host import Host
-from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -90,8 +89,8 @@ class Terms:
         tree.forgive_cuts()
         for subscription in tree.subscriptions:
             subscription.begin(term, start, owed=tree.flow.keeps)
-        tree.parent_frontier = 0
-        tree.heard = interned(max(tree.heard, term))
+        tree.parent_has(0)
+        tree.hear_of(max(tree.heard, term))
         self.schedule.touch(tree)
 
     def recall(self, tree: Tree, term: Term, end: int, there_s: int | None = None) -> None:
@@ -120,7 +119,7 @@ class Terms:
 
     def keep(self, tree: Tree, for_s: float | None = None) -> None:
         """Stay in the tree, by default for as long as others may need what this peer knows of a term that is over."""
-        tree.keeping_until = self.host.now() + (self.past_terms_s if for_s is None else for_s)
+        tree.keep_until(self.host.now() + (self.past_terms_s if for_s is None else for_s))
         self.schedule.wake(tree)
 
     def was_used(self, tree: Tree, term: Term) -> None:
@@ -140,4 +139,4 @@ class Terms:
         """The next root's term is to be above these, unless the settings of their sessions are unknown."""
         for term in terms:
             if term > tree.heard and self.has_settings(tree, term):
-                tree.heard = interned(term)
+                tree.hear_of(term)

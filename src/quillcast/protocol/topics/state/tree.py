@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
-from quillcast.core.interning import EMPTY
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range, RangeSet, difference
 from quillcast.protocol.forwarding.channels import Channel, Filter, PeerSink, nothing_enters
@@ -23,8 +23,8 @@ from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.holders import SINCE, Child, Ended, LeaseHolder, OrphanedLease
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, same_life
-from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport
+from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
@@ -41,6 +41,7 @@ class Tree:
     """
 
     __slots__ = (
+        "_moving",
         "beside",
         "children",
         "descriptor",
@@ -51,7 +52,6 @@ class Tree:
         "inherited",
         "keeping_until",
         "lost_parent",
-        "moving",
         "orphaned_leases",
         "parent",
         "parent_frontier",
@@ -88,61 +88,148 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self.moving = 0  # `joining`, `moved`, `changed`, `barred`, `doubted` and above them `attempt`, in one field
+        self._moving = 0  # `joining`, `moved`, `changed`, `barred`, `doubted` and above them `attempt`, in one field
 
     @property
     def joining(self) -> bool:
         """Has this peer asked for a parent, or is it about to be root?"""
-        return bool(self.moving & JOINING)
-
-    @joining.setter
-    def joining(self, is_joining: bool) -> None:
-        self.moving = self.moving & ~JOINING | JOINING * is_joining
+        return bool(self._moving & JOINING)
 
     @property
     def moved(self) -> bool:
         """Is this peer between two parents, even if no new one has accepted it yet?"""
-        return bool(self.moving & MOVED)
-
-    @moved.setter
-    def moved(self, has_moved: bool) -> None:
-        self.moving = self.moving & ~MOVED | MOVED * has_moved
+        return bool(self._moving & MOVED)
 
     @property
     def changed(self) -> bool:
         """May there be children that do not know the settings? Then reports tell them."""
-        return bool(self.moving & CHANGED)
-
-    @changed.setter
-    def changed(self, may_be_news: bool) -> None:
-        self.moving = self.moving & ~CHANGED | CHANGED * may_be_news
+        return bool(self._moving & CHANGED)
 
     @property
     def barred(self) -> bool:
         """May nobody here have anything more, by the topic's list? It leaves when its last children have."""
-        return bool(self.moving & BARRED) and self.root is None
-
-    @barred.setter
-    def barred(self, is_barred: bool) -> None:
-        self.moving = self.moving & ~BARRED | BARRED * is_barred
+        return bool(self._moving & BARRED) and self.root is None
 
     @property
     def doubted(self) -> bool:
         """Was this process paused, and is not known yet whether the topic has another root, or this peer no parent?"""
-        return bool(self.moving & DOUBTED)
-
-    @doubted.setter
-    def doubted(self, is_doubted: bool) -> None:
-        self.moving = self.moving & ~DOUBTED | DOUBTED * is_doubted
+        return bool(self._moving & DOUBTED)
 
     @property
     def attempt(self) -> int:
         """How many Joins went out since there was a parent."""
-        return self.moving // ATTEMPT
+        return self._moving // ATTEMPT
 
-    @attempt.setter
-    def attempt(self, attempt: int) -> None:
-        self.moving = self.moving % ATTEMPT + ATTEMPT * attempt
+    # ---- the way to a parent, or to be root
+
+    def begin_attempt(self) -> None:
+        """This peer asks for a parent, or its parent for more."""
+        self._moving = (self._moving | JOINING) + ATTEMPT
+
+    def turn_to(self, contact: Contact) -> None:
+        """This peer asks somebody that it knows to be its parent, or waits for the next root's word."""
+        self._moving |= JOINING
+        self.fallbacks = interned((contact,))
+
+    def await_root(self) -> None:
+        """This peer is about to be root."""
+        self._moving |= JOINING
+
+    def stop_joining(self) -> None:
+        """This peer asks for no parent any more."""
+        self._moving &= ~JOINING
+
+    def begin_move(self) -> None:
+        """This peer is the child of its parent no more, and seeks another one."""
+        self._moving |= MOVED
+
+    def attach(self, parent: Contact, fallbacks: tuple[Contact, ...], path: tuple[bytes, ...]) -> None:
+        """A parent took this peer in."""
+        self.parent, self.fallbacks, self.lost_parent = interned(parent), interned(fallbacks), b""
+        self.follow_path(interned(path))
+        self._moving &= CHANGED | DOUBTED
+
+    def detach(self, *, left: bool) -> None:
+        """There is no parent any more. `left`: this peer wants none."""
+        self.lost_parent = b"" if left or self.parent is None else self.parent.node_id
+        self.parent, self.path = None, ()
+        self._moving %= ATTEMPT
+
+    def lose(self, parent: bytes) -> None:
+        """The parent is lost, and this peer turns to a fallback as others do that lost the same one."""
+        self.lost_parent = parent
+
+    def may_turn_to(self, fallbacks: Iterable[Contact]) -> None:
+        """Who may be the parent next."""
+        self.fallbacks = interned((*fallbacks,))
+
+    def settle(self) -> None:
+        """This peer has a parent or is root, and knows it."""
+        self._moving &= ~(JOINING | DOUBTED)
+
+    def doubt(self) -> None:
+        """This process was paused. If it had a parent or was root, is that still so?"""
+        self._moving = self._moving | DOUBTED if self.attached else self._moving & ~DOUBTED
+
+    def note_denied(self, *, denied: bool) -> None:
+        """By the topic's list, nobody here may have anything more, or may again."""
+        self._moving = self._moving | BARRED if denied else self._moving & ~BARRED
+        if denied:
+            self.keeping_until = None
+
+    def tell_settings(self) -> None:
+        """There may be children that do not know the settings."""
+        self._moving |= CHANGED
+
+    def note_report(self, fallbacks: tuple[Contact, ...], held: Held) -> None:
+        """What the parent reports of others that may be the parent, and of what it keeps."""
+        self.fallbacks, self.parent_held = fallbacks, held
+
+    def parent_has(self, frontier: int) -> None:
+        """How far the current term came to the parent, as it says."""
+        self.parent_frontier = frontier
+
+    def begin_root(self, root: Root) -> None:
+        """This peer is the topic's root from now on."""
+        self.root, self.path = root, ()
+
+    def end_root(self) -> None:
+        """This peer is root no more."""
+        self.root = None
+
+    # ---- what is known of terms, and for how long
+
+    def hear_of(self, term: Term) -> None:
+        """Terms of the topic go as far as this one."""
+        self.heard = interned(term)
+
+    def inherit(self, term: Term, index: int, *, whole: bool) -> None:
+        """A root transferred its term to this peer, after it had admitted so many events. `whole`: that knew none."""
+        self.inherited = Position(term, index)
+        if whole:
+            self.parent_frontier = index
+
+    def keep_until(self, until: float) -> None:
+        """Stay in the tree until then, even if nothing here wants the topic."""
+        self.keeping_until = until
+
+    def prolong(self, until: float, *, stays: bool) -> None:
+        """This process was paused: no lease ran out, and what others may want may be in what waits to be read.
+
+        `stays`: it may stay in the tree for that.
+        """
+        for lease in self.orphaned_leases.values():
+            lease.prolong(until)
+        for past in self.flow.past.values():
+            past.until = max(past.until, until)
+        if stays and self.keeping_until is not None:
+            self.keeping_until = max(self.keeping_until, until)
+        for subscription in self.subscriptions:
+            subscription.prolong_holes()
+
+    def keep_no_longer(self) -> None:
+        """Others are owed nothing that is kept here."""
+        self.keeping_until = None
 
     @property
     def topic(self) -> bytes:
@@ -171,7 +258,8 @@ class Tree:
         """
         self.descriptor = descriptor
         self.flow.restricted = is_restricted(descriptor.access, "publish")
-        self.changed |= bool(self.children)
+        if self.children:
+            self.tell_settings()
         self._leave_room()
         if descriptor.guarantee == self.guarantee or not self.flow.begun:
             kept, self.flow.keeps = self.flow.keeps, descriptor.settings.reliable
@@ -288,10 +376,25 @@ class Tree:
         self.waiting = self.waiting or {}
         self.waiting[join.child.node_id] = join
 
+    def answer(self, node: bytes) -> None:
+        """A peer waits for an answer no more."""
+        self.waiting.pop(node, None)
+        self.waiting = self.waiting or EMPTY
+
+    def answer_all(self) -> None:
+        """Nobody waits for an answer any more."""
+        self.waiting = EMPTY
+
     def begin_later(self, subscription: Subscription) -> None:
         """A local subscription that begins once this peer has a parent."""
         self.unstarted = self.unstarted or {}
         self.unstarted[subscription.number] = subscription
+
+    def take_unstarted(self, number: int) -> bool:
+        """A local subscription waits for a parent no more. Did it?"""
+        waited = self.unstarted.pop(number, None) is not None
+        self.unstarted = self.unstarted or EMPTY
+        return waited
 
     def start(self, subscription: Subscription) -> None:
         """A local subscription begins."""
@@ -375,11 +478,24 @@ class Tree:
             self.heard_through(other)
         self.heard_from(self.ended)
 
+    def resume_leases(self, leases: dict[bytes, OrphanedLease]) -> None:
+        """Leases had gone on while the topic was forgotten here."""
+        self.orphaned_leases = leases
+
+    def expire(self, now: float) -> bool:
+        """What time changes of the leases here, and of what is told of them. True if that is to be told."""
+        over = [node for node, lease in self.orphaned_leases.items() if lease.end_some(now)]
+        for node in over:
+            del self.orphaned_leases[node]
+        self.ended = {node: ended for node, ended in self.ended.items() if ended.until > now} or EMPTY
+        named = [lease.expire(now) for lease in self.orphaned_leases.values()]
+        named += [child.expire(now) for child in self.children.values()]
+        return bool(over) or any(named)
+
     def speaks_here(self, node: bytes) -> None:
         """A child reports as one: peers that still name it say nothing about its lease here from now on."""
         for other in self.children.values():
-            if node in other.others.nodes and node not in other.outdated:
-                other.outdated = (*other.outdated, node)
+            other.outdate(node)
 
     def heard_from(self, nodes: Iterable[bytes]) -> bool:
         """These speak for themselves in the tree, or have left: nobody waits for their orphaned leases any more.
@@ -389,7 +505,7 @@ class Tree:
         before = len(self.orphaned_leases)
         for node in nodes if before else ():
             for former, lease in list(self.orphaned_leases.items()):
-                lease.awaited.pop(node, None)
+                lease.arrived(node)
                 if not lease.awaited:
                     del self.orphaned_leases[former]
         return len(self.orphaned_leases) < before
@@ -408,9 +524,7 @@ class Tree:
         """What the parent reports includes peers that moved away from here: their leases end. True if one did."""
         before = len(self.orphaned_leases)
         for former, lease in list(self.orphaned_leases.items()):
-            for node, move in list(lease.awaited.items()):
-                if move is not None and any(arrival.follows(move) for arrival in arrivals):
-                    del lease.awaited[node]
+            lease.end_by(arrivals)
             if not lease.awaited:
                 del self.orphaned_leases[former]
         return len(self.orphaned_leases) < before
@@ -421,9 +535,7 @@ class Tree:
         But for those that were below it in the life of which its move has this number.
         """
         for lease in self.orphaned_leases.values():
-            if node in lease.awaited and not lease.leaf and not same_life(lease.numbers.get(node, 0), number):
-                del lease.awaited[node]
-                lease.awaited[UNKNOWN_PEER] = None
+            lease.forgot(node, number)
 
     def note_ended(self, node: bytes, ended: Ended) -> None:
         """A child that came from another parent has left in good order; a lease that it had there is over, too."""
@@ -775,7 +887,7 @@ class Tree:
             fallbacks,
             flow.held(now),
             held_back,
-            (self.descriptor if self.root is None else self.root.noted) if self.moving & CHANGED else None,
+            (self.descriptor if self.root is None else self.root.noted) if self._moving & CHANGED else None,
             self.arrived_elsewhere(above),
         )
 

@@ -42,7 +42,8 @@ class Trees:
             self.table.open(tree.flow)
             if topic in self.handlers:
                 self._pass_handler(tree, self.handlers[topic])
-            tree.orphaned_leases = self.left_behind.pop(topic, tree.orphaned_leases)
+            if topic in self.left_behind:
+                tree.resume_leases(self.left_behind.pop(topic))
             self.schedule.wake(tree)
             self.schedule.begin()
         return tree
