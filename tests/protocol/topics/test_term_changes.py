@@ -319,7 +319,8 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
 def test_so_was_what_waited_of_a_term_over_which_the_next_one_waited_as_well(world: Parts, terms: Terms) -> None:
     tree = world.tree()
     terms.enter(tree, BEYOND, 0)
-    tree.parent, tree.doubted = CAROL, True
+    tree.parent = CAROL
+    tree.doubt()
     world.host.time += 60.0
     world.schedule.sent_by = world.host.time - 40.0
     tree.flow.move(down(BEYOND, 0, block(PAUL, 0)), tree.flow.current)
