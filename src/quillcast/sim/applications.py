@@ -82,9 +82,8 @@ class Reader:
         self._queued = 0.0
         self._looked_at = 0.0
         self._waited_for = False
-        self.sessions: dict[
-            int, float
-        ] = {}  # in which roots admitted what it received, and when the first of that came
+        self.sessions: dict[int, tuple[float, int]] = {}
+        """In which roots admitted what it received: when the first of that came, and which one its peer knew then."""
         self._subscription: Subscription = peer_of(host).subscribe(topic, self, start=start, warrant=warrant)
 
     # --- called by the peer
@@ -106,7 +105,8 @@ class Reader:
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         now = self.host.world.now
         if not position.term.of_source:
-            self.sessions.setdefault(position.term.session, now)
+            known = peer_of(self.host).scribe.descriptors[topic_id(self.topic)]
+            self.sessions.setdefault(position.term.session, (now, known.session))
         for payload in block.payloads()[skip:stop]:
             event = Event.of(payload)
             self.log.append(Heard(now, event, recovered))
