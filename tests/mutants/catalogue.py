@@ -597,9 +597,18 @@ MUTANTS = (
         "last-copies-as-far-as-there-is-room",
         "A root that leaves hands over all copies that the next one may need, however long that takes.",
         "protocol/topics/root/leadership_transfer.py",
-        "        transfer.bundles = self._carry(to, transfer.bundles)\n        if not transfer.bundles:\n",
-        "        if not self._carry(to, transfer.bundles) or True:\n",
+        "        if not rest:\n            del self.pending",
+        "        if not rest or True:\n            del self.pending",
         "sim/test_leaving.py::test_a_root_that_leaves_hands_over_the_only_copies_whatever_room_the_link_has",
+    ),
+    Mutant(
+        "last-copies-handed-to-one-that-left",
+        "A root that leaves sends all copies to another if the next one leaves before it is root.",
+        "protocol/topics/root/leadership_transfer.py",
+        "        transfer.to, transfer.handed = None, 0\n",
+        "        transfer.to = None\n",
+        "sim/test_leaving.py"
+        "::test_a_root_that_leaves_hands_the_copies_to_another_if_the_next_one_leaves_before_it_is_root",
     ),
     Mutant(
         "late-word-of-an-older-root",

@@ -59,18 +59,17 @@ ROOT, NEXT, WRITER = 1, 2, 3
 EVENTS, WINDOW_BYTES = 40, 1 << 14
 
 
-def a_root_leaves_with_the_only_copies() -> Scenario:
+def a_root_leaves_with_the_only_copies(readers: tuple[int, ...] = (0, 4, 5)) -> Scenario:
     """The writer has died, and readers did not reach the root. The next root's link takes a fifth of what is left."""
     plan = TopicPlan(
         name=TOPIC, writers=[Writing(peer=WRITER, from_s=19.0, until_s=19.79, every_s=0.02, payload_bytes=2000)],
-        readers=[Reading(peer=peer, from_s=8.0) for peer in (0, 4, 5)],
+        readers=[Reading(peer=peer, from_s=8.0) for peer in readers],
     )  # fmt: skip
-    readers = ["0", "4", "5"]
     return Scenario(
         peers=6, ids=[near(1 << distance) for distance in (30, 1, 8, 28, 24, 26)], duration_s=70.0,
         topology=Constant(delay_s=0.02), window_bytes=WINDOW_BYTES, topics=[plan],
         faults=[
-            faults.Drop(from_=[str(ROOT)], to=readers, at_s=18.5, for_s=12.0),
+            faults.Drop(from_=[str(ROOT)], to=[str(reader) for reader in readers], at_s=18.5, for_s=12.0),
             faults.Crash(peer=str(WRITER), at_s=19.9), faults.Leave(peer=str(ROOT), at_s=20.0),
         ],
     )  # fmt: skip
@@ -81,4 +80,14 @@ def test_a_root_that_leaves_hands_over_the_only_copies_whatever_room_the_link_ha
     run.run()
     (written,) = [len(writer.written) for writer in run.writers]
     assert written == EVENTS
+    assert {len([each for each in reader.log if isinstance(each, Heard)]) for reader in run.readers} == {EVENTS}
+
+
+@pytest.mark.parametrize("left_s", [21.04, 21.06, 21.1])
+def test_a_root_that_leaves_hands_the_copies_to_another_if_the_next_one_leaves_before_it_is_root(left_s: float) -> None:
+    """The next root has confirmed, and got a part of the copies, or has yet to get them."""
+    scenario = a_root_leaves_with_the_only_copies(readers=(0, 5))
+    happening = [*scenario.faults, faults.Leave(peer=str(NEXT), at_s=left_s)]
+    run = Simulation(replace(scenario, faults=happening), 1)
+    run.run()
     assert {len([each for each in reader.log if isinstance(each, Heard)]) for reader in run.readers} == {EVENTS}

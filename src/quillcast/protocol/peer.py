@@ -312,6 +312,7 @@ class Peer:
         self.overlay.link_lost(contact)
         self.scribe.root_finder.link_lost(contact)
         self.scribe.farewells.link_lost(contact)
+        self.scribe.leadership_transfer.link_lost(contact)
         self.recovery.link_lost(contact)
         self.scoping.direct.link_lost(contact)
         self.table.link_lost(contact)

@@ -86,6 +86,7 @@ class PendingTransfer:
         self.told_at = 0.0  # the last of them
         self.to: Contact | None = None  # who has confirmed
         self.bundles: list[Bundle] = []
+        self.handed = 0  # how many of them that one was sent
 
 
 class LeadershipTransfer:
@@ -273,6 +274,7 @@ class LeadershipTransfer:
 
     def _tell(self, to: Contact, transfer: PendingTransfer) -> None:
         transfer.told[to.node_id], transfer.told_at = None, self.host.now()
+        transfer.to, transfer.handed = None, 0
         self._say(to, transfer.message, transfer.root)
 
     def _say(self, to: Contact, message: TransferLeadership, root: Contact | None) -> None:
@@ -347,9 +349,16 @@ class LeadershipTransfer:
             self._part(message.topic, (sender,))
 
     def _hand_over_more(self, transfer: PendingTransfer, to: Contact) -> None:
-        transfer.bundles = self._carry(to, transfer.bundles)
-        if not transfer.bundles:
+        rest = self._carry(to, transfer.bundles[transfer.handed :])
+        transfer.handed = len(transfer.bundles) - len(rest)
+        if not rest:
             del self.pending[transfer.message.descriptor.topic]
+
+    def link_lost(self, contact: Contact) -> None:
+        """Who has confirmed left before it had all the copies: another gets them."""
+        for transfer in list(self.pending.values()):
+            if transfer.to is not None and transfer.to.node_id == contact.node_id:
+                self._tell_next(transfer)
 
     def _refused(self, sender: Contact, message: TransferRefused) -> None:
         """The next root leaves as well."""
@@ -419,7 +428,8 @@ class LeadershipTransfer:
         self.known.enter(topic, tree.heard)
         if tree.root is None:
             former = self.offers.get(topic)
-            if offer.root is not None or former is None or former.root is None or former.term < message.term:
+            is_own = offer.root is not None and (former is None or former.term <= message.term)
+            if is_own or former is None or former.root is None or former.term < message.term:
                 is_same = former is not None and former.term == offer.term
                 self.offers[topic] = offer._replace(noted=former.noted) if former is not None and is_same else offer
             self._enter_term(tree, message)
