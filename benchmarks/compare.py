@@ -38,17 +38,17 @@ def main() -> None:
             taken[name].append({figure: value for each in found for figure, value in each.items()})
             print(f"round {number} of {options.rounds}, {name}: {taken[name][-1]}", file=sys.stderr, flush=True)
     rows = compared(taken["base"], taken["new"])
-    commits = {name: kept.commit(tree) for name, tree in trees.items()}
-    print(f"base {commits['base']}, new {commits['new']}, {options.rounds} rounds")
+    commits = {f"{name}_commit": kept.commit(tree) for name, tree in trees.items()}
+    print(f"base {commits['base_commit']}, new {commits['new_commit']}, {options.rounds} rounds")
     for row in rows:
         print("{figure:40} {base:14,.1f} {new:14,.1f}  {ratio:.3f} ({lower:.3f} to {upper:.3f})".format(**row))
     if options.json:
         print(json.dumps({"benchmark": "compare", **commits, "results": rows}))
     if options.write:
-        about = f"Base is commit {commits['base']}, new {commits['new']}; {options.rounds} rounds."
         took_s = round(time.monotonic() - began_s)
-        result = {"machine": machine, "took_s": took_s, "load_percent": load_percent, "about": about, "results": rows}
-        kept.keep("compare", result, [*PROGRAMS, "compare"])
+        head = {"machine": machine, "took_s": took_s, "load_percent": load_percent}
+        results = published([{**row, **commits, "rounds": options.rounds} for row in rows], kept.rows("compare"))
+        kept.keep("compare", {**head, "results": results}, [*PROGRAMS, "compare"])
 
 
 def _options() -> argparse.Namespace:
@@ -79,6 +79,12 @@ def compared(base: list[Figures], new: list[Figures]) -> list[dict[str, Any]]:
         before, after = (statistics.median(each[figure] for each in rounds) for rounds in (base, new))
         rows.append({"figure": figure, "base": before, "new": after, "ratio": ratio, "lower": lower, "upper": upper})
     return rows
+
+
+def published(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """These rows, and then those of before that are about other figures: each row names its commits."""
+    measured = {row["figure"] for row in rows}
+    return rows + [row for row in before if row["figure"] not in measured]
 
 
 # --- one round of a checkout

@@ -18,11 +18,21 @@ LOOK_S = 3.0  # how long to see what others use
 
 def keep(name: str, result: dict[str, Any], order: list[str]) -> None:
     """Replace the results of one program, and make page and picture anew; programs stand in this order."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[name] = result
+    results = {**_results(), name: result}
     programs = [_lines(each, results[each]) for each in order if each in results]
     RESULTS.write_text("{\n" + ",\n".join(programs) + "\n}\n")
     draw()
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    """The kept rows of one program."""
+    found: list[dict[str, Any]] = _results().get(name, {}).get("results", [])
+    return found
+
+
+def _results() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return found
 
 
 def _lines(name: str, result: dict[str, Any]) -> str:

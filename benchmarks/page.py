@@ -183,7 +183,7 @@ def _details(results: Results) -> list[str]:
             "",
             *_words(name),
             "",
-            f"{busy} {result.get('about', '')}".strip(),
+            busy,
             "",
             *_rows(result["results"]),
         ]

@@ -154,6 +154,12 @@ def test_systems_are_compared_on_the_same_kind_of_path(benchmarks: Callable[[str
     ]
 
 
+def test_figures_that_were_not_measured_again_keep_their_rows(benchmarks: Callable[[str], ModuleType]) -> None:
+    old, new = {"figure": "delay", "new_commit": "a"}, {"figure": "delay", "new_commit": "b"}
+    other = {"figure": "memory", "new_commit": "a"}
+    assert benchmarks("compare").published([new], [old, other]) == [new, other]
+
+
 def test_two_trees_are_compared_round_by_round(benchmarks: Callable[[str], ModuleType]) -> None:
     base = [{"events/s": value} for value in (100.0, 200.0, 100.0)]  # the machine was faster in the second round
     new = [{"events/s": value} for value in (110.0, 220.0, 120.0)]
