@@ -3,11 +3,11 @@
 import pytest
 
 from quillcast.core.bundle import Block
-from quillcast.core.envelope import OF_SOURCES, Position, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, Position, Term
 from quillcast.core.loss import Loss
 from quillcast.live.clients.continued import ContinuedInbox
 
-OLD, NEW, SOURCE = Term(1, b"a" * 16), Term(2, b"b" * 16), Term(OF_SOURCES, b"c" * 16)
+OLD, NEW, SOURCE = Term(1, b"a" * 16), Term(2, b"b" * 16), Term(RELIABLE_STREAMS, b"c" * 16)
 ANN, BEN = b"ann." * 6, b"ben." * 6
 
 

@@ -1234,10 +1234,19 @@ MUTANTS = (
         "streams-unflushed",
         "A session in which the root is to number the events begins when the streams have ended and are stable.",
         "protocol/topics/state/tree.py",
-        "            state.end is not None and (streams[term].stable >= state.end or not self.flow.keeps)\n",
-        "            state.end is not None or (streams[term].stable >= 0 or not self.flow.keeps)\n",
+        "            state.end is not None and (streams[term].stable >= state.end or not streams[term].keeps)\n",
+        "            state.end is not None or (streams[term].stable >= 0 or not streams[term].keeps)\n",
         "protocol/topics/test_admission_changes.py::"
         "test_a_session_ends_when_its_streams_have_ended_and_everybody_has_them",
+    ),
+    Mutant(
+        "reliable-streams-unkept",
+        "What began in a reliable session is kept in a best-effort one that follows.",
+        "protocol/forwarding/flow.py",
+        "        if any(stream.keeps for stream in self.others.values()):\n",
+        "        if self.keeps:\n",
+        "protocol/topics/test_ended_streams.py::"
+        "test_a_reliable_stream_is_kept_although_its_topic_seems_to_be_best_effort",
     ),
     Mutant(
         "streams-of-any-session",

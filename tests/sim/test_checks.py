@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from quillcast.core.bundle import Block
-from quillcast.core.envelope import NO_TERM, OF_SOURCES, Term
+from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, Term
 from quillcast.core.ids import NodeId
 from quillcast.core.trace import Admitted, Delivered, Dropped, Mark
 from quillcast.protocol.topics.config import MIB
@@ -20,9 +20,9 @@ from quillcast.sim.leases import JOINED_S, MEET_S
 from quillcast.sim.ledger import Ledger
 from quillcast.sim.observed import AskedChange
 from quillcast.sim.reach import Span
-from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
+from quillcast.sim.scenario import Changing, Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.simulation import Simulation
-from quillcast.sim.world import Broken
+from quillcast.sim.world import Broken, World
 
 NEWS = TopicPlan(
     name="news",
@@ -85,8 +85,8 @@ def told_of(simulation: Simulation, number: int, why: str = "cut") -> Told:
 class Cuts:
     """A history of the network that a test makes up: who was apart when, whoever asks."""
 
-    def __init__(self, spans: list[Span], *, pauses: bool = False) -> None:
-        self.spans, self.pauses = spans, pauses
+    def __init__(self, world: World, spans: list[Span], *, pauses: bool = False) -> None:
+        self.world, self.spans, self.pauses = world, spans, pauses
 
     def process_paused(self, _machine: int, _span: Span) -> bool:
         return self.pauses
@@ -109,7 +109,7 @@ class Cuts:
 
 def apart(simulation: Simulation, start: float, end: float, *, pauses: bool = False) -> None:
     """As if the network had been cut between all readers and writers, or readers had been paused."""
-    simulation.reach = Cuts([Span(start, end)], pauses=pauses)  # type: ignore[assignment]
+    simulation.reach = Cuts(simulation.world, [Span(start, end)], pauses=pauses)  # type: ignore[assignment]
 
 
 def sound_delivery(simulation: Simulation) -> delivery.Delivery:
@@ -358,7 +358,7 @@ def test_a_report_of_what_a_source_admitted_long_before_the_subscription_is_foun
     sound: Simulation, *, named: bool
 ) -> None:
     """It has no position in a stream that it learned of late, and may take what came shortly before it for later."""
-    reader, writer, source = reader_on(sound, 2), sound.writers[0], Term(OF_SOURCES, bytes(16))
+    reader, writer, source = reader_on(sound, 2), sound.writers[0], Term(RELIABLE_STREAMS, bytes(16))
     for number in range(3):
         forget(reader, number)
     judge, began, reader.started_at = sound_delivery(sound), reader.started_at, 10.5
@@ -372,6 +372,41 @@ def test_a_report_of_what_a_source_admitted_long_before_the_subscription_is_foun
                 judge.check_reports(reader)
     finally:
         reader.started_at = began
+
+
+CHANGED = msgspec.structs.replace(NEWS, changes=[Changing(peer=0, at_s=12.0, admission="root")])
+
+
+@pytest.mark.parametrize("beyond", [True, False])
+def test_where_streams_end_with_sessions_a_report_of_older_events_needs_a_partition(
+    sound: Simulation, *, beyond: bool
+) -> None:
+    reader, writer, source = reader_on(sound, 2), sound.writers[0], Term(RELIABLE_STREAMS, bytes(16))
+    forget(reader, 0)
+    apart(sound, 8.0, 11.0 if beyond else 9.0)
+    judge, began, reader.started_at = delivery.Delivery(sound, CHANGED), reader.started_at, 30.0 - 10.5 * beyond
+    judge.ledger = Ledger()
+    judge.ledger.note(7.0, 1, Admitted(sound.topics["news"], writer.publisher.id, 0, 1, source, 0))
+    reader.log.append(exactly(sound, 0, 1, at=31.0)._replace(term=source))
+    try:
+        with nullcontext() if beyond else pytest.raises(Broken, match=r"number 0 is older than its subscription"):
+            judge.check_reports(reader)
+    finally:
+        reader.started_at = began
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_report_of_a_position_whose_event_came_is_found_unless_it_stands_in_another_term(
+    sound: Simulation, *, again: bool
+) -> None:
+    reader, writer, source = reader_on(sound, 2), sound.writers[0], Term(RELIABLE_STREAMS, bytes(16))
+    judge = delivery.Delivery(sound, CHANGED)
+    judge.ledger = Ledger()
+    for term in (source, Term(1, bytes(16))) if again else (source,):
+        judge.ledger.note(20.0, 1, Admitted(sound.topics["news"], writer.publisher.id, 0, 1, term, 0))
+    reader.log.append(exactly(sound, 0, 1, at=31.0)._replace(term=source, publisher=b""))
+    with nullcontext() if again else pytest.raises(Broken, match=r"where numbers \[0\] .* had arrived"):
+        judge.check_reports(reader)
 
 
 def test_an_uncertain_report_of_positions_that_were_never_given_is_found(sound: Simulation) -> None:
@@ -464,7 +499,7 @@ def test_a_loss_that_could_have_been_avoided_is_found(sound: Simulation) -> None
         writer.publisher.retained.append(Block.seal(writer.publisher.id, 7, [payload], time_ns=0))
         with pytest.raises(Broken, match=r"was told that it lost event 7 .* and peer 1, .* holds it"):
             sound.judges.told_lost(reader, told)
-        sound.reach = Cuts([Span(80.0, 99.0)])  # type: ignore[assignment]
+        sound.reach = Cuts(sound.world, [Span(80.0, 99.0)])  # type: ignore[assignment]
         sound.judges.reach = sound.reach
         sound.judges.told_lost(reader, told)
     finally:
@@ -531,7 +566,7 @@ def test_events_of_writers_that_are_not_on_the_list_are_found(
     sound: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, writer = sound.topics["news"], sound.writers[0]
-    source = Term(OF_SOURCES, bytes(16))
+    source = Term(RELIABLE_STREAMS, bytes(16))
     admitted = Admitted(topic, writer.publisher.id, 0, 1, NO_TERM, 0)
     delivered = Delivered(topic, writer.publisher.id, 0, 1, 0, source, 0)
     known = {0: described("news", Settings(slow="wait"))}
@@ -589,7 +624,7 @@ def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulati
 
 
 def test_a_stream_that_goes_on_without_its_source_is_found(sound: Simulation) -> None:
-    tree, term = next(iter(sound.trees("news").values())), Term(OF_SOURCES, bytes(16))
+    tree, term = next(iter(sound.trees("news").values())), Term(RELIABLE_STREAMS, bytes(16))
     tree.flow.begin_beside(term, 0)
     sources, tree.sources = tree.sources, Sources()
     tree.sources.states[term] = SourceState()

@@ -326,6 +326,24 @@ WILD_SOURCE_SEEDS = {
 }
 
 
+CHANGED_SOURCE_SEEDS = {
+    5100106: "a peer of a best-effort session took an earlier session's stream that it learned of for best-effort, too",
+    5100122: "a best-effort session discarded what a slow reader had yet to take of a reliable stream",
+    5100213: "a reader was given events of a stream before it was over, and then not owed what came beyond a cut",
+    5200138: "as 5100213, where the events were of the source's stream in an earlier session",
+    5200096: "a source that had left the tree came back and did not say where its stream had ended",
+    5200352: "the term of a root that numbers no events prolonged the wait for events that might come again",
+    5300064: "as 5200096, and it took for its stream's end what a peer said that knew of less",
+    5300091: "a best-effort session went on behind a reliable stream's end, and some of that was never reported",
+    5300105: "a reader was not told what it had missed before a stream's end, because part of that was not owed",
+}
+
+
+@pytest.mark.parametrize("seed", CHANGED_SOURCE_SEEDS)
+def test_what_failed_once_where_the_guarantee_of_sources_changes_holds(seed: int) -> None:
+    Simulation(Plan(wild=("sessions",), sources=True).scenario(seed), seed).run()
+
+
 @pytest.mark.parametrize("seed", WILD_SOURCE_SEEDS)
 def test_what_failed_once_in_a_wild_history_where_sources_number_the_events_holds(seed: int) -> None:
     Simulation(wild(seed).by_sources(), seed).run()

@@ -11,7 +11,8 @@ from quillcast.core.messages import Number, WireId
 HALF_BYTES = ID_BYTES // 2  # of a nodeId, in a term
 OF_SOURCES = 1 << 60  # counters from here on are those of sources: far above all that roots may reach
 SESSION_TERMS = 1 << 32  # counters of a topic's session: those of the next one are above them
-RELIABLE_TERMS = SESSION_TERMS >> 1  # from here on, within a session after the first, if that is reliable
+RELIABLE_TERMS = SESSION_TERMS >> 1  # from here on, within a session, if that is reliable; not of roots of the first
+RELIABLE_STREAMS = OF_SOURCES + RELIABLE_TERMS  # ... and those of sources in the first session
 Guarantee = tuple[int, bool]
 """A session, and whether it is reliable: of two that have the same number, beyond a partition, that is the later one.
 
@@ -27,7 +28,8 @@ class Term(NamedTuple):
     root knew an owner of the topic. Each term belongs to one session of the topic, and those of a later session are
     above those of earlier ones, even if their roots differ. They also tell whether that session is reliable, unless it
     is the first. Where each source numbers its own events (`admission = source`), a term is that of one source's
-    stream, which began in a session. Such terms stand side by side, and none follows another within a session.
+    stream, which began in a session, and says of each whether it is reliable. Such terms stand side by side, and none
+    follows another within a session.
     """
 
     counter: Number
@@ -40,14 +42,16 @@ class Term(NamedTuple):
 
     @property
     def best_effort(self) -> bool:
-        """Is it of a later session than the first that is best-effort? Nobody looks for what is missing of it."""
-        session, reliable = self.guarantee
-        return session > 0 and not reliable
+        """Does it say that its session is best-effort? Nobody looks for what is missing of it.
+
+        A root's term of the first session does not say: that one may have begun by default settings.
+        """
+        return self.counter >= SESSION_TERMS and self.counter % SESSION_TERMS < RELIABLE_TERMS
 
     @property
     def guarantee(self) -> Guarantee:
         """The session, and whether the term says that it is reliable."""
-        return self.session, self.session > 0 and self.counter % SESSION_TERMS > RELIABLE_TERMS
+        return self.session, self.session > 0 and self.counter % SESSION_TERMS >= RELIABLE_TERMS
 
     @property
     def of_source(self) -> bool:

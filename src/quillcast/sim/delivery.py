@@ -230,20 +230,22 @@ class Delivery:
         self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were assigned")
 
     def _check_not_given(self, told: Told, came: set[Event], who: str) -> None:
-        """What a source numbered stands at one position only, so that none is reported whose event has come."""
-        if not told.term.of_source or self.plan.admission != "source" or self.plan.admission_changes:
-            return
+        """No position in a source's stream is reported whose event has come, unless the event stands in other terms."""
         for publisher, (first, last) in self.ledger.events(told.term, told.first, told.last):
+            if not told.term.of_source:
+                return
             writer = self.by_publisher[publisher].name
-            given = [number for number in range(first, last) if Event(writer, number) in came]
+            here = (n for n in range(first, last) if len([*self.ledger.admitted(publisher, n)]) == 1)
+            given = [number for number in here if Event(writer, number) in came]
             self._holds(not given, f"{who}, where numbers {given} of {writer} stand, which had arrived")
 
     def _came_long_before(self, reader: Reader, told: Told, writer: Writer, number: int) -> bool:
         """Whether its source admitted an event before the reader began, by more than peers need to know that."""
         if not told.term.of_source or reader.started_at is None or reader.earliest:
             return False
-        if self.plan.admission_changes:
-            return False  # its stream may have ended with its session, before its source said how old it is
+        source = next(each.machine for each in self.ledger.by_term[told.term])
+        if self.plan.streams_end and self.leases.out_of_reach_of_some(source, reader.started_at):
+            return False  # the stream may have ended beyond a cut, before its source said there how old it is
         known_from = reader.started_at - UNSURE_S - (told.at - reader.started_at) / PRECISION
         admitted = self.ledger.admitted(writer.publisher.id, number)
         return any(each.at < known_from for each in admitted if each.term == told.term)

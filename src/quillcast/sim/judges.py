@@ -220,7 +220,7 @@ class Judges:
     def _ended_beyond(self, reader: Reader, told: Told) -> bool:
         """Did a stream end with its session where the reader had no lease? Then nobody is asked what stood in it."""
         session = peer_of(reader.host).scribe.trees[self.run.topics[reader.topic]].session
-        if not (told.term.of_source and told.term.session < session):
+        if not (told.term.of_source and told.term.session < session) or self._goes_on(reader.topic, told.term):
             return False
         events = self.run.ledgers[reader.topic].events(told.term, told.first, told.last)
         return all(
@@ -228,6 +228,11 @@ class Judges:
             for publisher, (first, last) in events
             for number in range(first, last)
         )
+
+    def _goes_on(self, topic: str, stream: Term) -> bool:
+        """Does its source number events in a stream?"""
+        own = (tree.sources.own for tree in self.run.trees(topic).values())
+        return any(each is not None and each.term == stream and not each.closing for each in own)
 
     def _reachable(self, machine: int) -> Iterator[tuple[int, Peer]]:
         """Peers that this one could reach long enough to join a tree and to ask all peers there for an event."""

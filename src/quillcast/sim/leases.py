@@ -58,6 +58,12 @@ class Leases:
         spans = self._spans(reader.host.machine.number, machine)
         return any(span.start < at <= span.end + JOINED_S for span in spans)
 
+    def out_of_reach_of_some(self, machine: int, at: float) -> bool:
+        """Could another peer not reach a machine at a time, because of a cut or a pause, or until shortly before?"""
+        others = (each.number for each in self.reach.world.machines if each.number != machine)
+        spans = (span for other in others for span in self.reach.apart(other, machine, MEET_S))
+        return any(span.start < at <= span.end + JOINED_S for span in spans)
+
     def _ended_beside_a_rival(self, topic: bytes, written: float) -> str:
         """Whether leases may have ended because the peer closest to the topic reached none of its replicas directly.
 

@@ -167,9 +167,9 @@ class TopicPlan(Part, frozen=True):
         return any(change.delivery for change in self.changes)
 
     @property
-    def admission_changes(self) -> bool:
-        """May sources and roots number its events, one after the other, so that some come again in other terms?"""
-        return bool(self.creations) or any(change.admission for change in self.changes)
+    def streams_end(self) -> bool:
+        """May the streams of its sources end before these do, so that events come again in other terms?"""
+        return bool(self.creations) or any(each.admission or each.delivery or each.order for each in self.changes)
 
     @property
     def lists_of_readers(self) -> list[list[int]]:

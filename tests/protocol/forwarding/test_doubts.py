@@ -2,7 +2,7 @@
 
 import pytest
 
-from quillcast.core.envelope import OF_SOURCES, SESSION_TERMS, Position, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, SESSION_TERMS, Position, Term
 from quillcast.protocol.forwarding.doubts import Doubts
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND
 
@@ -24,8 +24,8 @@ def test_another_term_brings_what_stood_before_the_start_ahead_of_what_stood_at_
     assert doubts.may_be(PAULA, SECOND, 33, 33) == [(0, 3)]
 
 
-STREAM, BESIDE = Term(OF_SOURCES + 1, b"s" * 16), Term(OF_SOURCES + 1, b"t" * 16)
-LATER = [Term(SESSION_TERMS + 1, bytes(16)), Term(OF_SOURCES + SESSION_TERMS + 1, b"t" * 16)]
+STREAM, BESIDE = Term(RELIABLE_STREAMS + 1, b"s" * 16), Term(RELIABLE_STREAMS + 1, b"t" * 16)
+LATER = [Term(SESSION_TERMS + 1, bytes(16)), Term(RELIABLE_STREAMS + SESSION_TERMS + 1, b"t" * 16)]
 
 
 @pytest.mark.parametrize("later", LATER)

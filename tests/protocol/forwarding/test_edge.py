@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import OF_SOURCES, SESSION_TERMS, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, SESSION_TERMS, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
@@ -18,7 +18,7 @@ from quillcast.protocol.forwarding.owed_terms import Readmits
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 THIRD = Term(3, FIRST.node)
-STREAM = Term(OF_SOURCES, FIRST.node)
+STREAM = Term(RELIABLE_STREAMS, FIRST.node)
 NOTHING: tuple[Bundle, ...] = ()
 
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import OF_SOURCES, Kind, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
@@ -227,7 +227,7 @@ def test_a_gap_in_any_live_term_is_requested() -> None:
 # ---- terms of sources
 
 PAULS = Contact(b"s" * 16, "127.0.0.1:4")
-THEIRS = Term(OF_SOURCES + 1, PAULS.node_id)
+THEIRS = Term(RELIABLE_STREAMS + 1, PAULS.node_id)
 
 
 def missing_of_a_source(world: World) -> SourceStream:

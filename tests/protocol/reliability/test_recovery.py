@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import OF_SOURCES, REPAIR, SESSION_TERMS, Envelope, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, REPAIR, SESSION_TERMS, Envelope, Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.peer import Peer
@@ -193,7 +193,7 @@ def test_what_a_stream_had_is_called_gone_although_a_later_session_admitted_it_a
     reading, sent = Reading(), list[object]()
     village, root = reading.village, reading.village.tree(reading.root, NAME)
     assert root is not None
-    publisher, stream, flow = village.publisher(reading.root, NAME), Term(OF_SOURCES + 1, bytes(16)), root.flow
+    publisher, stream, flow = village.publisher(reading.root, NAME), Term(RELIABLE_STREAMS + 1, bytes(16)), root.flow
     village.publish(reading.root, publisher, b"a", b"b")
     village.run(3)
     flow.begin(Term(SESSION_TERMS + 1, flow.term.node), 0, village.world.now + 60)

@@ -1,7 +1,7 @@
 """What a member makes of its orders: filters of the links and channels of its flows."""
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import OF_SOURCES, Envelope, Kind, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, Envelope, Kind, Term
 from quillcast.core.multicast import parse
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
@@ -115,7 +115,7 @@ def test_a_repair_moves_on_under_the_last_record_of_its_stream() -> None:
     assert decode(way.enters(given()).envelope.record) == Record(1, (Pair(9, 8), Pair(1, 3)))
 
 
-SOURCE, OTHER = Term(OF_SOURCES + 1, peer("D").id), Term(OF_SOURCES + 1, b"z" * 16)
+SOURCE, OTHER = Term(RELIABLE_STREAMS + 1, peer("D").id), Term(RELIABLE_STREAMS + 1, b"z" * 16)
 
 
 def of_source(term: Term, data: bytes = b"", kind: Kind = Kind.DOWN) -> Bundle:
@@ -149,7 +149,7 @@ def test_what_a_member_numbers_whom_no_channel_expects_to_goes_over_the_tree() -
         network.settle()
     installing, _ = installed(network, "B")
     link = installing.topics[T].within
-    mine = Term(OF_SOURCES + 1, peer("B").id)
+    mine = Term(RELIABLE_STREAMS + 1, peer("B").id)
     assert link(of_source(mine)) is not None
     network.role("B", T, None, publishes=True, subscribes=True)
     network.settle()

@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, Term
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.config import NeighbourConfig, StreamConfig
@@ -67,7 +67,7 @@ from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, RecordingHost
 CONFIG = TopicConfig()
 DESCRIPTOR = described("weather")
 BY_SOURCE = described("weather", Settings(admission="source"))
-STREAM = Term(OF_SOURCES + 1, bytes(16))
+STREAM = Term(RELIABLE_STREAMS + 1, bytes(16))
 
 
 class Line:

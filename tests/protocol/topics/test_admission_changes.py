@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from quillcast.core.envelope import SESSION_TERMS, Term
-from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.core.envelope import RELIABLE_TERMS, SESSION_TERMS, Term
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, opens_session
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sessions import FlushDue
 from quillcast.protocol.topics.state.effects import AllStable
@@ -198,6 +198,59 @@ def test_what_a_stream_had_may_come_again_in_a_later_session_though_it_is_over(
     tree.flow.begin(Term(later, FIRST.node), 0, 0.0)
     (gone,) = [each for each in tree.flow.gone(0) if each.term == STREAM]
     assert (gone.ranges, gone.again) == (((0, 4),), again)
+
+
+# ---- a guarantee that changes where sources number the events
+
+
+BEST_EFFORT = replace(BY_SOURCE, settings=Settings(admission="source", delivery="best_effort"), version=2, session=1)
+
+
+def test_a_source_has_a_stream_for_each_guarantee(world: Parts) -> None:
+    tree = own_stream(world)
+    first = tree.sources.own
+    assert first is not None
+    tree.adapt(replace(BY_SOURCE, upcoming=BEST_EFFORT))
+    world.own_streams.settings_learned(tree)
+    assert not world.own_streams.goes_on(tree.topic)
+    tree.adapt(BEST_EFFORT)
+    world.own_streams.settings_learned(tree)
+    term = world.own_streams.open(publisher(world))
+    assert term is not None
+    assert (first.term.best_effort, term.best_effort, term.session) == (False, True, 1)
+    assert (tree.flow.is_reliable(first.term), tree.flow.is_reliable(term)) == (True, False)
+
+
+def test_a_source_that_hears_of_another_guarantee_late_ends_its_stream_all_the_same(world: Parts) -> None:
+    tree = own_stream(world)
+    own = tree.sources.own
+    assert own is not None
+    tree.adapt(BEST_EFFORT)
+    world.own_streams.settings_learned(tree)
+    assert tree.sources.own is None
+    assert tree.sources.states[own.term].closed
+
+
+def test_who_had_a_best_effort_stream_holds_nobody_up_once_it_is_over_there(world: Parts) -> None:
+    reliable = replace(BEST_EFFORT, settings=Settings(admission="source"), version=3, session=2)
+    tree = world.root(reliable)
+    dropped = Term(STREAM.counter + SESSION_TERMS - RELIABLE_TERMS, bytes(16))
+    world.source_streams.begin(tree, dropped, 0, None)
+    assert not tree.flow.is_reliable(dropped)
+    child = SourcesChild(world.host, BOB, 0, tree.term, 0, sends_only=False)
+    tree.enter(child)
+    child.note_stream(dropped, StreamUp(2, 2, 2, False))
+    tree.sources.states[dropped].close(5)
+    world.source_streams.news.tell_one(tree, dropped)
+    world.source_streams.let_go(tree, child, dropped)
+    assert child.streams[dropped].frontier == 5
+
+
+def test_who_numbers_the_events_and_what_they_are_owed_change_one_after_the_other() -> None:
+    both = replace(BY_ROOT, settings=Settings(delivery="best_effort"))
+    assert opens_session(BY_SOURCE, BY_ROOT)
+    assert opens_session(BY_SOURCE, BEST_EFFORT)
+    assert not opens_session(BY_SOURCE, both)
 
 
 # ---- whole peers

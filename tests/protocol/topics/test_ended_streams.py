@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, Envelope
+from quillcast.core.envelope import DOWN, RELIABLE_TERMS, Envelope, Term
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import (
     Accepted,
@@ -80,19 +80,23 @@ def test_the_last_event_of_a_stream_came_when_a_bundle_did_or_word_of_one_that_d
     assert world.source_streams.ended(tree) == ((STREAM, 2, ((1, 8.0), (2, 6.0))),)
 
 
-def test_a_subscription_does_not_wait_for_what_was_dropped_before_its_topic_turned_out_to_be_reliable(
-    world: Parts,
-) -> None:
+def test_a_reliable_stream_is_kept_although_its_topic_seems_to_be_best_effort(world: Parts) -> None:
     tree, notes = world.root(described("weather", Settings(delivery="best_effort", admission="source"))), Notes()
     subscription = world.subscribing.subscribe("weather", notes)
     notes.turn_over, notes.space = subscription.tell_losses, 0
-    stream = world.source_streams.learn(tree, STREAM, 0)
-    assert stream is not None
-    tree.flow.move(down(STREAM, 0, block(PAUL, 0)), stream)
-    tree.flow.discard_all()
+    dropped = Term(STREAM.counter - RELIABLE_TERMS, STREAM.node)
+    for term in (STREAM, dropped, STREAM):
+        stream = world.source_streams.learn(tree, term, 0)
+        assert stream is not None
+        tree.flow.move(down(term, stream.seen.end, block(PAUL, 0)), stream)
+        tree.flow.discard_unkept()
+    assert [bundle.envelope.term for bundle in tree.flow.log.bundles()] == [STREAM, STREAM]
     tree.adapt(BY_SOURCE)
-    assert notes.lost_ == [(STREAM.counter, 0, 1, "dropped")]
-    assert subscription.frontier(STREAM) == 1
+    tree.flow.check()
+    notes.space = 10
+    tree.flow.serve(subscription.channel)
+    assert notes.lost_ == [(dropped.counter, 0, 1, "dropped")]
+    assert [subscription.frontier(STREAM), subscription.frontier(dropped)] == [2, 1]
 
 
 @pytest.mark.parametrize(("start", "lost"), [("now", [(STREAM.counter, 3, 5, "unavailable")]), ("earliest", [])])

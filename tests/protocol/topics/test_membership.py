@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from quillcast.core.envelope import OF_SOURCES, Kind, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -117,7 +117,7 @@ def test_a_source_asks_for_events_while_it_speaks_for_a_lease_of_a_peer_that_is_
 def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     """Else another parent would tell it later, and it would take that for a loss."""
     tree = world.root(Descriptor("weather", Settings(admission="source")))
-    over = Term(OF_SOURCES, bytes(16))
+    over = Term(RELIABLE_STREAMS, bytes(16))
     tree.flow.note_over(over, 5)
     world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
     (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from quillcast.core.envelope import OF_SOURCES, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, Term
 from quillcast.core.errors import Implausible
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.messages import Denied, Join
@@ -30,7 +30,7 @@ def tree(world: Parts) -> Tree:
 
 
 def stream(number: int, source: bytes = PAUL) -> Term:
-    return Term(OF_SOURCES + number, source[:8] + b"12345678")
+    return Term(RELIABLE_STREAMS + number, source[:8] + b"12345678")
 
 
 def report(world: Parts, tree: Tree, sender: Contact, term: Term, value: StreamReport) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quillcast.core.envelope import NO_TERM, OF_SOURCES, SERIALS, Term
+from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, SERIALS, Term
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.state.root import Root
@@ -88,7 +88,7 @@ def test_what_all_leases_cover_is_stable_once_the_root_holds_it_back_no_more() -
     assert not root.acknowledge_to(1, now=12.0)
 
 
-@pytest.mark.parametrize("term", [NO_TERM, FIRST, Term(OF_SOURCES + 1, bytes(16)), Term(1, bytes(15) + b"1")])
+@pytest.mark.parametrize("term", [NO_TERM, FIRST, Term(RELIABLE_STREAMS + 1, bytes(16)), Term(1, bytes(15) + b"1")])
 @pytest.mark.parametrize("new", [True, False])
 def test_a_topic_that_was_taken_for_new_is_held_once_an_earlier_term_of_it_is_heard_of(new: bool, term: Term) -> None:
     """Its subscribers may be beyond a partition. No term, this one, and a stream of a source tell of no other root."""

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import DOWN, OF_SOURCES, Envelope, Term
+from quillcast.core.envelope import DOWN, RELIABLE_STREAMS, Envelope, Term
 from quillcast.core.errors import Implausible
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -39,7 +39,7 @@ from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
 DORA, PEGGY = Contact(b"d" * 16, "127.0.0.1:4"), Contact(b"g" * 16, "127.0.0.1:5")
-STREAM = Term(OF_SOURCES + 1, BOB.node_id[:8] + b"12345678")  # Bob's
+STREAM = Term(RELIABLE_STREAMS + 1, BOB.node_id[:8] + b"12345678")  # Bob's
 
 
 def below(world: Parts, parent: Contact = BOB) -> Tree:
@@ -293,7 +293,7 @@ def test_a_source_that_is_not_known_here_is_looked_for_above(world: Parts) -> No
 
 
 def test_of_others_that_counts_from_whom_the_events_come(world: Parts) -> None:
-    tree, far = below(world), Term(OF_SOURCES + 1, PAUL)
+    tree, far = below(world), Term(RELIABLE_STREAMS + 1, PAUL)
     for contact in (CAROL, DORA):
         child(world, tree, contact)
         report(world, tree, contact, StreamUp(0, 1, 1, alive=True), far)
@@ -432,7 +432,7 @@ def test_so_is_the_first_stream_of_a_topic_once_a_list_lets_its_source_publish(w
 
 def test_a_stream_for_which_there_is_no_room_is_asked_for_again(world: Parts) -> None:
     """Its source may be far away and not hear of it, and neighbours say nothing twice."""
-    tree, far = below(world, CAROL), Term(OF_SOURCES + 1, PAUL)
+    tree, far = below(world, CAROL), Term(RELIABLE_STREAMS + 1, PAUL)
     world.source_streams.config = replace(CONFIG, streams_max=1)
     for number in range(FROM_ABOVE):
         world.source_streams.begin(tree, STREAM._replace(counter=STREAM.counter + number), 0, None)

@@ -29,7 +29,7 @@ def a_subscription() -> tuple[Subscription, Notes]:
 
 
 def change(subscription: Subscription, descriptor: Descriptor) -> None:
-    subscription.begin_session(descriptor)
+    subscription.begin_session(descriptor, streams_ended=False)
     subscription.begin(of_session(descriptor.session), 0)
 
 

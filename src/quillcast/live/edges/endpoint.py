@@ -82,7 +82,7 @@ class Endpoint:
             timeout_s: seconds to wait for the topic's root.
             settings: as for `create`. `delivery`, `order`, `partition`, `admission` and the lists begin a new session
                 of the topic: publishers wait until subscribers have what was published before. `root_scope` cannot be
-                changed, nor can `delivery` and `order` where sources number the events before or after.
+                changed, nor can `admission` together with `delivery` or `order`.
 
         Returns the new descriptor. Raises `UnknownTopic`, `LocalError` for a setting that is unknown or cannot be
         changed, `TopicExists` if somebody else changed it at the same time, `NotJoined`.

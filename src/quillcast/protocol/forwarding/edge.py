@@ -66,8 +66,9 @@ class Edge(LostEvents):
         term_cursor = self.term_cursor(term)
         if term_cursor is not None and not self.ordered:
             self._drop(term, term_cursor, end)
-        if term_cursor is not None and term_cursor.start > end:
-            self.over = {**self.over, term: term_cursor.start}
+        if term_cursor is not None and not end >= term_cursor.start == term_cursor.next:
+            self.over = self.over or {}
+            self.over[term] = term_cursor.start
         if self.older.pop(term, None) is None and self.latest is not None and self.latest.term == term:
             self.latest = self.older.popitem()[1] if self.older else None
 
@@ -193,8 +194,12 @@ class Edge(LostEvents):
         return True
 
     def was_given(self, term: Term) -> bool:
-        """Is an event of a term the last one of its publisher here? It may be a stream that was over in between."""
-        return any(cursor.term == term for cursor in self.publishers.values())
+        """Was an event of a stream given, or one that its source had numbered in a stream before?
+
+        Streams may have been over in between, or have ended with a session.
+        """
+        given = (cursor.term for cursor in self.publishers.values() if cursor.term is not None)
+        return term in self.over or any(each.node == term.node and not term.precedes(each) for each in given)
 
     def exclude(self, bundle: Bundle) -> None:
         term_cursor = self.term_cursor(bundle.envelope.term)
@@ -272,6 +277,7 @@ class Edge(LostEvents):
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
         expected = block.first + done
         if cursor.next != expected or cursor.began is None or cursor.lost.starts:  # else it is what is due, as mostly
+            self._overtake(cursor, block.publisher, block.first - index, term)
             expected = self._expect(cursor, block.publisher, expected, term)
         if block.first > expected and self._may_come(cursor, block, Position(term, index), expected):
             self._hold(cursor, block, term, index)
@@ -384,7 +390,8 @@ class Edge(LostEvents):
             return False
         if term == self.since and self._start(term):
             return True
-        return term.best_effort or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
+        dropped = cursor.term.best_effort or isinstance(self.term_cursor(cursor.term), BestEffortCursor)
+        return term.best_effort or dropped
 
     def _may_come(self, cursor: PublisherCursor, block: Block, place: Position, expected: int) -> bool:
         """May events of a publisher, from the expected one on, that are missing before a block come in another term?

@@ -101,7 +101,13 @@ class Flow:
 
     def _frontier(self, stream: Stream) -> int:
         seen, start = stream.seen, stream.start
-        return seen.contiguous_from(start) if self.keeps else max(start, seen.end)  # `Stream.frontier`, inline
+        keeps = self.keeps if stream is self.current else self.is_reliable(stream.term)
+        return seen.contiguous_from(start) if keeps else max(start, seen.end)  # `Stream.frontier`, inline
+
+    def is_reliable(self, term: Term) -> bool:
+        """Is a live term of a reliable session? A source's stream may have begun in an earlier one than goes on."""
+        stream = self.others.get(term)
+        return self.keeps if stream is None else stream.keeps
 
     @property
     def earliest(self) -> int:
@@ -172,6 +178,7 @@ class Flow:
             raise ValueError(f"{term} goes on already")
         self.others = self.others or {}
         self.others[term] = stream = (OwnSourceStream if here else SourceStream)(term, start)
+        stream.keeps = not term.best_effort
         return stream
 
     def conclude(self, term: Term, end: int) -> None:
@@ -347,7 +354,7 @@ class Flow:
     def move(self, bundle: Bundle, stream: Stream) -> bool:
         """Send a bundle of a live term to every channel, each at its own pace. False for a repeat.
 
-        A flow that keeps nothing must discard the bundle afterwards (`discard_all`).
+        A flow that keeps nothing must discard the bundle afterwards (`discard_unkept`).
         """
         seen = stream.seen
         is_new = stream.add(bundle) if seen is NO_RANGES else seen.add(bundle.envelope.first, bundle.last)
@@ -412,8 +419,18 @@ class Flow:
 
     # ---- what is discarded
 
-    def discard_all(self) -> int:
-        """Discard everything in the log. Returns how many channels were passed over because they had no room."""
+    def discard_unkept(self) -> int:
+        """Discard what is in the log of best-effort terms. Returns how many channels were passed over for want of room.
+
+        Streams of sources that began in a reliable session stay, until they are over.
+        """
+        if any(stream.keeps for stream in self.others.values()):
+            gone = [entry for entry in self.log.entries() if not self.is_reliable(entry[1].envelope.term)]
+            passed_over = sum(any(channel.cursor <= serial for serial, _ in gone) for channel in self.channels)
+            self.log.take_out(gone)
+            for channel in self.channels:
+                channel.cursor = max(channel.cursor, self.log.base)
+            return passed_over
         passed_over = 0
         for channel in self.channels:
             if channel.cursor < self.log.end:

@@ -104,13 +104,13 @@ class Log:
                 break
             gone.append(entry)
             left_bytes -= bundle.size
-        self._take_out(gone)
+        self.take_out(gone)
         return gone
 
     def drop(self, term: Term) -> list[Bundle]:
         """Discard the bundles of a term, and return them."""
         gone = [(serial, bundle) for serial, bundle in self._bundles.items() if bundle.envelope.term == term]
-        self._take_out(gone)
+        self.take_out(gone)
         return [bundle for _, bundle in gone]
 
     def clear(self) -> None:
@@ -119,7 +119,8 @@ class Log:
         self.budget.used_bytes -= self.size_bytes
         self.base, self.size_bytes = self.end, 0
 
-    def _take_out(self, gone: list[tuple[int, Bundle]]) -> None:
+    def take_out(self, gone: list[tuple[int, Bundle]]) -> None:
+        """Discard these bundles, given with their serials."""
         bundles, gone_bytes = self._bundles, 0
         for serial, bundle in gone:
             del bundles[serial]

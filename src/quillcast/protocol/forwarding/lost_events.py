@@ -177,6 +177,18 @@ class LostEvents(OwedTerms):
             begun = [publisher for publisher, cursor in self.publishers.items() if cursor.began is not None]
             self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next, start, begun)
 
+    def _overtake(self, cursor: PublisherCursor, publisher: bytes, before: int, term: Term) -> None:
+        """An event of a best-effort stream came: nothing waits for what the source's reliable one before it had.
+
+        That one is over here, so nothing more is said of it. The sequences from `before` on may be in the later one.
+        """
+        former, expected = cursor.term, cursor.next
+        if self.ordered or former is None or expected is None or former == term:
+            return
+        is_later = former.node == term.node and former.session < term.session
+        if is_later and not former.best_effort and self.term_cursor(former) is None and expected < before:
+            self._lose_events(publisher, cursor.lost.missing(expected, before), former, "overtaken")
+
     def _was_told(self, publisher: bytes, missing: Range, before: Position) -> bool:
         """Were missing events of a publisher, before one at a position, reported by their positions?"""
         if self.doubts is None or self.publishers[publisher].awaited.within(*missing):

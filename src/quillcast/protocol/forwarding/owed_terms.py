@@ -43,7 +43,7 @@ class OwedTerms(Sink):
         self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
         self.latest: TermCursor | None = None  # of the term that began last
         self.older: dict[Term, TermCursor] = EMPTY  # of the terms before, the oldest first
-        self.over: dict[Term, int] = EMPTY  # streams that ended before where this began in them, and where that was
+        self.over: dict[Term, int] = EMPTY  # where this began in streams that are over, if they had come there
 
     @abstractmethod
     def prolong_holes(self) -> None:
@@ -64,15 +64,16 @@ class OwedTerms(Sink):
         here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
         return here.missing(term_cursor.next, last)
 
-    def begin(self, term: Term, start: int, *, owed: bool = True, went_on: bool = False) -> None:
-        """Take a term from this index on. Any new term may fill holes.
+    def begin(self, term: Term, start: int, *, owed: bool = True, went_on: bool = False, fills: bool = True) -> None:
+        """Take a term from this index on. Any new term `fills` holes, maybe; not a root's where sources number events.
 
         `went_on`: by its number it is an earlier one, and yet it was not over when this subscription began.
         """
         if self.since is None:
             self.since = term
         if self.term_cursor(term) is None:
-            start = max(start, self.over.get(term, 0))
+            begun = self.over.pop(term, start) if self.over else start
+            start = max(start, begun)
             if start > 0 and term <= self.since:
                 self.owed_in_part = max(self.owed_in_part, term)
             if self.latest is not None:
@@ -80,8 +81,9 @@ class OwedTerms(Sink):
                 self.older[self.latest.term] = self.latest
             earlier = term < self.since and not went_on
             kind = EarlierTermCursor if earlier else TermCursor if owed else BestEffortCursor
-            self.latest = (BestEffortCursor if term.best_effort else kind)(term, start, start=start)
-            self.prolong_holes()
+            self.latest = (BestEffortCursor if term.best_effort else kind)(term, start, start=begun)
+            if fills:
+                self.prolong_holes()
 
     def term_cursor(self, term: Term) -> TermCursor | None:
         """The cursor of a term, if this subscription takes part in it."""
@@ -167,8 +169,15 @@ class OwedTerms(Sink):
             yield from within(others.get(self.since, ()), [(0, self._start(self.since))])
 
     def _old(self, term: Term) -> int:
+        """Where a stream begins of which it is owed all. Before that, later events tell what is owed, unless it ended.
+
+        A source that has begun another stream for a later session numbers no later events in this one.
+        """
         term_cursor = self.term_cursor(term)
-        return term_cursor.old if term_cursor is not None else 0
+        if term_cursor is None or not term_cursor.old:
+            return 0
+        ended = any(each.term.node == term.node and each.term.session > term.session for each in self.term_cursors())
+        return 0 if ended else term_cursor.old
 
     def _start(self, term: Term) -> int:
         term_cursor = self.term_cursor(term)

@@ -98,10 +98,12 @@ BESIDE = b"*"
 class SourceStream(Stream, gc=False, eq=False):
     """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there.
 
-    `milestones`: how far it had come here by when. `barred`: its source may not publish any more.
+    `keeps`: the session in which it began is reliable. `milestones`: how far it had come here by when. `barred`: its
+    source may not publish any more.
     """
 
     via: bytes = b""
+    keeps: bool = True
     barred: bool = False  # type: ignore[misc]
     milestones: Milestones = msgspec.field(default_factory=Milestones)
 

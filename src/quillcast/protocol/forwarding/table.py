@@ -160,10 +160,10 @@ class ForwardingTable:
             stream = other
         if not flow.move(bundle, stream):
             return self._repeat(bundle)
-        if not flow.keeps and flow.discard_all():
+        if not flow.keeps and flow.discard_unkept():
             self._drop(bundle, "no_room")
         if len(stream.seen.starts) > 1:
-            if not flow.keeps:
+            if not flow.is_reliable(envelope.term):
                 stream.forget_gaps()
             self.listener.gap(flow)
         if envelope.kind is REPAIR:

@@ -155,7 +155,7 @@ class Recovery:
 
     def _missing(self, group: PeerGroup, term: Term) -> list[Range]:
         stream = group.flow.live(term)
-        if stream is None or not group.flow.keeps or group.flow.disowns(term):
+        if stream is None or not group.flow.is_reliable(term) or group.flow.disowns(term):
             return []  # nobody keeps what a best-effort session had, and a root that learns of a list ends its term
         return stream.missing(group.known_end(term))
 

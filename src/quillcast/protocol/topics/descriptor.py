@@ -62,12 +62,14 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     admission: Choice = "root"
     root_scope: Annotated[str, Meta(max_length=64)] = ""
 
-    def fixed(self, later: "Settings") -> tuple[str, ...]:
-        """The settings that stay when others become these; all but those and the `CHANGEABLE` open another session.
+    @property
+    def streams(self) -> tuple[str, str, str]:
+        """What holds for a source's stream for as long as it goes on: it ends with a session that changes this."""
+        return self.admission, self.delivery, self.order
 
-        A source's stream may go on in the next session, so that the guarantee of its events stays.
-        """
-        return ("root_scope", "delivery", "order") if self.by_source or later.by_source else ("root_scope",)
+    def fixed(self, later: "Settings") -> tuple[str, ...]:
+        """The settings that stay when others become these: a session changes who numbers the events, or a guarantee."""
+        return ("root_scope",) if self.admission == later.admission else ("root_scope", "delivery", "order")
 
     @property
     def reliable(self) -> bool:
@@ -167,8 +169,13 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def streams_go_on(self) -> bool:
-        """Do sources number what is published now? No more, once a session is about to begin in which a root does."""
-        return self.settings.by_source and (self.upcoming is None or self.upcoming.settings.by_source)
+        """Do sources number what is published now? Not where their streams end, as the next session is about to begin.
+
+        They go on if that has the same guarantee.
+        """
+        return self.settings.by_source and (
+            self.upcoming is None or self.upcoming.settings.streams == self.settings.streams
+        )
 
     def elsewhere(self, other: "Descriptor") -> bool:
         """Has the topic another root scope by this descriptor than by the other one?"""

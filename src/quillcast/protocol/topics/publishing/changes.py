@@ -15,7 +15,13 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
 from quillcast.protocol.security.access import ENTRIES_MAX, RIGHTS, AccessDenied, entry, noting_former, principal
-from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described, unchangeable_list
+from quillcast.protocol.topics.descriptor import (
+    CHANGEABLE,
+    FIRST_CHANGE,
+    Descriptor,
+    described,
+    unchangeable_list,
+)
 from quillcast.protocol.topics.messages import FindRoot, RootIs
 from quillcast.protocol.topics.publishing.creating import CreateDone, Creating
 from quillcast.protocol.topics.publishing.publisher import Publisher
@@ -193,7 +199,7 @@ def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
 def _why_fixed(name: str, value: str) -> str:
     if name == "root_scope":
         return f"while the topic stands: create another topic with {name} = {value}"
-    return "where sources number the events: do this while admission = root"
+    return "together with admission: change one after the other"
 
 
 def _listed(access: tuple[str, ...], *named: Sequence[str] | None) -> tuple[str, ...]:

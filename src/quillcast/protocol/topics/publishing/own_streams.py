@@ -58,17 +58,19 @@ class OwnStreams:
         self.dispatch.order(LeaveIfIdle(self.trees.by_topic[topic]))
 
     def settings_learned(self, tree: Tree) -> None:
-        """Where a root numbers the events, or is about to, this peer does no more. It does again if that is called off.
+        """This peer's stream ends if the next session has another guarantee, or a root that numbers the events.
 
-        What was admitted in this turn leaves before the stream ends. A peer that leaves is about to end it anyway.
+        Nothing more is admitted once that session is about to begin. If it is called off, another stream begins, too.
+        What was admitted in this turn leaves first. A peer that leaves is about to end its stream anyway.
         """
-        own, goes_on, begun = tree.sources.own, tree.descriptor.streams_go_on, not tree.descriptor.settings.by_source
-        if own is None or (goes_on and not own.closing):
+        own, descriptor = tree.sources.own, tree.descriptor
+        if own is None:
             return
-        if not (own.closing or (self.trees.closing and not begun)):
+        begun, goes_on = descriptor.settings.streams != own.descriptor.settings.streams, descriptor.streams_go_on
+        if not own.closing and (begun or not (goes_on or self.trees.closing)):
             self.sealing.finish(tree, own)
             self.source_streams.finish(tree)
-        if goes_on or begun:
+        if begun or (goes_on and own.closing):
             self.source_streams.close(tree)
 
     def goes_on(self, topic: bytes) -> bool:

@@ -259,7 +259,7 @@ class Publishing:
         says who may publish. Where this peer numbers the events, it is for it to go by that.
         """
         publishers = self.publishers.get(descriptor.topic, {}).values()
-        if not descriptor.streams_go_on and any(each.term.of_source for each in publishers):
+        if any(each.term.of_source for each in publishers) and not self.own_streams.goes_on(descriptor.topic):
             self._look_again(descriptor.topic)
         elif lists and descriptor.settings.by_source:
             self._go_by_list(list(publishers))

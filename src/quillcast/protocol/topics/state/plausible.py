@@ -58,9 +58,9 @@ def _root_term(term: Term, wall_ns: Clock) -> bool:
 
 def _any_term(term: Term, wall_ns: Clock) -> bool:
     """A root's term, or that of a source's stream."""
-    if term.counter <= FREE_COUNT:
-        return True
-    return term.counter < 2 * OF_SOURCES and _counts(term.counter % OF_SOURCES, wall_ns)
+    if not term.of_source:
+        return _root_term(term, wall_ns)
+    return term.counter < 2 * OF_SOURCES and _is_within(term.session, term.number, wall_ns)
 
 
 def _counts(counter: int, wall_ns: Clock) -> bool:

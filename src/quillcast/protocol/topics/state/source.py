@@ -4,16 +4,15 @@ An event is acknowledged as admitted when another peer has it too, or when it is
 docs/sources.md.
 """
 
-from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, SESSION_TERMS, Guarantee, Term
+from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, SESSION_TERMS, Term
 from quillcast.core.host import Host
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.admitter import Admitter, PublisherState
 
 
-def source_term(host: Host, number: int, guarantee: Guarantee = (0, False)) -> Term:
+def source_term(host: Host, number: int, session: int = 0, *, reliable: bool = True) -> Term:
     """The term of a peer's stream in a session; `number` counts those that it began since it started."""
-    session, reliable = guarantee
     counter = OF_SOURCES + session * SESSION_TERMS + reliable * RELIABLE_TERMS + number
     return Term(counter, host.me[:8] + host.incarnation)
 

@@ -6,6 +6,7 @@ such streams only where it took over from sources, so that hardly anything here 
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
+from typing import NamedTuple
 
 from quillcast.core.envelope import HALF_BYTES, Term
 from quillcast.core.host import Host
@@ -54,6 +55,17 @@ FROM_BELOW, FROM_ABOVE = 2, 4
 Two sides of a partition may have `streams_max` each. A peer may hold twice that which its parent does not take yet. If
 it took nothing from the parent then, neither's events would ever become stable, and no stream would be forgotten.
 """
+CLOSED_MAX = 1024  # ended streams of its own that a peer remembers: as many as it tells others of a topic
+
+
+class OwnEnded(NamedTuple):
+    """How far a stream of this peer's own went. That is known also where this peer leaves the tree and comes back."""
+
+    topic: bytes
+    end: int
+    milestones: Milestones
+
+
 Starts = Sequence[tuple[Term, int, int]]
 """Streams, from where on a child is owed each, and how far each came to its parent."""
 
@@ -61,7 +73,18 @@ Starts = Sequence[tuple[Term, int, int]]
 class SourceStreams:
     """Keeps the streams of sources, in all topics."""
 
-    __slots__ = ("config", "count", "dates", "host", "news", "placement", "replica_set", "schedule", "streams")
+    __slots__ = (
+        "closed",
+        "config",
+        "count",
+        "dates",
+        "host",
+        "news",
+        "placement",
+        "replica_set",
+        "schedule",
+        "streams",
+    )
 
     def __init__(
         self, host: Host, config: TopicConfig, streams: Streams, replica_set: ReplicaSet, schedule: Schedule,
@@ -72,6 +95,7 @@ class SourceStreams:
         self.news = StreamNews(host, streams, schedule)
         self.dates = StreamDates(host, self.news.note)
         self.count = 0  # streams of this peer's own, in all topics
+        self.closed: dict[Term, OwnEnded] = {}  # those that ended, the latest last
 
     # ---- beginning
 
@@ -85,7 +109,9 @@ class SourceStreams:
             shown = SourceWarrant(self.host.me, warrant)
         if sources.own is None and not self._full(tree):
             self.count += 1
-            term = source_term(self.host, self.count, tree.descriptor.guarantee)
+            term = source_term(
+                self.host, self.count, tree.descriptor.session, reliable=tree.descriptor.settings.reliable
+            )
             sources.own = Source(self.host, self.config, tree.descriptor, term)
             sources.mine[sources.own.term] = None
             self.begin(tree, sources.own.term, 0, shown, here=True).via = self.host.me
@@ -111,6 +137,9 @@ class SourceStreams:
         if own is not None:
             own.stop()
             tree.sources.states[own.term].close(own.index)
+            self.closed[own.term] = OwnEnded(tree.topic, own.index, tree.flow.others[own.term].milestones)
+            if len(self.closed) > CLOSED_MAX:
+                del self.closed[next(iter(self.closed))]
             self.news.note(tree, own.term)
 
     def close(self, tree: Tree) -> None:
@@ -166,7 +195,9 @@ class SourceStreams:
 
     def _owe(self, tree: Tree, term: Term, start: int, subscription: Subscription) -> None:
         """A subscription is owed a stream from an index on. Where a root numbers the events by now, some come again."""
-        subscription.begin(term, start)
+        subscription.begin(term, start, owed=tree.flow.is_reliable(term))
+        if tree.flow.is_reliable(term) and not tree.flow.keeps:
+            subscription.expect_again()
         if not tree.descriptor.settings.by_source and tree.descriptor.settings.reliable:
             subscription.expect_streams_again()
 
@@ -288,6 +319,7 @@ class SourceStreams:
 
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
+        self._recall_closed(tree)
         ends = [(term, end) for term, end in tree.flow.forgotten_lately() if term.of_source]
         most = share_of_each(len(ends))
         return tuple((term, end, self.dates.milestones(tree, term, (0, end), most)) for term, end in ends)
@@ -299,6 +331,7 @@ class SourceStreams:
         came before they began. Of a stream that goes on here without its source, the root's word is awaited, to whom
         children's words are passed on: else a child could end what comes from elsewhere.
         """
+        self._recall_closed(tree)
         parent, news, unjudged = tree.parent, list[StreamEnd](), list[StreamEnd]()
         may_judge = parent is None or parent.node_id == sender.node_id
         for each in ends:
@@ -319,8 +352,15 @@ class SourceStreams:
         if unjudged and parent is not None:
             self.host.send(parent, StreamsEnded(tree.topic, tuple(unjudged)))
 
+    def _recall_closed(self, tree: Tree) -> None:
+        """Where this peer left the tree since, it knows nothing else of its streams of before."""
+        for term, (topic, end, milestones) in self.closed.items():
+            if topic == tree.topic and not tree.flow.knows(term):
+                tree.flow.note_over(term, end)
+                self.dates.note_over(tree, term, milestones)
+
     def _knows_best(self, tree: Tree, term: Term) -> bool:
-        """Is it a stream of this very process? But where that left the tree, it forgot how far its streams went."""
+        """Is it a stream of this very process? But it forgets at last how far its streams went."""
         return is_mine(self.host, term) and (tree.flow.knows(term) or term.number > self.count)
 
     def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
@@ -514,7 +554,7 @@ class SourceStreams:
         ]
 
     def _is_over(self, tree: Tree, term: Term, state: SourceState, end: int) -> bool:
-        if not tree.flow.keeps:
+        if not tree.flow.others[term].keeps:
             return tree.root is not None or (state.above is not None and state.above.end is not None)
         told = tree.root is not None or (
             state.above is not None and state.above.end is not None and state.above.stable >= state.above.end
@@ -583,7 +623,8 @@ class SourceStreams:
             forget_report(child, term)
             self.streams.drop(child.contact, key)
         elif report is not None and (end := self._told_end(child, key)) is not None:
-            end = min(end, max(report.frontier, tree.flow.others[term].stable))
+            if tree.flow.is_reliable(term):
+                end = min(end, max(report.frontier, tree.flow.others[term].stable))
             child.note_stream(term, StreamUp(end, end, end))
         else:
             forget_report(child, term)

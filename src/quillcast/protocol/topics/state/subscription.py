@@ -73,9 +73,12 @@ class Subscription(Edge):
         """A root numbers the topic's events, also some that sources had numbered where its settings were not known."""
         self.readmits = Readmits.STREAMS_TOO
 
-    def begin_session(self, descriptor: Descriptor) -> None:
-        """The same, from the term on that begins next. What is owed of the terms before stays so."""
-        if self.readmits:
+    def begin_session(self, descriptor: Descriptor, *, streams_ended: bool) -> None:
+        """The same, from the term on that begins next. What is owed of the terms before stays so.
+
+        `streams_ended`: sources ended reliable streams for this session. What was not stable there comes again.
+        """
+        if self.readmits or streams_ended:
             self.expect_again()
         self.adapt(descriptor)
 

@@ -88,7 +88,7 @@ class Terms:
         tree.begin_session(term)
         tree.forgive_cuts()
         for subscription in tree.subscriptions:
-            subscription.begin(term, start, owed=tree.flow.keeps)
+            subscription.begin(term, start, owed=tree.flow.keeps, fills=not tree.descriptor.settings.by_source)
         tree.parent_has(0)
         tree.hear_of(max(tree.heard, term))
         self.schedule.touch(tree)

@@ -269,7 +269,7 @@ class Tree:
                 if self.flow.keeps and not kept:
                     self._pass_dropped(subscription)
                 elif kept and not self.flow.keeps:
-                    for term in self.flow.live_terms():
+                    for term in [each for each in self.flow.live_terms() if not self.flow.is_reliable(each)]:
                         subscription.owe_no_more(term)
         if self.root is not None:
             self.root.adapt(descriptor)
@@ -295,9 +295,10 @@ class Tree:
             settings = self.descriptor.settings
             if term.session <= self.descriptor.session:
                 settings = replace(settings, delivery="best_effort" if term.best_effort else "reliable")
+            streams_ended = self.by_source and self.flow.keeps and not settings.reliable
             self.session, self.flow.keeps = term.session, settings.reliable
             for subscription in self.subscriptions:
-                subscription.begin_session(replace(self.descriptor, settings=settings))
+                subscription.begin_session(replace(self.descriptor, settings=settings), streams_ended=streams_ended)
 
     def enter(self, child: Child) -> None:
         """Enter a child in the children table. Its channel opens when the forwarding policy wants it (`install`)."""
@@ -605,7 +606,7 @@ class Tree:
         if root is None or (root.stable < root.index and root.descriptor.settings.reliable):
             return False
         return self.descriptor.streams_go_on or all(
-            state.end is not None and (streams[term].stable >= state.end or not self.flow.keeps)
+            state.end is not None and (streams[term].stable >= state.end or not streams[term].keeps)
             for term, state in self.sources.states.items()
         )
 
@@ -716,9 +717,9 @@ class Tree:
         """
         flow = self.flow
         frontier = flow.frontier if term is None else flow.front(term) or 0
-        if not flow.keeps:
-            return frontier
         needed = flow.current.term if term is None else term
+        if not flow.is_reliable(needed):
+            return frontier
         return min([frontier, *[each.needed_from(needed) for each in self.holders(now) if not each.is_cut]])
 
     def holders(self, now: float) -> list[LeaseHolder]:
