@@ -243,6 +243,15 @@ def test_a_parent_reports_no_more_arrivals_than_a_child_does(moves: int) -> None
             decode(report)
 
 
+def test_a_term_that_is_named_twice_as_discarded_breaks_nothing() -> None:
+    """Once with the age of its events, and once without."""
+    stage = Stage()
+    ends = ((Term(1, bytes(16)), 3, None), (Term(1, bytes(16)), 3, 5))
+    stage.say(stage.root, TransferLeadership(described(NAME), Term(1, b"a" * 16), 0, 0, forgotten=ends))
+    stage.publish(b"after")
+    assert stage.reader.payloads[-1] == b"after"
+
+
 def test_terms_that_a_hostile_root_made_up_are_neither_told_on_without_bound_nor_slow_to_forget() -> None:
     world = Parts()
     tree = world.tree(described("weather"))

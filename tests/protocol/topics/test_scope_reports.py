@@ -83,6 +83,17 @@ def test_what_comes_soon_after_belongs_to_the_next_report() -> None:
     assert entry.told() == (2, 2), "nobody need say anything more"
 
 
+def test_a_timer_that_seems_to_come_a_moment_early_is_not_missed() -> None:
+    """Nothing else would begin the next period."""
+    entry = Entry()
+    entry.comes()
+    entry.comes()
+    entry.has(1)
+    entry.has(2)
+    entry.passes(CONFIG.report_s - 1e-9)
+    assert entry.told() == (2, 2)
+
+
 def test_a_full_peer_reports_at_once() -> None:
     entry = Entry()
     entry.comes()

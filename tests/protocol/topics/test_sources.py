@@ -15,7 +15,7 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.security.access import AccessDenied, Warrant, entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.messages import Join
+from quillcast.protocol.topics.messages import Farewell, FarewellHeard, Join, Refused
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.sim.network import partition
@@ -679,3 +679,23 @@ def test_a_root_takes_over_from_sources_where_the_other_side_of_a_partition_has_
     assert lost + len(far.payloads) == 3
     assert far.payloads[-1] == b"by the root"
     assert all(not tree.sources.states for number in range(6) if (tree := village.tree(number, "news")) is not None)
+
+
+def test_a_peer_that_only_publishes_hears_no_farewell() -> None:
+    """Its parent reckons with no lease that it holds: another peer has to be told."""
+    village, _ = a_village(9, *range(6), config=NARROW)
+    writers = publishers(village, 7, 8)
+    for number, publisher in zip((7, 8), writers, strict=True):
+        village.publish(number, publisher, b"event")
+    village.run(3)
+    answers: list[object] = []
+    encode = village.world.encode
+    village.world.encode = lambda message: (answers.append(message), encode(message))[1]
+    for number in (7, 8):
+        tree, to = village.tree(number, "news"), village.world.machines[number].contact
+        assert tree is not None
+        assert (tree.attached, tree.served) == (True, False)
+        word = Farewell(tree.topic, True, (b"c" * 16,), (5,), (), 1)
+        village.act(6, lambda peer, to=to, word=word: peer.host.send(to, word))
+        village.run(0.5)
+    assert [type(answer) for answer in answers if isinstance(answer, Refused | FarewellHeard)] == [Refused, Refused]

@@ -1,6 +1,7 @@
 """The terms of a topic that a peer has discarded for good."""
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
@@ -30,7 +31,7 @@ class Forgotten(dict[Term, int]):
 
     def and_before(self, ends: Iterable[tuple[Term, int, float | None]]) -> "Forgotten":
         """The same, with terms that others discarded. These are older, however high their numbers are."""
-        dated = {term: (end, since) for term, end, since in sorted(ends)}
+        dated = {term: (end, since) for term, end, since in sorted(ends, key=itemgetter(0, 1))}
         told = [(term, end) for term, (end, _) in dated.items()]
         both = Forgotten([*told, *self.items()][-FORGOTTEN_MAX:])
         for term in both:

@@ -89,8 +89,12 @@ class Farewells:
         """A peer has left: it is named to those above, and the leases that it spoke for go on here."""
         tree = self.trees.get(message.topic)
         leaving = self.membership.trees.leaving
-        if tree is None or leaving or not (tree.attached or tree.needed or self.ring.is_closest(tree.topic)):
+        if tree is None or leaving or not self._counts(tree):
             self.host.send(sender, Refused(message.topic, "orphan"))
             return
         self.children.parted(tree, sender, message)
         self.host.send(sender, FarewellHeard(message.topic))
+
+    def _counts(self, tree: Tree) -> bool:
+        """Do leases that go on here hold stability back? A parent reckons with none of one that only publishes."""
+        return tree.served if tree.attached else tree.needed or self.ring.is_closest(tree.topic)

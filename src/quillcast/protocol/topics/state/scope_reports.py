@@ -45,6 +45,9 @@ LESS_S = 1.0
 """How long those who came to the scope have to say that they have what is reported for all; a guess: some reports."""
 
 
+_TICK_S = 0.001  # sums of floats are not more precise: a timer may seem to come this much early
+
+
 class PeriodOver(Timer, frozen=True):
     """The next period begins, if events came soon after the last one did. Or its report is not to be waited for."""
 
@@ -131,7 +134,7 @@ class ScopeReports:
         tree, period = self.trees.get(timer.topic), self.periods.get(timer.topic)
         if tree is None or period is None:
             return
-        now = self.host.now()
+        now = self.host.now() + _TICK_S
         if period.coming and now >= period.began_at + self.config.report_s:
             self._begin(tree, period)
         elif period.less_since is not None and now >= period.less_since + LESS_S:
