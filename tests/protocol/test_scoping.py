@@ -8,7 +8,7 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, UP
 from quillcast.core.ids import ring_distance
-from quillcast.core.messages import Contact
+from quillcast.core.messages import Contact, Message
 from quillcast.core.multicast import SCHEME, parse
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
@@ -16,7 +16,7 @@ from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import ManagerMoved, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES
+from quillcast.protocol.scopes.messages import KEY_BYTES, Reached
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.gossip import Gossip
@@ -513,6 +513,34 @@ def test_with_recovery_switched_off_policies_change_under_load_and_nothing_is_lo
     site.village.run(0.3)
     assert all(reader.payloads == sent for reader in readers.values())
     assert "asked_for_range" not in site.village.world.journal.marks
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_when_a_policy_changes_no_bundle_has_to_open_a_link(*, answered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members open the links of new channels before they acknowledge them. One that gets no answer does so, too."""
+    site, opened, carry, send = Site(8, Ring()), list[int](), SimHost.carry, SimHost.send
+
+    def carried(host: SimHost, to: Contact, bundle: Bundle) -> None:
+        if to.node_id not in host.links and to.node_id != host.me:
+            opened.append(host.number)
+        carry(host, to, bundle)
+
+    def sent(host: SimHost, to: Contact, message: Message) -> None:
+        if answered or not isinstance(message, Reached):
+            send(host, to, message)
+
+    monkeypatch.setattr(SimHost, "send", sent)
+    readers = site.subscribe(site.members)
+    spread(site, EVENTS)
+    monkeypatch.setattr(SimHost, "carry", carried)
+    site.policy = Stripes(stripes=3)
+    site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
+    site.village.run(5)
+    manager = site.village.peers[1].scoping.managers[site.party.id][0]
+    assert [*manager.swaps.in_force.values()] == [site.policy]
+    spread(site, EVENTS)
+    assert opened == []
+    assert all(reader.payloads == [*EVENTS, *EVENTS] for reader in readers.values())
 
 
 @pytest.mark.parametrize("first", [Mesh(), Chain()], ids=lambda policy: type(policy).__name__)

@@ -315,6 +315,7 @@ class Peer:
         self.scribe.leadership_transfer.link_lost(contact)
         self.recovery.link_lost(contact)
         self.scoping.direct.link_lost(contact)
+        self.scoping.opening.link_lost(contact)
         self.table.link_lost(contact)
 
     def died(self, contact: Contact) -> None:

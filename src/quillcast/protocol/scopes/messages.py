@@ -361,5 +361,13 @@ class EndClient(Message, frozen=True, tag=108):
     client: WireId
 
 
-MESSAGES: tuple[type[Message], ...] = (Control, ServeClient, ServesClient, EndClient)
+class Reach(Message, frozen=True, tag=102):
+    """A channel leads to the receiver: answer `Reached`, so that the link is there before bundles take it."""
+
+
+class Reached(Message, frozen=True, tag=103):
+    """The link is there."""
+
+
+MESSAGES: tuple[type[Message], ...] = (Control, ServeClient, ServesClient, EndClient, Reach, Reached)
 """What travels between peers. The others are inside `Control`, and have tags of their own."""

@@ -36,6 +36,7 @@ from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
+    Alive,
     Bounds,
     Control,
     EndClient,
@@ -51,6 +52,7 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.rate_limits import RatesDue
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.scoping.branches import Branches
+from quillcast.protocol.scoping.opening import Opening
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
@@ -98,6 +100,7 @@ class Scoping:
         "known_ends",
         "managers",
         "obstructed",
+        "opening",
         "overlay",
         "permissions",
         "placement",
@@ -136,6 +139,7 @@ class Scoping:
         self.beats = 0
         self.had_place = False
         self.hosting = ClientHost(lambda: host.contact)  # applications that use this peer as their own
+        self.opening = Opening(host, lambda effects: self._carry_out(host.me, effects), dispatch)
         self.direct = DirectPatterns(host)  # applications that are served past their own peer
         dispatch.on_message(Control, self._received)
         dispatch.on_message(Invite, self._invited)
@@ -295,8 +299,12 @@ class Scoping:
                     if before.get(owner) != why:
                         self.obstructed(control.to, owner, why)
         elif control.to == self.host.me and (member := self.controller) and heeds(member, sender, control.message):
-            self._carry_out(control.to, member.received(control.message, now))
+            effects = member.received(control.message, now)
+            acknowledged = [each for each in effects if isinstance(each, Send) and isinstance(each.message, Alive)]
+            self._carry_out(control.to, (each for each in effects if each not in acknowledged))
             self._follow(member)
+            if acknowledged:
+                self.opening.acknowledge(acknowledged)
         elif (client := self.hosting.controller(control.to)) and heeds(client, sender, control.message):
             self._carry_out(control.to, client.received(control.message, now))
             self.hosting.decide()
@@ -457,6 +465,7 @@ class Scoping:
         topics = self.installing.follow(controller)
         self.placement.ordered, self.table.borders = self.installing.topics, self.installing.borders
         self.placement.members = self._members(controller)
+        self.opening.follow(each for members in self.placement.members.values() for each in members)
         self.placement.entry_points = _entry_points(controller)
         self._enter(controller)
         for topic in topics:
