@@ -485,6 +485,15 @@ MUTANTS = (
         "protocol/topics/test_restarts.py",
     ),
     Mutant(
+        "outbids-as-fast-as-reports",
+        "A root that has outbid a rival keeps its term for half a lease, whoever tells it of a later one.",
+        "protocol/topics/membership/reporting.py",
+        "        if tree.root is not None and tree.root.outbids and report.heard > tree.root.term:\n",
+        "        if tree.root is not None and not tree.root.outbids and report.heard > tree.root.term:\n",
+        "protocol/topics/test_membership.py::"
+        "test_a_root_that_has_outbid_a_rival_keeps_its_term_for_a_while_when_a_child_knows_of_a_later_one",
+    ),
+    Mutant(
         "suspected-replicas-know-nothing",
         "A topic is not new because the peers that would know are suspected, and were not asked.",
         "protocol/topics/state/replica_set.py",

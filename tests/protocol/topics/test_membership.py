@@ -17,6 +17,7 @@ from quillcast.protocol.topics.messages import (
     Refused,
     Rejoin,
 )
+from quillcast.protocol.topics.root.replication import RivalDue
 from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     FindParent,
@@ -26,6 +27,7 @@ from quillcast.protocol.topics.state.effects import (
     Outdone,
     ParentAccepted,
     PlaceTaken,
+    RivalKnown,
     TopicFailed,
 )
 from quillcast.protocol.topics.state.link_reports import (
@@ -288,6 +290,23 @@ def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:
     world.child(tree, BOB)
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
     assert world.ordered == [Outdone(tree)]
+
+
+def test_a_root_that_has_outbid_a_rival_keeps_its_term_for_a_while_when_a_child_knows_of_a_later_one() -> None:
+    """Else two roots that reach each other through others only would begin terms in turn, as fast as reports pass."""
+    world = Parts()
+    tree = world.root()
+    assert tree.root is not None
+    assert world.replication.trees is world.trees
+    tree.root.outbids = True
+    world.child(tree, BOB)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
+    assert world.ordered == [RivalKnown(tree, SECOND)]
+    world.replication.heard_of_rival(tree.topic, SECOND)
+    assert world.ordered == [RivalKnown(tree, SECOND)]
+    assert tree.root.held_until == world.host.time + CONFIG.lease_s
+    world.dispatch.timer(RivalDue(tree.topic))
+    assert world.ordered == [RivalKnown(tree, SECOND), Outdone(tree)]
 
 
 def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Parts) -> None:

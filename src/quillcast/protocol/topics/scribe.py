@@ -94,6 +94,7 @@ from quillcast.protocol.topics.state.effects import (
     RefuseRequest,
     Resign,
     Restored,
+    RivalKnown,
     RoomAgain,
     RoomTowards,
     RootEffect,
@@ -424,6 +425,8 @@ class Scribe:
                 self.root_terms.hold(tree, self.host.now())
             case Outdone(tree):
                 self.root_terms.outdone(tree)
+            case RivalKnown(tree, term):
+                self.replication.heard_of_rival(tree.topic, term)
             case Resign(tree):
                 self.leadership_transfer.resign(tree)
 

@@ -14,7 +14,7 @@ from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import CutLeases, Orphaned
 from quillcast.protocol.topics.state import link_reports
-from quillcast.protocol.topics.state.effects import GapNoticed
+from quillcast.protocol.topics.state.effects import GapNoticed, RivalKnown
 from quillcast.protocol.topics.state.holders import SINCE, Child
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
@@ -85,7 +85,10 @@ class Reporting:
             cut_below(self.host, tree, child)
         if first or report.newcomers or report.arrivals:
             self.children.heard_from(tree, child)
-        self.terms.heard_of(tree, report.heard)
+        if tree.root is not None and tree.root.outbids and report.heard > tree.root.term:
+            self.dispatch.order(RivalKnown(tree, report.heard))
+        else:
+            self.terms.heard_of(tree, report.heard)
         if tree.root is not None:
             self.progress.advance_stable(tree, self.host.now())  # publishers wait for this word
 

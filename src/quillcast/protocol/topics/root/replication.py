@@ -283,7 +283,17 @@ class Replication:
         return tree is not None and tree.root is not None and term > tree.root.term
 
     def _heard_of(self, sender: Contact, topic: bytes, term: Term) -> None:
-        """Another peer knows of this term. A root under an earlier one begins a later one.
+        """Another peer knows of this term: of its own as a root, or of another peer's."""
+        if term.node[:8] != sender.node_id[:8]:
+            self.heard_of_rival(topic, term)
+            return
+        self.known.enter(topic, term)
+        tree = self.trees.get(topic)
+        if tree is not None:
+            self.terms.heard_of(tree, term)
+
+    def heard_of_rival(self, topic: bytes, term: Term) -> None:
+        """Another peer than its root knows of this term. A root under an earlier one begins a later one.
 
         While two roots reach the same replicas and not each other, each outbids the other. As long as the word is not
         the rival's, a root keeps its term for half a lease, so that few terms come to be known, and none outlives the
@@ -294,7 +304,7 @@ class Replication:
         if tree is None:
             return
         root, now = tree.root, self.host.now()
-        if root is not None and term > root.term and term.node[:8] != sender.node_id[:8]:
+        if root is not None and term > root.term:
             until = root.began_at + self.config.lease_s / 2
             if now < until:
                 self.host.trace(Mark("rival_known"))

@@ -53,6 +53,13 @@ class Outdone(msgspec.Struct, frozen=True):
     tree: Tree
 
 
+class RivalKnown(msgspec.Struct, frozen=True):
+    """A child of a root that has outbid a rival says that a later term exists."""
+
+    tree: Tree
+    term: Term
+
+
 class RoomAgain(msgspec.Struct, frozen=True):
     """There is room for more of a topic: tell its publishers, which were held back."""
 
@@ -267,7 +274,7 @@ ArrivalEffect = (
     | Restored
     | CameFromSource
 )
-RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | Resign
+RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | RivalKnown | Resign
 SettingsEffect = SettingsLearned | SettingsEntered | OpenSession
 ScopeEffect = SeekNearerParent | RoomTowards | RootScopesChanged
 Effect = PlaceEffect | ArrivalEffect | RootEffect | SettingsEffect | ScopeEffect

@@ -35,6 +35,7 @@ class Root(Admitter):
         "hold_until",
         "holders",
         "noted",
+        "outbids",
         "paused_until",
         "session_state",
         "sessions_asked",
@@ -42,13 +43,16 @@ class Root(Admitter):
 
     def __init__(
         self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float, *,
-        holders: int = 1, after: Term | None = NO_TERM,
+        holders: int = 1, after: Term | None = NO_TERM, outbids: bool = False,
     ) -> None:  # fmt: skip
-        """`holders`: so many noted the term. `after` is the latest that was heard of then; None: the topic was new."""
+        """`holders`: so many noted the term. `after` is the latest that was heard of then; None: the topic was new.
+
+        `outbids`: this peer was root already, and heard of a rival's later term.
+        """
         super().__init__(host, config, descriptor, term)
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
-        self.after = after
+        self.after, self.outbids = after, outbids
         self.followed: tuple[Term, ...] = ()  # terms that were transferred, each to the next, the last to this
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.awaited: dict[bytes, int] = EMPTY  # peers to wait for after a transfer, with all below; their numbers
