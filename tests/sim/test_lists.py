@@ -67,5 +67,5 @@ def test_a_reader_that_goes_on_without_a_right_is_found() -> None:
         judge.check()
     del reader.sessions[1]
     reader.ended_at = None
-    with pytest.raises(Broken, match="goes on at the end, though some peer knows that the credential"):
+    with pytest.raises(Broken, match="goes on at the end, though a peer of the topic's tree knows that the credential"):
         judge.check()

@@ -101,14 +101,14 @@ class Delivery:
             and reader.ended_at is None
             and reader.host.alive
         ):
-            rule = self._latest_known().refusal("subscribe", mine)
-            self._holds(rule is None, f"{who} goes on at the end, though some peer knows that {rule}")
+            rule = self._latest_in_use().refusal("subscribe", mine)
+            self._holds(rule is None, f"{who} goes on at the end, though a peer of the topic's tree knows that {rule}")
 
-    def _latest_known(self) -> Descriptor:
-        """The topic's latest settings that any peer knows."""
+    def _latest_in_use(self) -> Descriptor:
+        """The topic's latest settings that any peer of its tree knows. Others pass on none."""
         topic = self.run.topics[self.plan.name]
-        known = (peer.scribe.descriptors.get(topic) for _, peer in self.run.running())
-        return max((each for each in known if each is not None), key=lambda each: each.version)
+        trees = [peer.scribe.trees for _, peer in self.run.running()]
+        return max((its[topic].descriptor for its in trees if topic in its), key=lambda each: each.version)
 
     # --- always
 
