@@ -268,3 +268,54 @@ def test_a_live_peer_and_the_command_line_load_no_heavy_library() -> None:
     program = f"import sys, {', '.join(['quillcast', *light])}; print(*sorted({HEAVY!r} & sys.modules.keys()))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
+
+
+def set_elsewhere(tree: ast.Module) -> list[str]:
+    """The attributes of other objects, or entries of them, that a module sets and no class of its own has."""
+    assigned = [each for node in nodes(tree) for each in attributes_set(node)]
+    own = {each.attr for each in assigned if is_self(each.value)}
+    own |= {
+        node.target.id for node in nodes(tree) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    return [ast.unparse(each) for each in assigned if not is_self(each.value) and each.attr not in own]
+
+
+def attributes_set(node: ast.AST) -> Iterator[ast.Attribute]:
+    match node:
+        case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+            found = targets
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            found = [target]
+        case _:
+            return
+    for target in found:
+        for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+            place = each
+            while isinstance(place, ast.Subscript):
+                place = place.value
+            if isinstance(place, ast.Attribute):
+                yield place
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+SET_ELSEWHERE = {
+    "tree.sources.changed": "for each bundle of a source, in which a call costs as much as what it does",
+    "state.came_at": "likewise",
+    "self.small.kept_bytes": "for each bundle that small topics take",
+}
+
+
+def test_topics_change_their_state_by_methods_of_the_object_that_owns_it() -> None:
+    """So that one file says what can become of a tree, a root, a child, a lease, or a stream."""
+    topics = [(name, tree) for name, tree in modules() if name.startswith("quillcast.protocol.topics.")]
+    assert [
+        f"{name}: {what}" for name, tree in topics for what in set_elsewhere(tree) if what not in SET_ELSEWHERE
+    ] == []
+
+
+def test_attributes_that_are_set_elsewhere_are_noticed() -> None:
+    text = "class A:\n    def f(self, b):\n        self.x, b.x, b.y = 1, 2, 3\n        del b.c.z[1]\n        b.x += 1"
+    assert set_elsewhere(ast.parse(text)) == ["b.y", "b.c.z"]

@@ -740,8 +740,8 @@ MUTANTS = (
         "ended-before-the-lease",
         "The stream of a source that is gone ends one lease later, and not before.",
         "protocol/topics/state/source_streams.py",
-        "now >= max(state.gone_since, root.began_at) + self.config.lease_s and",
-        "now >= max(state.gone_since, root.began_at) and",
+        "now >= max(gone_since, root.began_at) + self.config.lease_s and",
+        "now >= max(gone_since, root.began_at) and",
         "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
     ),
     Mutant(
@@ -1181,8 +1181,8 @@ MUTANTS = (
         "past-terms-end-in-a-pause",
         "What a subscriber misses of a past term is not given up because its process was paused.",
         "protocol/topics/state/tree.py",
-        "            past.until = max(past.until, until)\n",
-        "            past.until = past.until\n",
+        "            past.prolong(until)\n",
+        "            pass\n",
         "protocol/topics/test_pauses.py",
     ),
     Mutant(

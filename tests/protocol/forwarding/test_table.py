@@ -79,13 +79,13 @@ def test_where_a_list_says_who_may_publish_nothing_of_a_root_that_knew_no_owner_
     flow.begin(unowned, 0, until=60.0)
     assert table.arrive(BOB, down(unowned, 0, block(PAUL, 0))) == ""
     flow.begin(owned, 0, until=60.0)
-    flow.restricted = True
+    flow.restrict(restricted=True)
     assert table.arrive(BOB, down(unowned, 1, block(PAUL, 1), kind=Kind.REPAIR)) == "denied"
     assert table.arrive(BOB, down(owned, 0, block(PAUL, 1))) == ""
     answer = flow.verdict(unowned, [(0, 2)])
     assert (answer.held, answer.released, answer.missing) == ([], [(0, 1)], [(1, 2)])
     assert {term: kept for term, _, kept, *_ in flow.held(0.0)}[unowned] == ()
-    flow.restricted = False
+    flow.restrict(restricted=False)
     assert len(flow.holding(unowned, [(0, 2)])) == 1
 
 

@@ -424,7 +424,7 @@ def test_nobody_stays_for_what_it_may_pass_on_to_nobody(world: Parts) -> None:
     unowned = Term(1, bytes(16))
     tree = the_last_copy(world, unowned)
     tree.note_denied(denied=True)
-    tree.flow.restricted = True
+    tree.flow.restrict(restricted=True)
     assert tree.flow.disowns(unowned)
     world.membership.leave_if_idle(tree)
     assert tree.topic not in world.trees

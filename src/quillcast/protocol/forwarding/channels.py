@@ -83,9 +83,13 @@ class PeerSink(Sink):
 
     __slots__ = ("contact", "host", "waits")
 
-    def __init__(self, host: Host, contact: Contact) -> None:
-        self.host, self.contact = host, contact
-        self.waits = False  # may its topic fill buffers, because it waits for slow subscribers?
+    def __init__(self, host: Host, contact: Contact, *, waits: bool = False) -> None:
+        """`waits`: its topic may fill buffers, because it waits for slow subscribers."""
+        self.host, self.contact, self.waits = host, contact, waits
+
+    def wait(self, *, waits: bool) -> None:
+        """May its topic fill buffers from now on?"""
+        self.waits = waits
 
     def room(self) -> int:
         """What its link takes. Topics that wait leave a part of that to the others, as publishers do."""
@@ -108,6 +112,14 @@ class Channel:
         """`cursor` is the serial in the log at which the channel starts."""
         self.sink, self.cursor, self.filter = sink, cursor, filter_
         self.backlog = _NO_BACKLOG  # bundles of ended terms that the sink is owed and had no room for
+
+    def begin_at(self, cursor: int) -> None:
+        """It starts at a serial in the log."""
+        self.cursor = cursor
+
+    def lead(self, sink: Sink, filter_: Filter | None) -> None:
+        """Where it leads from now on, and what enters."""
+        self.sink, self.filter = sink, filter_
 
     def advance(self, log: Log) -> None:
         """Pass on what waits, the backlog first, as far as there is room."""

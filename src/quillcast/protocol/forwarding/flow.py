@@ -72,9 +72,14 @@ class Flow:
         """Does a list say who may publish?"""
         return bool(self.counted & RESTRICTED)
 
-    @restricted.setter
-    def restricted(self, is_restricted: bool) -> None:
-        self.counted = self.counted & ~RESTRICTED | RESTRICTED * is_restricted
+    def restrict(self, *, restricted: bool) -> None:
+        """Does a list say from now on who may publish?"""
+        self.counted = self.counted & ~RESTRICTED | RESTRICTED * restricted
+
+    def keep(self, *, keeps: bool) -> bool:
+        """Is what comes from now on kept until nobody needs it? Returns whether it was until now."""
+        kept, self.keeps = self.keeps, keeps
+        return kept
 
     @property
     def readmitted_before(self) -> int:

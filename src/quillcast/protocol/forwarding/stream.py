@@ -73,6 +73,14 @@ class Stream(msgspec.Struct, gc=False, eq=False):
             self.seen = RangeSet()
         self.seen.update(ranges)
 
+    def serve_from(self, start: int) -> None:
+        """This peer is responsible for it from an index on, if not from an earlier one."""
+        self.start = min(self.start, start)
+
+    def settle(self, stable: int) -> None:
+        """The root declared it stable below an index."""
+        self.stable = stable
+
     def forget_gaps(self) -> None:
         """Nothing is kept, and nobody looks for what is missing: remember the latest gaps only."""
         while len(self.seen) > GAPS_MAX:
@@ -107,6 +115,20 @@ class SourceStream(Stream, gc=False, eq=False):
     barred: bool = False  # type: ignore[misc]
     milestones: Milestones = msgspec.field(default_factory=Milestones)
 
+    def come_from(self, neighbour: bytes) -> None:
+        """A neighbour sends it here; empty: nobody does any more."""
+        self.via = neighbour
+
+    def bar(self, *, barred: bool) -> bool:
+        """May its source publish no more, or again? True if that is news."""
+        before, self.barred = self.barred, barred
+        return before != barred
+
+    def resume(self, milestones: Milestones | None) -> None:
+        """It was over here, and goes on. By when it had come is known."""
+        if milestones is not None:
+            self.milestones = milestones
+
 
 class OwnSourceStream(SourceStream, gc=False, eq=False):
     """The stream of this peer itself, as a source."""
@@ -139,6 +161,14 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
         return cls(
             live.term, live.start, seen=seen, ledger=live.ledger, end=end, bundles=bundles, until=until, came=came
         )
+
+    def prolong(self, until: float) -> None:
+        """This process was paused: it is kept until then, or longer."""
+        self.until = max(self.until, until)
+
+    def note_unread(self) -> None:
+        """All of it came, or may have, in what this process had not read while it was paused."""
+        self.unread = self.end
 
     def learn_came(self, end: int, at: float) -> bool:
         """All events below an index were there at a time. True if that is more than was known, or earlier."""

@@ -67,6 +67,14 @@ class ForwardingTable:
         self.dropped = 0
         self._turn = 0  # which of the channels to a peer goes on first
 
+    def tell(self, listener: FlowListener) -> None:
+        """The control plane that is told what it must learn of bundles."""
+        self.listener = listener
+
+    def enter_by(self, topic: bytes, entrance: Filter) -> None:
+        """Bundles of a topic pass this before they are recorded."""
+        self.entrances[topic] = entrance
+
     def open(self, flow: Flow) -> Flow:
         """Add a topic's flow."""
         self.flows[flow.topic] = flow

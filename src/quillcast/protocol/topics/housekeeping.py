@@ -52,8 +52,8 @@ class Housekeeping:
 
     def _look_over(self, now: float) -> None:
         paused = now > self.schedule.paused_from
-        if paused:  # by then, a peer that says nothing is lost to its neighbours
-            self.schedule.sent_by = self.schedule.paused_from
+        if paused:
+            self.schedule.note_pause()
         self.schedule.note_round(now)
         for part in self.before:
             part.housekeep(now, paused=paused)

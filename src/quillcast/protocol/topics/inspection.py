@@ -108,7 +108,7 @@ class Inspection:
         self.numbers += 1
         self.surveys[self.numbers] = {}
         if trace_s:
-            self.tracing.hops[self.numbers] = {}
+            self.tracing.await_hops(self.numbers)
         topic = self.known.describe(name).topic
         tree = self.trees.get(topic)
         message = Survey(topic, self.host.contact, self.numbers, trace_s=trace_s, warrants=self._warrants(topic))

@@ -235,9 +235,9 @@ class Scribe:
             host, trees, self.streams, self.placement, self.replica_set, self.flow_control, self.schedule,
             self.source_streams, dispatch,
         )  # fmt: skip
-        self.table.listener = Arrivals(
-            host, trees, self.terms, self.source_streams, self.progress, self.flow_control, dispatch
-        )  # fmt: skip
+        self.table.tell(
+            Arrivals(host, trees, self.terms, self.source_streams, self.progress, self.flow_control, dispatch)
+        )
         self.tracing = Tracing(host, self.table, trees, dispatch)
         groups = TreeGroups(
             trees, self.neighbours, self.overlay, self.terms, self.schedule, self.flow_control, self.source_streams,

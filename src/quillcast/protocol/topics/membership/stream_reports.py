@@ -132,7 +132,7 @@ class StreamReporting:
             elif report.alive and not tree.flow.others[term].barred:
                 state.take_end(None, is_alive=True)
             if report.alive and (stream := tree.flow.others.get(term)) is not None and not stream.via:
-                stream.via = child.contact.node_id
+                stream.come_from(child.contact.node_id)
             self._heard_of(tree, term, max(report.frontier, report.reach), report.frontier)
         self._news(tree, term)
 
@@ -225,10 +225,10 @@ class StreamReporting:
         if state is None:
             return
         report = _as_far_as_taken(tree, parent, term, report)
-        state.above = report
+        state.hear_above(report)
         if told := self.source_streams.dates.told_before(tree, term, parent):
             self.source_streams.dates.learn_milestones(tree, term, told)
-        tree.sources.partitioned = report.partitioned
+        tree.sources.note_partitioned(partitioned=report.partitioned)
         if state.right is Right.COULD and state.closed and is_mine(self.host, term):
             pass  # where the list ended it, is for this peer to say, and for the others how much of that they take
         elif report.closed and report.end is not None and not is_alive(tree, term):

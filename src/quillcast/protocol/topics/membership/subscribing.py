@@ -197,7 +197,7 @@ class Subscribing:
         starts = self.source_streams.begin_at(tree, earliest=edge.wish.start == "earliest")
         for term, start in starts:
             edge.begin(term, start)
-        edge.channel.cursor = tree.flow.first_over(first)
+        edge.channel.begin_at(tree.flow.first_over(first))
         tree.start(edge)
         edge.begin_now()
         owed = "reliable" if edge.ordered else "best_effort"

@@ -134,6 +134,22 @@ class Publisher:
             self.continue_at(sequence)
         self.continues = True  # the root may have more of it from the peers in between
 
+    def close(self) -> None:
+        """Its application has no more to say."""
+        self.closed = True
+
+    def orphan(self) -> None:
+        """Its application is gone."""
+        self.listener = NOBODY
+
+    def note_closed_at_root(self) -> None:
+        """Its root was told that it publishes no more."""
+        self.said_closed = True
+
+    def succeed(self, former: "Publisher") -> None:
+        """Take another's place at the root, and publish nothing."""
+        self.closed, self.term, self.spoke_at = True, former.term, former.spoke_at
+
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on; `reliable`: events are kept until they are stable.
 

@@ -146,13 +146,13 @@ class Publishing:
 
     def close(self, publisher: Publisher) -> None:
         """A publisher has no more to say. What it published and is not stable yet stays until it is."""
-        publisher.closed = True
+        publisher.close()
         self._wake(publisher.topic)
         self._drop_if_done(publisher)
 
     def orphan(self, publisher: Publisher) -> None:
         """Close a publisher whose application is gone. While it is kept it goes on if the application comes back."""
-        publisher.listener = NOBODY
+        publisher.orphan()
         self.close(publisher)
 
     def _drop_if_done(self, publisher: Publisher) -> None:
@@ -160,7 +160,7 @@ class Publishing:
         if not publisher.unfinished and publisher.id in self.publishers.get(topic, {}):
             if publisher.next and publisher.root is not None and not publisher.said_closed:
                 self._closed(publisher.root, topic, publisher.id)
-                publisher.said_closed = True
+                publisher.note_closed_at_root()
             if not self._lingers(publisher):
                 self._remove(publisher)
 
@@ -248,7 +248,7 @@ class Publishing:
         """This peer became the topic's root."""
         assert tree.root is not None
         if tree.topic not in self.finder.asked_at and self.finder.is_last_to_know(tree.topic):
-            self.finder.untold[tree.topic] = None
+            self.finder.note_untold(tree.topic)
             self._wake(tree.topic)
         self._root_known(self.host.contact, tree.root.term, tree.descriptor, held_back=False)
 
@@ -363,14 +363,14 @@ class Publishing:
         topic = publisher.topic
         for term, index in publisher.places_kept().items():
             self.finder.note_dropped(topic, term, index, now=publisher.term)
-            self.finder.untold[topic] = None  # the present root may follow the one that knew
+            self.finder.note_untold(topic)  # the present root may follow the one that knew
         if not self.finder.is_last_to_know(topic):
             return
         heir = Publisher(
             self.host, self.config, publisher.descriptor, self.new_id(), NOBODY, self._carry, None, self._wake,
             self.room_to,
         )  # fmt: skip
-        heir.closed, heir.term, heir.spoke_at = True, publisher.term, publisher.spoke_at
+        heir.succeed(publisher)
         self.publishers[topic][heir.id] = heir
         self._wake(topic)
 

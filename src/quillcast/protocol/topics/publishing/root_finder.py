@@ -85,6 +85,10 @@ class RootFinder:
             self.untold[topic] = None
         self._note(dropped, term, index)
 
+    def note_untold(self, topic: bytes) -> None:
+        """The topic's root may not know all that this peer does of what was dropped."""
+        self.untold[topic] = None
+
     def _note(self, ends: dict[Term, Came], term: Term, index: int) -> None:
         known = ends.pop(term, NOTHING_CAME)
         ends[term] = Came(index, self.host.now()) if index > known.end else known

@@ -107,7 +107,7 @@ class RootTerms:
         if self.paused_at != now:
             self.paused_at = now
             doubt_s = DOUBT_ROUNDS * self.config.tree_heartbeat_s
-            self.terms.schedule.read_by = now + doubt_s
+            self.terms.schedule.read_until(now + doubt_s)
             self.host.set_timer(DoubtOver(now), doubt_s)
         if root is not None:
             self.host.trace(Mark("root_paused"))

@@ -129,6 +129,10 @@ class Child(PeerSink):
         """By another access list it may have nothing more."""
         self.right = BARRED
 
+    def cut_off(self, cut: Cut | None) -> None:
+        """Its lease ends, because it cannot keep up; None: it keeps up again."""
+        self.cut = cut
+
     def continue_from(self, former: "Child | OrphanedLease", start: int) -> None:
         """It was a child here before: what it has itself says nothing of those below it."""
         if former.acknowledged_term == self.acknowledged_term:
@@ -257,6 +261,14 @@ class SourcesChild(Child):
         self.streams: dict[Term, StreamUp] = EMPTY
         self.sends_only = sends_only
         self.acknowledged_events = self.events = 0
+
+    def begin_streams(self, streams: dict[Term, StreamUp]) -> None:
+        """It was entered in the table, and is owed these streams."""
+        self.streams = streams
+
+    def forget_stream(self, term: Term) -> bool:
+        """It is asked of a stream no more. Did it report anything?"""
+        return bool(self.streams) and self.streams.pop(term, None) is not None
 
     def note_stream(self, term: Term, report: StreamUp) -> None:
         """What it reports of a stream."""

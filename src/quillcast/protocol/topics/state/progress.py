@@ -161,7 +161,7 @@ class Progress:
     def stable_to(self, tree: Tree, stable: int) -> None:
         """The parent passes on what the root calls stable."""
         if stable > tree.flow.current.stable:
-            tree.flow.current.stable = stable
+            tree.flow.current.settle(stable)
             self.moved(tree, self._trim(tree))
 
     def advance_stable(self, tree: Tree, now: float) -> None:
@@ -170,7 +170,8 @@ class Progress:
         if root is None:
             return
         moved = root.acknowledge_to(tree.acknowledged_position(now), now)
-        tree.flow.current.stable = root.stable
+        if tree.flow.current.stable != root.stable:
+            tree.flow.current.settle(root.stable)
         gone_bytes = self._trim(tree)
         if not moved:
             return

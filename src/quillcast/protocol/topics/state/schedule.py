@@ -98,6 +98,14 @@ class Schedule:
             self.note_round(self.host.now())
             self.again()
 
+    def note_pause(self) -> None:
+        """This process was paused: by now, a peer that says nothing is lost to its neighbours."""
+        self.sent_by = self.paused_from
+
+    def read_until(self, at: float) -> None:
+        """By then, what waited to be read after a pause has been read."""
+        self.read_by = at
+
     def note_round(self, now: float) -> None:
         """A round begins."""
         self.paused_from = now + self._pause_s

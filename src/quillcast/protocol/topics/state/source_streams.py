@@ -112,10 +112,9 @@ class SourceStreams:
             term = source_term(
                 self.host, self.count, tree.descriptor.session, reliable=tree.descriptor.settings.reliable
             )
-            sources.own = Source(self.host, self.config, tree.descriptor, term)
-            sources.mine[sources.own.term] = None
-            self.begin(tree, sources.own.term, 0, shown, here=True).via = self.host.me
-            self.show_warrant(tree, sources.own.term)
+            sources.begin_own(Source(self.host, self.config, tree.descriptor, term))
+            self.begin(tree, term, 0, shown, here=True).come_from(self.host.me)
+            self.show_warrant(tree, term)
         elif sources.own is not None and shown is not None:
             self.show_right(tree, sources.own.term, shown)  # the list came to be known after its first events
         return sources.own
@@ -146,7 +145,7 @@ class SourceStreams:
         """This peer publishes no more in a topic: its stream ends here."""
         self.finish(tree)
         if tree.sources.own is not None:
-            tree.sources.own = None
+            tree.sources.close_own()
             self.dismiss_denied(tree)
 
     def _full(self, tree: Tree, times: int = 1) -> bool:
@@ -160,7 +159,7 @@ class SourceStreams:
     def note_left_out(self, tree: Tree, term: Term, sender: Contact, *, held: bool) -> None:
         """There is no room for a stream that a neighbour names. Is it one whose source cannot wait (`learn`)?"""
         if self._times(tree, term, sender, held=held) > 1:
-            sources_of(tree).left_out_at = self.host.now()
+            sources_of(tree).note_left_out(self.host.now())
 
     def bound(self, tree: Tree) -> str:
         """Why streams of sources wait or are left out here, in a sentence; empty if none are."""
@@ -187,7 +186,7 @@ class SourceStreams:
         """
         sources, term = sources_of(tree), interned(term)
         stream = tree.flow.begin_beside(term, start, here=here)
-        sources.states[term] = SourceState(warrant, self.host.now(), right_of(tree, term, warrant))
+        sources.enter(term, SourceState(warrant, self.host.now(), right_of(tree, term, warrant)))
         for subscription in tree.subscriptions:
             self._owe(tree, term, start, subscription)
         self.news.note(tree, term)
@@ -215,7 +214,7 @@ class SourceStreams:
         if warrant == state.warrant or (state.warrant is not None and state.right is Right.MAY):
             return
         if right_of(tree, term, warrant) is Right.MAY:
-            state.warrant, state.right = warrant, Right.MAY
+            state.show(warrant)
             self._take_from_source(tree, term, is_barred=False)
             self.show_warrant(tree, term)
 
@@ -249,8 +248,7 @@ class SourceStreams:
         end = end if end <= reach else 0
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
-        tree.sources.over -= end  # it counts among the events of streams that go on
-        stream.milestones = tree.sources.milestones.pop(term, stream.milestones)
+        stream.resume(tree.sources.resume(term, end))
         if is_mine(self.host, term):
             tree.sources.states[term].close(end)
 
@@ -272,22 +270,20 @@ class SourceStreams:
 
     def note_denied(self, tree: Tree) -> None:
         """A neighbour spoke of a stream that is not taken, by the topic's list. By another list it may be."""
-        sources_of(tree).denied = True
+        sources_of(tree).note_denied()
 
     def list_learned(self, tree: Tree) -> None:
         """Another list came to be known: which sources may publish by that?"""
         if not tree.by_source:
             return
-        sources_of(tree).listed_at = self.host.now()
+        sources_of(tree).list_learned(self.host.now())
         for term, state in tree.sources.states.items():
-            state.right = right_of(tree, term, state.warrant)
+            state.judge(right_of(tree, term, state.warrant))
             self._take_from_source(tree, term, is_barred=False)
         self.news.touch(tree)
 
     def _take_from_source(self, tree: Tree, term: Term, *, is_barred: bool) -> None:
-        stream = tree.flow.others[term]
-        if stream.barred != is_barred:
-            stream.barred = is_barred
+        if tree.flow.others[term].bar(barred=is_barred):
             self.news.note(tree, term)
 
     def dismiss_denied(self, tree: Tree) -> None:
@@ -341,7 +337,7 @@ class SourceStreams:
             if term not in tree.sources.states:
                 self._lose_beyond(tree, term, end, told, owed=owed)
             elif may_judge:  # this is how far it went
-                tree.sources.states[term].heard_end = end
+                tree.sources.states[term].went_to(end)
                 self.news.came(tree, term)
                 self.dates.learn_milestones(tree, term, told)
                 self.news.note(tree, term)
@@ -394,35 +390,35 @@ class SourceStreams:
         """
         if served and not (tree.by_source or starts):
             if not tree.served:
-                tree.sources.served = True  # it only published while sources numbered the events
+                tree.sources.note_served(served=True)  # it only published while sources numbered the events
             return
         sources, above, shown = sources_of(tree), dict[Term, int](), shown_by_source(warrants)
-        sources.served = served
+        sources.note_served(served=served)
         self._bar(tree)  # the parent may be the root
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
             if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
                 above[term] = frontier
-                sources.states[term].above = StreamDown(frontier, known_to(told, frontier), 0)
+                sources.states[term].hear_above(StreamDown(frontier, known_to(told, frontier), 0))
                 self.dates.learn_milestones(tree, term, told)
             self.dates.note_told(tree, term, told, parent)
-        if sources.up is None:
-            sink = PeerSink(self.host, parent)
-            sink.waits = tree.waits
-            sources.up = Channel(sink, tree.flow.first_beyond(above))
-            tree.flow.open(sources.up)
+        up = sources.up
+        if up is None:
+            up = Channel(PeerSink(self.host, parent, waits=tree.waits), tree.flow.first_beyond(above))
+            sources.connect(up)
+            tree.flow.open(up)
             self.placement.install(tree)
         self.news.touch(tree)
-        tree.flow.serve(sources.up)
+        tree.flow.serve(up)
 
     def detached(self, tree: Tree, parent: Contact) -> None:
         """There is no parent any more."""
         sources = tree.sources
         if sources.up is not None:
             tree.flow.close(sources.up)
-            sources.up = None
+            sources.disconnect()
             self.placement.install(tree)
         for state in sources.states.values():
-            state.above = None
+            state.hear_above(None)
         self.parted(tree, parent)
 
     def joined(
@@ -436,15 +432,15 @@ class SourceStreams:
         if not isinstance(child, SourcesChild):
             return
         owed = {term: start for term, start, _ in starts}
-        child.streams = {
+        streams = {
             term: StreamUp(
                 min(start, tree.flow.others[term].stable) if term in known else start, start,
                 known_to(known.get(term, ()), start),
             )
             for term, start in owed.items()
         }  # fmt: skip
-        child.streams |= {term: StreamUp(end, end, end) for term, end, _ in ended if term in owed}
-        child.channel.cursor = max(tree.flow.log.base, tree.flow.first_beyond(owed))
+        child.begin_streams(streams | {term: StreamUp(end, end, end) for term, end, _ in ended if term in owed})
+        child.channel.begin_at(max(tree.flow.log.base, tree.flow.first_beyond(owed)))
         self.news.touch(tree)
 
     def parted(self, tree: Tree, neighbour: Contact) -> None:
@@ -453,7 +449,7 @@ class SourceStreams:
             self.streams.drop(neighbour, key)
         for stream in tree.flow.others.values():
             if stream.via == neighbour.node_id:
-                stream.via = b""
+                stream.come_from(b"")
         self.news.touch(tree)
 
     def known(self, tree: Tree) -> tuple[tuple[Term, int, int], ...]:
@@ -487,9 +483,9 @@ class SourceStreams:
 
     def cease(self, tree: Tree) -> None:
         """Nobody here or below wants the topic's events any more: only this peer's own streams are kept."""
-        tree.sources.served = False
+        tree.sources.note_served(served=False)
         for term in [term for term in tree.sources.states if term not in tree.sources.mine]:
-            del tree.sources.states[term]
+            tree.sources.drop(term)
             tree.flow.drop(term)
             if tree.parent is not None:
                 self.streams.drop(tree.parent, stream_key(tree.topic, term))
@@ -501,10 +497,9 @@ class SourceStreams:
         root, now, moved = tree.root, self.host.now(), False
         if root is None:
             return False
-        tree.sources.served = True
+        tree.sources.note_served(served=True)
         partitioned = self.replica_set.partitioned(tree.topic)
-        if partitioned != tree.sources.partitioned:
-            tree.sources.partitioned = partitioned
+        if tree.sources.note_partitioned(partitioned=partitioned):
             self.news.touch(tree)
         silent = now < root.held_until or (partitioned and tree.descriptor.settings.partition == "wait")
         for term in terms:
@@ -524,15 +519,13 @@ class SourceStreams:
         if state.closed:
             return
         if is_alive(tree, term):
-            state.gone_since = None
-            if state.end is not None:
-                state.end = None
+            if state.is_back():
                 self.news.note(tree, term)
             return
-        state.gone_since = now if state.gone_since is None else state.gone_since
+        gone_since = state.miss(now)
         end = max(known_end(tree, term), tree.flow.others[term].milestones.end)
-        if now >= max(state.gone_since, root.began_at) + self.config.lease_s and state.end != end:
-            state.end = end
+        if now >= max(gone_since, root.began_at) + self.config.lease_s and state.end != end:
+            state.end_at(end)
             self.host.trace(Mark("stream_ended"))
             self.news.note(tree, term)
 
@@ -541,7 +534,7 @@ class SourceStreams:
         stream = tree.flow.others[term]
         if stable <= stream.stable:
             return False
-        stream.stable = stable
+        stream.settle(stable)
         self.news.note(tree, term)
         return True
 
@@ -569,7 +562,7 @@ class SourceStreams:
         """Does the parent have what this peer's ended streams held, and know their ends? Then this peer may leave."""
         known = [term for term in tree.sources.mine if self._parent_has(tree.sources.states[term])]
         for term in known:
-            del tree.sources.mine[term]
+            tree.sources.disown(term)
         return bool(known)
 
     def _parent_has(self, state: SourceState) -> bool:
@@ -586,11 +579,7 @@ class SourceStreams:
         self.host.trace(Mark("stream_over"))
 
     def _forget(self, tree: Tree, term: Term, end: int) -> None:
-        state, own = tree.sources.states.pop(term), tree.sources.own
-        if own is not None and own.term == term:
-            tree.sources.own = None
-        tree.sources.mine.pop(term, None)
-        tree.sources.over += end
+        state = tree.sources.conclude(term, end)
         for subscription in tree.subscriptions:
             subscription.end(term, end)
         key = stream_key(tree.topic, term)

@@ -1,5 +1,6 @@
 """What a peer knows of the sources of one topic, beside what it has of their streams (`forwarding.Flow.others`)."""
 
+from collections.abc import Container, Iterable
 from enum import Enum
 from math import inf
 from typing import Any
@@ -40,6 +41,36 @@ class SourceState:
         self.closed = False  # the source said so itself
         self.heard_end = 0  # where others took it for ended, beyond a partition
         self.gone_since: float | None = None  # when a root missed the source
+
+    def hear_above(self, report: StreamDown | None) -> None:
+        """What the parent reports; None: there is no parent any more."""
+        self.above = report
+
+    def went_to(self, end: int) -> None:
+        """Others took it for ended there, beyond a partition."""
+        self.heard_end = end
+
+    def show(self, warrant: SourceWarrant) -> None:
+        """By this warrant, its source may publish."""
+        self.warrant, self.right = warrant, Right.MAY
+
+    def judge(self, right: Right) -> None:
+        """May its source publish, by another list?"""
+        self.right = right
+
+    def is_back(self) -> bool:
+        """Its source is there. True if the stream was taken for ended."""
+        before, self.end, self.gone_since = self.end, None, None
+        return before is not None
+
+    def miss(self, now: float) -> float:
+        """Its source is gone. Returns since when."""
+        self.gone_since = now if self.gone_since is None else self.gone_since
+        return self.gone_since
+
+    def end_at(self, end: int) -> None:
+        """The root takes it for ended."""
+        self.end = end
 
     def close(self, end: int) -> None:
         """The source said where its stream ends."""
@@ -86,6 +117,95 @@ class Sources:
         self.denied = False  # did a neighbour speak of a stream whose source might not publish? It does not repeat that
         self.forwards = False  # does a scope have this peer pass on what others send?
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
+
+    def begin_own(self, own: Source) -> None:
+        """This peer's publishers have a stream."""
+        self.own = own
+        self.mine[own.term] = None
+
+    def close_own(self) -> None:
+        """This peer publishes no more."""
+        self.own = None
+
+    def disown(self, term: Term) -> None:
+        """The parent has what a stream of this peer held, which has ended."""
+        del self.mine[term]
+
+    def enter(self, term: Term, state: SourceState) -> None:
+        """A stream begins here, or goes on."""
+        self.states[term] = state
+
+    def drop(self, term: Term) -> None:
+        """Nobody here or below wants another source's stream any more."""
+        del self.states[term]
+
+    def conclude(self, term: Term, end: int) -> SourceState:
+        """A stream is over. Returns what was known of it."""
+        if self.own is not None and self.own.term == term:
+            self.own = None
+        self.mine.pop(term, None)
+        self.over += end
+        return self.states.pop(term)
+
+    def resume(self, term: Term, end: int) -> Milestones | None:
+        """A stream that was over goes on: it counts among those again. Returns by when it had come how far."""
+        self.over -= end
+        return self.milestones.pop(term, None)
+
+    def remember(self, term: Term, milestones: Milestones, ends: Container[Term], most: int) -> None:
+        """By when a stream that is over had come how far, for as long as its end is known, of at most so many."""
+        self.milestones[term] = milestones
+        if len(self.milestones) > most:
+            self.milestones = {term: each for term, each in self.milestones.items() if term in ends}
+
+    def note_told(self, term: Term, node: bytes, milestones: Milestones, most: int) -> None:
+        """A neighbour that came said this of a stream that is over here; at most so many such words are kept."""
+        self.told = self.told or {}
+        self.told[term] = (node, milestones)
+        if len(self.told) > most:
+            del self.told[next(iter(self.told))]
+
+    def take_told(self, term: Term, node: bytes) -> Milestones | None:
+        """What that neighbour said."""
+        told = self.told.get(term)
+        if told is None or told[0] != node:
+            return None
+        del self.told[term]
+        return told[1]
+
+    def take_changed(self) -> Iterable[Term]:
+        """The streams of which there are news for the neighbours."""
+        changed, self.changed = self.changed, {}
+        return changed
+
+    def connect(self, up: Channel) -> None:
+        """Events go up to the parent."""
+        self.up = up
+
+    def disconnect(self) -> None:
+        """There is no parent any more."""
+        self.up = None
+
+    def note_served(self, *, served: bool) -> None:
+        """Does the parent send the topic's events here, or is this the root?"""
+        self.served = served
+
+    def note_partitioned(self, *, partitioned: bool) -> bool:
+        """Is the topic partitioned, as the root says? True if that is news."""
+        before, self.partitioned = self.partitioned, partitioned
+        return before != partitioned
+
+    def note_denied(self) -> None:
+        """A neighbour spoke of a stream whose source might not publish."""
+        self.denied = True
+
+    def note_left_out(self, now: float) -> None:
+        """There was no room for a stream that a neighbour has."""
+        self.left_out_at = now
+
+    def list_learned(self, now: float) -> None:
+        """Another list of publishers came to be known."""
+        self.listed_at = now
 
     def is_due(self, flow: Flow) -> bool:
         """Will time change anything: is something not stable, has a stream ended, or is a source gone?"""

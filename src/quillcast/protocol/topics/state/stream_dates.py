@@ -43,20 +43,14 @@ class StreamDates:
     def note_told(self, tree: Tree, term: Term, told: ToldMilestones, sender: Contact) -> None:
         """A neighbour that comes says this of a stream. If that is over here, it may yet go on (`told_before`)."""
         if term in tree.flow.forgotten and told:
-            milestones, sources = Milestones(), sources_of(tree)
+            milestones = Milestones()
             milestones.learn(told, self.host.now(), NUMBER_MAX)
-            sources.told = sources.told or {}
-            sources.told[term] = (sender.node_id, milestones)
-            if len(sources.told) > ENDS_TOLD_MAX:
-                del sources.told[next(iter(sources.told))]
+            sources_of(tree).note_told(term, sender.node_id, milestones, ENDS_TOLD_MAX)
 
     def told_before(self, tree: Tree, term: Term, sender: Contact) -> ToldMilestones:
         """What a neighbour said of a stream that was over here when it came, and that goes on by what it reports."""
-        node, milestones = tree.sources.told.get(term, (b"", None))
-        if milestones is None or node != sender.node_id:
-            return ()
-        del tree.sources.told[term]
-        return milestones.told((0, NUMBER_MAX), self.host.now())
+        milestones = tree.sources.take_told(term, sender.node_id)
+        return milestones.told((0, NUMBER_MAX), self.host.now()) if milestones is not None else ()
 
     def learn_milestones(self, tree: Tree, term: Term, told: ToldMilestones, *, near: bool = True) -> None:
         """A peer says how long events have been there that are missing here: subscriptions may have begun later.
@@ -97,9 +91,7 @@ class StreamDates:
         """Those of a stream that is over are remembered for as long as its end."""
         sources, ends = sources_of(tree), tree.flow.forgotten
         milestones.thin(self.host.now(), share_of_each(len(sources.milestones)))
-        sources.milestones[term] = milestones
-        if len(sources.milestones) > len(ends):
-            sources.milestones = {term: each for term, each in sources.milestones.items() if term in ends}
+        sources.remember(term, milestones, ends, len(ends))
 
     def came_before(self, tree: Tree, term: Term, at: float) -> int:
         """What had come of a stream by a time, if it is known to have gone so far."""

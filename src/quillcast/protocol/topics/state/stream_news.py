@@ -62,9 +62,8 @@ class StreamNews:
         """Report what changed to the parent and the children. `puts_off`: is the parent told later?"""
         if not tree.sources.changed:
             return
-        changed, tree.sources.changed = tree.sources.changed, {}
         now = self.host.now()
-        for term in changed:
+        for term in tree.sources.take_changed():
             if term in tree.sources.states:
                 tree.flow.others[term].milestones.note(there(tree, term), now)
                 self.tell_one(tree, term, puts_off=puts_off)

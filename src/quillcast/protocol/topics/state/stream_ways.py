@@ -7,15 +7,13 @@ from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.forwarding.stream import BESIDE
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.source import source_term
-from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
+from quillcast.protocol.topics.state.sources import Sources
 from quillcast.protocol.topics.state.tree import Tree
 
 
 def sources_of(tree: Tree) -> Sources:
     """The topic's sources, which are the tree's own from now on."""
-    if tree.sources is NO_SOURCES:
-        tree.sources = Sources()
-    return tree.sources
+    return tree.open_sources()
 
 
 def is_mine(host: Host, term: Term) -> bool:
@@ -131,10 +129,7 @@ def is_alive_below(child: Child, term: Term) -> bool:
 
 def forget_report(child: Child, term: Term) -> bool:
     """Forget what a child reported of a stream; did it report anything?"""
-    if term not in child.streams or not isinstance(child, SourcesChild):
-        return False
-    del child.streams[term]
-    return True
+    return isinstance(child, SourcesChild) and child.forget_stream(term)
 
 
 def reach(tree: Tree, term: Term) -> int:

@@ -89,6 +89,10 @@ class Subscription(Edge):
     def waits_in(self, term_cursor: TermCursor) -> bool:
         return bool(self.readmits) and term_cursor.owed and self.wish.delivery != "best_effort"
 
+    def cut_off(self, cut: Cut | None) -> None:
+        """Its lease ends, because it cannot keep up; None: it keeps up again."""
+        self.cut = cut
+
     @property
     def is_cut(self) -> bool:
         return self.cut is not None

@@ -81,7 +81,7 @@ class Terms:
             if is_noted:
                 ended.learn_came(ended.end, self.host.now())
             else:
-                ended.unread = ended.end
+                ended.note_unread()
             for subscription in tree.subscriptions:
                 tree.owe(subscription, ended)
         self.schedule.note_came(tree, self.host.now())

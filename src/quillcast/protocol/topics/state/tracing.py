@@ -194,6 +194,10 @@ class Tracing:
         reached = [each.frontier(term) >= last for each in tree.subscriptions] if tree is not None else []
         return reached.count(True), reached.count(False)
 
+    def await_hops(self, number: int) -> None:
+        """Gather what peers tell in answer to a question."""
+        self.hops[number] = {}
+
     def _told(self, sender: Contact, hop: Hop) -> None:
         """Keep what a peer told, in the place of what it told of the same copy before."""
         told = self.hops.get(hop.number)

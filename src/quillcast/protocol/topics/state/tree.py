@@ -68,7 +68,7 @@ class Tree:
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
         self.flow = Flow(topic, budget, keeps=descriptor.settings.reliable)
         self.descriptor = descriptor
-        self.flow.restricted = is_restricted(descriptor.access, "publish")
+        self.flow.restrict(restricted=is_restricted(descriptor.access, "publish"))
         self.session = descriptor.session
         self.parent: Contact | None = None
         self.root: Root | None = None
@@ -221,7 +221,7 @@ class Tree:
         for lease in self.orphaned_leases.values():
             lease.prolong(until)
         for past in self.flow.past.values():
-            past.until = max(past.until, until)
+            past.prolong(until)
         if stays and self.keeping_until is not None:
             self.keeping_until = max(self.keeping_until, until)
         for subscription in self.subscriptions:
@@ -257,12 +257,12 @@ class Tree:
         What another session promises holds from its first term on.
         """
         self.descriptor = descriptor
-        self.flow.restricted = is_restricted(descriptor.access, "publish")
+        self.flow.restrict(restricted=is_restricted(descriptor.access, "publish"))
         if self.children:
             self.tell_settings()
         self._leave_room()
         if descriptor.guarantee == self.guarantee or not self.flow.begun:
-            kept, self.flow.keeps = self.flow.keeps, descriptor.settings.reliable
+            kept = self.flow.keep(keeps=descriptor.settings.reliable)
             self.session = descriptor.session
             for subscription in self.subscriptions:
                 subscription.adapt(descriptor)
@@ -296,7 +296,8 @@ class Tree:
             if term.session <= self.descriptor.session:
                 settings = replace(settings, delivery="best_effort" if term.best_effort else "reliable")
             streams_ended = self.by_source and self.flow.keeps and not settings.reliable
-            self.session, self.flow.keeps = term.session, settings.reliable
+            self.session = term.session
+            self.flow.keep(keeps=settings.reliable)
             for subscription in self.subscriptions:
                 subscription.begin_session(replace(self.descriptor, settings=settings), streams_ended=streams_ended)
 
@@ -323,8 +324,8 @@ class Tree:
             spec, is_open = specs.get(node), child.channel in open_
             if spec is not None:
                 enters = self._filter_to(node, ordered.to_child(node, spec.filter))
-                child.channel.filter = nothing_enters if child.barred else enters
-                child.channel.sink = ordered.sink_to(node, child.channel.sink)
+                sink = ordered.sink_to(node, child.channel.sink)
+                child.channel.lead(sink, nothing_enters if child.barred else enters)
             if spec is not None and not is_open:
                 self.flow.open(child.channel)
             elif spec is None and is_open:
@@ -338,7 +339,7 @@ class Tree:
         """If the topic waits, the channels to other peers leave a part of each link's credit to other topics."""
         for channel in self.flow.channels:
             if isinstance(channel.sink, PeerSink):
-                channel.sink.waits = self.waits
+                channel.sink.wait(waits=self.waits)
 
     def _install_up(self, ordered: Ordered) -> None:
         """Have the link to the parent let through what scopes order, where events go up."""
@@ -352,8 +353,7 @@ class Tree:
             inner = ordered.to_parent(node, self.path)  # which may be outside of a scope now, or inside
             return bundle if inner is None else inner(bundle)
 
-        up.filter = self.sources.filter_to(node, self.flow, enters)
-        up.sink = ordered.sink_to(node, up.sink)
+        up.lead(ordered.sink_to(node, up.sink), self.sources.filter_to(node, self.flow, enters))
 
     def _install_beside(self, ordered: Ordered) -> None:
         """Keep channels to those who are no children. They begin with the next bundle: what is missing is repaired."""
@@ -366,11 +366,17 @@ class Tree:
             if node not in self.beside:
                 self.beside[node] = Channel(way.sink, self.flow.log.end)
                 self.flow.open(self.beside[node])
-            self.beside[node].filter, self.beside[node].sink = way.enters, way.sink
+            self.beside[node].lead(way.sink, way.enters)
 
     def _filter_to(self, node: bytes, wanted: Filter | None) -> Filter | None:
         """What a channel to a neighbour lets through."""
         return self.sources.filter_to(node, self.flow, wanted) if self.by_source else wanted
+
+    def open_sources(self) -> Sources:
+        """The topic's sources, which are the tree's own from now on."""
+        if self.sources is NO_SOURCES:
+            self.sources = Sources()
+        return self.sources
 
     def await_parent(self, join: Join) -> None:
         """The peers to answer once this one has a parent."""
@@ -736,14 +742,14 @@ class Tree:
             for node in [node for node, lease in self.orphaned_leases.items() if lease is holder]:
                 del self.orphaned_leases[node]
         elif isinstance(holder, Child | Subscription):
-            holder.cut = Cut(self.total, now, catch_up_s)
+            holder.cut_off(Cut(self.total, now, catch_up_s))
 
     def forgive_cuts(self) -> None:
         """A new term begins: nobody is behind in it."""
         for subscription in self.subscriptions:
-            subscription.cut = None
+            subscription.cut_off(None)
         for child in self.children.values():
-            child.cut = None
+            child.cut_off(None)
 
     def note_wanted(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
         """Note that a neighbour is missing these, as this peer is. Returns whether to look for them.
@@ -758,12 +764,13 @@ class Tree:
         above = self.parent is not None and self.parent.node_id == asker
         if stream is None or not (asker in self.children or (term.of_source and (above or self.root is not None))):
             return False
-        stream.start = min(stream.start, *(first for first, _ in ranges))
+        for first, _ in ranges:
+            stream.serve_from(first)
         return True
 
     def serve_from(self, start: int) -> None:
         """This peer is responsible for the current term from this index on, if not from an earlier one."""
-        self.flow.current.start = min(self.flow.current.start, start)
+        self.flow.current.serve_from(start)
 
     @property
     def total(self) -> int:
@@ -780,7 +787,7 @@ class Tree:
         """Somebody has come further: if its lease was ended, does it keep up again?"""
         cut, budget = holder.cut, self.flow.log.budget
         if cut is not None and cut.is_over(self.reached(holder.needed_from), self.total, now, budget):
-            holder.cut = None
+            holder.cut_off(None)
 
     def trim(self, now: float, some: Iterable[Term] | None = None) -> int:
         """Let go of what nobody needs of all or some live terms; how many bytes that was.

@@ -60,9 +60,7 @@ class Trees:
 
     def _pass_handler(self, tree: Tree, handlers: Handlers) -> None:
         """Bundles of the topic pass its own forward handler first."""
-        self.table.entrances[tree.topic] = lambda bundle: handlers.forward_handler(
-            bundle, is_root=tree.root is not None
-        )
+        self.table.enter_by(tree.topic, lambda bundle: handlers.forward_handler(bundle, is_root=tree.root is not None))
 
     def forget(self, tree: Tree) -> None:
         """The topic has no tree here any more."""
