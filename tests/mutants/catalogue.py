@@ -203,6 +203,14 @@ MUTANTS = (
         "test_so_was_what_waited_of_a_term_over_which_the_next_one_waited_as_well",
     ),
     Mutant(
+        "back-and-taken-for-gone",
+        "A root that left and came back is not taken for gone because another peer still says so.",
+        "protocol/topics/root/leadership_transfer.py",
+        "            if node != self.host.me and node not in message.leases:\n",
+        "            if True:\n",
+        "protocol/topics/test_restarts.py::test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topic",
+    ),
+    Mutant(
         "little-topics-held-up",
         "Topics that keep little go on while others keep the buffers full.",
         "protocol/topics/state/flow_control.py",
