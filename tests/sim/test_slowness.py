@@ -105,3 +105,57 @@ def test_a_root_that_meets_a_rival_in_topics_that_wait_holds_up_no_reader_of_ano
             assert not any(isinstance(entry, Told) for entry in reader.log), reader.name
         elif reader.host.number != STOPPED_READER:
             assert longest_wait_s(reader) < topics.lease_s + 5.0, reader.name
+
+
+SLOW_READER, OTHER_SLOW_READER = 1, 4
+BYTES_PER_S = 200_000
+WRITTEN = "c2"
+"""Its id begins with 7, so that of five peers the fourth is its root, and that of those which wait."""
+
+
+def a_slow_reader(speed: float, others: list[TopicPlan], budgets: dict[int, int]) -> Scenario:
+    """Of the readers of a topic that does not wait, one reads at a part of the speed of its writer.
+
+    Another peer can read next to nothing, if there are other topics, and these wait for it.
+    """
+    topics = replace(
+        TopicConfig(), budget_bytes=BUDGET_BYTES, retain_bytes=64 * BUDGET_BYTES, window_bytes=BUDGET_BYTES // 16
+    )
+    slow = faults.SlowReaders(at_s=15.0, peer=str(SLOW_READER), for_s=75.0, bytes_per_s=speed * BYTES_PER_S)
+    slower = faults.SlowReaders(at_s=13.0, peer=str(OTHER_SLOW_READER), for_s=77.0, bytes_per_s=2000)
+    return Scenario(
+        peers=5, ids=["0", "2", "4", "6", "8"], duration_s=90.0, topology=Constant(delay_s=0.005),
+        window_bytes=BUDGET_BYTES // 16, config=replace(Config(), topics=topics), check_every=5000, budgets=budgets,
+        topics=[being_written(WRITTEN, 2, SLOW_READER, 2, 3), *others], faults=[slow, slower],
+    )  # fmt: skip
+
+
+def being_written(name: str, writer: int, *readers: int, slow: str = "cut") -> TopicPlan:
+    writing = Writing(
+        peer=writer, from_s=12.0, until_s=85.0, every_s=0.1, events=2, payload_bytes=BYTES_PER_S // 20
+    )  # fmt: skip
+    return TopicPlan(
+        name=name, slow=slow, writers=[writing], readers=[Reading(peer=peer, from_s=8.0) for peer in readers]
+    )
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(
+            a_slow_reader(0.9, [being_written(WAITING[0], 0, OTHER_SLOW_READER, slow="wait")], {}),
+            id="whose root keeps much of a topic that waits",
+        ),
+        pytest.param(
+            a_slow_reader(0.5, [], {SLOW_READER: 8 * BUDGET_BYTES}), id="with a larger buffer than the root's"
+        ),
+    ],
+)
+def test_a_slow_reader_is_waited_for_once(scenario: Scenario) -> None:
+    """It is as slow as before when it has what came before its lease ended, however much room there is at its peer."""
+    run = Simulation(scenario, 2)
+    run.run()
+    assert run.world.journal.marks["lease_cut"] == 1
+    for reader in run.readers:
+        if reader.topic == WRITTEN and reader.host.number != SLOW_READER:
+            assert longest_wait_s(reader) < 0.9, reader.name

@@ -8,7 +8,7 @@ from quillcast.core.envelope import UP, Envelope, Position
 from quillcast.core.host import reserved
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import PeerSink, nothing_enters
-from quillcast.protocol.forwarding.log import Budget, Log
+from quillcast.protocol.forwarding.log import Log
 from quillcast.protocol.forwarding.ordered import Ordered, Way
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -24,7 +24,7 @@ from quillcast.protocol.topics.state.effects import (
     RoomAgain,
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
-from quillcast.protocol.topics.state.link_reports import ChildReport, encode
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode
 from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
@@ -356,22 +356,53 @@ def test_a_peer_tells_its_parent_that_it_has_no_room_for_a_topic_and_when_it_has
 
 
 def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
-    cut, full = Cut(mark=10, at=0.0), Budget(0)
-    full.used_bytes = 1
-    assert not cut.is_over(9, 20, 0.5, full)
-    assert not cut.is_over(10, 20, 5.0, full), "that took too long: now it has to reach 20 soon"
-    assert not cut.is_over(19, 30, 5.5, full)
-    assert cut.is_over(20, 30, 5.5, full)
+    cut = Cut(mark=10, at=0.0)
+    assert not cut.is_over(9, 20, 0.5)
+    assert not cut.is_over(10, 20, 5.0), "that took too long: now it has to reach 20 soon"
+    assert not cut.is_over(19, 30, 5.5)
+    assert cut.is_over(20, 30, 5.5)
 
 
-def test_or_once_what_it_is_behind_by_leaves_room_in_the_buffers() -> None:
+def test_or_once_what_a_peer_misses_leaves_room_in_the_buffers(world: Parts) -> None:
     """It has half of the events by repairs, for instance, and is as far behind for good."""
-    cut, budget = Cut(mark=10, at=0.0), Budget(ROOM_PARTS * 100)
-    budget.used_bytes = budget.limit_bytes - 99
-    assert not cut.is_over(10, 20, 5.0, budget)
-    budget.used_bytes -= 1
-    assert not cut.is_over(19, 30, 10.0, budget), "and once it reached where others were then"
-    assert cut.is_over(20, 30, 10.0, budget)
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    world.budget.limit_bytes = world.budget.used_bytes * ROOM_PARTS // (ROOM_PARTS - 1)
+
+    def is_cut(acknowledged: int) -> bool:
+        child.cut_off(Cut(mark=1, at=world.host.now() - 10.0))
+        child.note_report(ChildReport(FIRST, acknowledged, FIRST))
+        tree.catch_up(child, world.host.now())
+        return child.is_cut
+
+    child.channel.cursor = tree.flow.log.end - 1
+    assert is_cut(1), "some of what is here waits for it: it is slow"
+    child.channel.cursor += 1
+    assert is_cut(0), "and it must have what came before its lease ended"
+    world.budget.limit_bytes -= ROOM_PARTS
+    assert is_cut(1), "and there must be room for what it is behind by"
+    world.budget.limit_bytes += 2 * ROOM_PARTS
+    assert not is_cut(1)
+
+
+def test_who_came_below_a_child_whose_lease_is_cut_is_waited_for_elsewhere(world: Parts) -> None:
+    """What such a child reports holds nothing, not even for those that keep up and came from another parent."""
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child, former = world.child(tree, CAROL), world.child(tree, BOB, 2)
+    fill(world, tree)
+    end, newcomer = tree.frontier, Move(PAUL, 7)
+    tree.end_lease(child, world.host.now())
+    tree.take_out(BOB.node_id)
+    tree.orphan_lease(former, CONFIG.lease_s, (PAUL,), move=Move(PAUL, 6))
+    report = ChildReport(FIRST, 1, FIRST, newcomers=(PAUL,), arrivals=(newcomer,))
+    world.reporting.changed(CAROL, tree.topic, encode(report))
+    assert tree.acknowledged_position(world.host.now()) == 2
+    assert (tree.newcomers(0.0), tree.arrivals(CAROL.node_id)) == ((), ()), "those above wait, too"
+    child.note_report(msgspec.structs.replace(report, acknowledged=end, frontier=end))
+    tree.catch_up(child, world.host.now())
+    assert tree.acknowledged_position(world.host.now()) == end
+    assert (tree.newcomers(0.0), tree.arrivals(CAROL.node_id)) == ((PAUL,), (newcomer,))
 
 
 def test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_when_that_came(world: Parts) -> None:

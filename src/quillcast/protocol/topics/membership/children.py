@@ -115,7 +115,7 @@ class ChildrenTables:
         if nodes:
             ended = tree.heard_through(child)
             if tree.root is not None:
-                for move in child.others.arrivals:
+                for move in child.word.arrivals:
                     if tree.root.is_of_another_life(move):
                         tree.root.forgot(move.peer)
                 tree.root.heard_from(nodes)

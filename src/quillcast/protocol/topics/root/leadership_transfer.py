@@ -559,7 +559,7 @@ class LeadershipTransfer:
         speak = (node for child in tree.children.values() for node in child.speaks_for)
         send = (node for node, child in tree.children.items() if child.sends_only)
         here = {self.host.me, *tree.ended, *speak, *send}
-        arrived = [move for child in tree.children.values() for move in (child.move, *child.others.arrivals) if move]
+        arrived = [move for child in tree.children.values() for move in (child.move, *child.word.arrivals) if move]
         root.follow((*offer.message.followed, offer.term)[-FOLLOWED_MAX:])
         root.wait_for(offer.leases, offer.hold_until, here, (self.membership.moves.latest(tree.topic), *arrived))
 

@@ -234,7 +234,15 @@ class Child(PeerSink):
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
         """The peers that its last report names: itself, and those that arrived below it lately."""
-        return (self.contact.node_id, *self.others.nodes) if self.spoken == SINCE else ()
+        return (self.contact.node_id, *self.word.nodes) if self.spoken == SINCE else ()
+
+    @property
+    def word(self) -> Others:
+        """Of whom it speaks, but for those that came below it while its lease is cut.
+
+        What it says they need holds nothing then, so their leases elsewhere go on until it has its own again.
+        """
+        return self.others if self.cut is None else Others(departures=self.others.departures)
 
     @property
     def move(self) -> Move | None:
@@ -245,7 +253,7 @@ class Child(PeerSink):
     def arrived(self) -> tuple[Move, ...]:
         """The moves that its last report includes: its own, if that was lately, and those that it names."""
         own = self.move if self.spoken == SINCE and self.named_until else None
-        return (own, *self.others.arrivals) if own is not None else self.others.arrivals
+        return (own, *self.word.arrivals) if own is not None else self.word.arrivals
 
 
 class SourcesChild(Child):

@@ -21,7 +21,7 @@ from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Have, Join
 from quillcast.protocol.topics.state.admitter import Admitter
-from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
+from quillcast.protocol.topics.state.cut import CATCH_UP_S, ROOM_PARTS, Cut
 from quillcast.protocol.topics.state.holders import SINCE, Child, Ended, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport
 from quillcast.protocol.topics.state.root import Root
@@ -522,7 +522,7 @@ class Tree:
 
         One that was restarted before it came knows nothing of those that were below it.
         """
-        for move in child.others.arrivals:
+        for move in child.word.arrivals:
             if any(lease.is_of_another_life(move) for lease in self.orphaned_leases.values()):
                 self.forgot(move.peer, move.number)
         return self.heard_from(name for name in child.speaks_for if name not in child.outdated)
@@ -561,7 +561,7 @@ class Tree:
         for child in self.children.values():
             if child.spoken == SINCE and child.named_until > now and not child.number:
                 nodes[child.contact.node_id] = None
-            nodes |= dict.fromkeys(child.others.newcomers)
+            nodes |= dict.fromkeys(child.word.newcomers)
         return tuple(nodes)[-NEWCOMERS_MAX:] if nodes else ()
 
     def arrivals(self, me: bytes) -> tuple[Move, ...]:
@@ -785,9 +785,23 @@ class Tree:
 
     def catch_up(self, holder: "Subscription | Child", now: float) -> None:
         """Somebody has come further: if its lease was ended, does it keep up again?"""
-        cut, budget = holder.cut, self.flow.log.budget
-        if cut is not None and cut.is_over(self.reached(holder.needed_from), self.total, now, budget):
+        cut = holder.cut
+        if cut is None:
+            return
+        position, misses_some = self.reached(holder.needed_from), self._misses_some(holder)
+        if cut.is_over(position, self.total, now, misses_some=misses_some):
             holder.cut_off(None)
+            if isinstance(holder, Child):
+                self.heard_through(holder)
+
+    def _misses_some(self, holder: "Subscription | Child") -> bool:
+        """Is a child behind only by events that it misses, and is there room here for as long as these take?
+
+        All that is here was sent to it. Who cannot keep up has some of it waiting.
+        """
+        log = self.flow.log
+        was_sent_all = isinstance(holder, Child) and holder.channel.cursor >= log.end
+        return was_sent_all and log.budget.used_bytes * ROOM_PARTS <= log.budget.limit_bytes * (ROOM_PARTS - 1)
 
     def trim(self, now: float, some: Iterable[Term] | None = None) -> int:
         """Let go of what nobody needs of all or some live terms; how many bytes that was.
