@@ -340,8 +340,8 @@ MUTANTS = (
         "named-before-it-spoke",
         "A newcomer is named to those above once it has spoken for those below it, and not before.",
         "protocol/topics/state/holders.py",
-        "        return (self.contact.node_id, *self.word.nodes) if self.spoken == SINCE else ()\n",
-        "        return (self.contact.node_id, *self.word.nodes)\n",
+        "        if self.spoken != SINCE:\n            return ()\n",
+        "",
         "protocol/topics/test_restarts.py",
     ),
     Mutant(
@@ -504,7 +504,7 @@ MUTANTS = (
         "restarted-named-believed",
         "Of peers that were named before they were restarted, those below them are waited for.",
         "protocol/topics/state/root.py",
-        "        return number > 0 and not same_life(number, move.number)\n",
+        "        return of_another_life(self.awaited.get(move.peer, 0), move.number)\n",
         "        return False\n",
         "protocol/topics/test_restarts.py",
     ),
@@ -600,6 +600,14 @@ MUTANTS = (
         "        self.life, self.life_in = self.lives, {}\n",
         "protocol/topics/test_restarts.py"
         "::test_a_peer_that_leaves_others_behind_in_a_topic_speaks_for_those_below_it_in_others",
+    ),
+    Mutant(
+        "lease-ended-by-an-earlier-move",
+        "What a peer says of a place that it had before ends no lease of a later one.",
+        "protocol/topics/state/holders.py",
+        "        if reaches(move.number, number) or (self.leaf and not joined_since(number, move.number)):\n",
+        "        if number >= 0:\n",
+        "protocol/topics/test_restarts.py::test_a_word_on_an_earlier_move_ends_no_lease_of_a_later_one",
     ),
     Mutant(
         "refusal-overtaken-by-a-join",

@@ -22,6 +22,7 @@ from quillcast.protocol.topics.state.effects import (
     Resign,
 )
 from quillcast.protocol.topics.state.holders import SINCE
+from quillcast.protocol.topics.state.link_reports import Move
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, block, up
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
@@ -183,5 +184,5 @@ def test_a_root_that_took_over_before_it_was_told_waits_only_for_those_that_are_
     world.transfer.received(BOB, message)
     assert list(root.awaited) == waits_for
     assert root.hold_until == world.host.time + CONFIG.lease_s
-    root.heard_from([BOB.node_id])
+    root.heard_from([Move(BOB.node_id, 0)])
     assert root.hold_until == world.host.time + (1.0 if waits_for else CONFIG.lease_s)

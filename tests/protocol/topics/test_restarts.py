@@ -5,7 +5,7 @@ import pytest
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
-from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
+from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.root.leadership_transfer import Offer
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Ended
 from quillcast.protocol.topics.state.link_reports import (
@@ -274,6 +274,53 @@ def test_a_peer_that_the_root_before_named_speaks_for_those_below_it_unless_it_w
         says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
         world.transfer.take_over(tree, tree.root, offer)
     assert list(tree.root.awaited) == left
+
+
+@pytest.mark.parametrize("word", ["it left", "it said farewell", "another names it", "a former root names it"])
+@pytest.mark.parametrize(
+    ("number", "left"),
+    [(NUMBER, []), (NUMBER + 1, [BOB.node_id]), (next_life(NUMBER), [BOB.node_id])],
+    ids=["of the same move", "of a later one", "of a later life"],
+)
+def test_a_word_on_an_earlier_move_ends_no_lease_of_a_later_one(word: str, number: int, left: list[bytes]) -> None:
+    """A peer left in good order, or moved, and came back elsewhere, to a peer that now leaves and names it."""
+    world = Parts()
+    tree = world.root()
+    assert tree.root is not None
+    match word:
+        case "it left":
+            joined(world, tree, BOB, None, number=NUMBER, moved=True)
+            says(world, tree, BOB)
+            world.children.left(BOB, Leave(tree.topic, number=NUMBER))
+        case "it said farewell":
+            world.children.parted(tree, BOB, Farewell(tree.topic, number=NUMBER - 1))
+        case "another names it":
+            joined(world, tree, CAROL, None)
+            says(world, tree, CAROL, arrivals=(Move(BOB.node_id, NUMBER),))
+        case _:
+            term = Term(1, CAROL.node_id)
+            message = TransferLeadership(DESCRIPTOR, term, 0, 0, ended=(BOB.node_id,), ended_by=(NUMBER,))
+            world.overlay.leaf_set.add(CAROL)
+            world.transfer.received(CAROL, message)
+    joined(world, tree, DAVE, None)
+    says(world, tree, DAVE)
+    world.children.left(DAVE, Leave(tree.topic, moved=True, leases=(BOB.node_id,), lives=(number,)))
+    named = TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(number,))
+    world.transfer.take_over(tree, tree.root, Offer(named, 9.0, DAVE))
+    assert awaited(tree) == ([left] if left else [])
+    assert list(tree.root.awaited) == left
+
+
+def test_a_peer_that_leaves_names_the_latest_move_of_whom_it_speaks_for() -> None:
+    """Two former children may both have spoken for the same peer."""
+    world = Parts()
+    tree = world.tree()
+    for contact, number in ((CAROL, NUMBER + 1), (DAVE, NUMBER)):
+        joined(world, tree, contact, None)
+        child = world.children.enter(tree, contact, 0)
+        tree.orphan_lease(child, 9.0, (BOB.node_id,), numbers={BOB.node_id: number})
+    world.membership.trees.leave_behind(tree.topic, tree.orphaned_leases)
+    assert world.membership.last_word(tree.topic).lives == (NUMBER + 1,)
 
 
 def test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topic() -> None:

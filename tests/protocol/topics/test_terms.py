@@ -15,7 +15,7 @@ from quillcast.protocol.topics.membership.membership import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, Child
-from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, encode
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -818,7 +818,7 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     root_terms, now = village.peers[root].scribe.root_terms, village.peers[root].host.now()
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: 0}, now - 1, now + 10
     root_terms.hold(tree, now)
-    tree.root.heard_from([node])
+    tree.root.heard_from([Move(node, 0)])
     assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s
 
 

@@ -332,6 +332,8 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """For each of `leases`, as in `Leave`."""
     there_s: Number = 0
     """For how many seconds all that my term had has been there at least."""
+    ended_by: tuple[Number, ...] = ()
+    """For each of `ended`, the number of its last move; 0: it is not known."""
 
 
 class Transferred(Message, frozen=True, tag=69):

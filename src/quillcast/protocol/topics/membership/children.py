@@ -111,14 +111,11 @@ class ChildrenTables:
         """A child speaks for itself and for those that came below it: their orphaned leases end."""
         if child.sends_only:
             return
-        nodes = tuple(node for node in child.speaks_for if node not in child.outdated)
-        if nodes:
-            ended = tree.heard_through(child)
+        moves = child.speaks_for
+        if moves:
+            ended = tree.heard_from(moves)
             if tree.root is not None:
-                for move in child.word.arrivals:
-                    if tree.root.is_of_another_life(move):
-                        tree.root.forgot(move.peer)
-                tree.root.heard_from(nodes)
+                tree.root.heard_from(moves)
             if ended or child.named_until:
                 self.schedule.touch(tree)
 
@@ -258,7 +255,7 @@ class ChildrenTables:
         for tree in self.trees.by_topic.values():
             lease = tree.orphaned_leases.get(node) if tree.orphaned_leases else None
             if lease is not None and lease.leaf:
-                tree.heard_from((node,))
+                tree.heard_from((Move(node, lease.numbers.get(node, 0)),))
                 self.schedule.touch(tree)
 
     def left(self, sender: Contact, message: Leave) -> None:
@@ -278,7 +275,7 @@ class ChildrenTables:
         self._note_ends(tree, sender.node_id, message)
         is_over = not (message.moved or message.declined) or message.leases  # where it names others', its own is over
         if child is not None and is_over:
-            self._ended(tree, child)
+            self._ended(tree, child, message.number)
         self.dispatch.order(LeaveIfIdle(tree))
 
     def parted(self, tree: Tree, sender: Contact, message: Farewell) -> None:
@@ -295,7 +292,7 @@ class ChildrenTables:
         move = Move(node, message.number + 1) if message.number else None  # as if it had come here
         tree.note_ended(node, Ended(now + 2 * self.config.leave_s, move))
         if tree.root is not None:
-            tree.root.heard_from((node,))
+            tree.root.heard_from((move or Move(node, 0),))
         self.schedule.touch(tree)
         self.schedule.wake(tree)
 
@@ -321,17 +318,18 @@ class ChildrenTables:
         child.name(self.host.now() + 2 * self.config.leave_s, up_to)
         self.schedule.touch(tree)
 
-    def _ended(self, tree: Tree, child: Child) -> None:
-        """A child left in good order: nobody waits any more for a lease that it had below another parent.
+    def _ended(self, tree: Tree, child: Child, number: int) -> None:
+        """A child left in good order, having had so many parents: nobody waits for a lease that it had below another.
 
         That parent may leave after it and still name it: it is remembered, and named to those above, until then.
         """
         node = child.contact.node_id
-        tree.heard_from((node,))
+        last = Move(node, max(child.number, number) if same_life(child.number, number) else child.number, child.up_to)
+        tree.heard_from((last,))
         if child.named_until > self.host.now():
-            tree.note_ended(node, Ended(child.named_until, child.move))
+            tree.note_ended(node, Ended(child.named_until, last if last.number else None))
         if tree.root is not None:
-            tree.root.heard_from((node,))
+            tree.root.heard_from((last,))
         self.schedule.touch(tree)
 
     def dismiss(self, tree: Tree, successor: Contact | None) -> None:

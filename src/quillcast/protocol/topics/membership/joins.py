@@ -148,7 +148,8 @@ class Joins:
                 self.host.carry(contact, bundle)
         tree.flow.serve(child.channel)
         if tree.root is not None and child.sends_only:
-            tree.root.heard_from((contact.node_id,))  # it speaks for no leases; others are waited for until they report
+            move = Move(contact.node_id, child.number)
+            tree.root.heard_from((move,))  # it speaks for no leases; others are waited for until they report
 
     def _be_no_leaf(self, tree: Tree, join: Join) -> None:
         """The parent hears of the first child before that hears of this peer, which may die at any time."""

@@ -568,8 +568,13 @@ def _wants_earliest(tree: Tree) -> bool:
 
 def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], now: float, number: int = 0) -> Leave:
     """Whose leases go on that still run; nobody is named if there are too many, which means the same for all."""
-    holds = {node: lease for lease in leases.values() for node in lease.awaited if lease.ends_at(node) > now}
-    named = holds if len(holds) <= LEASES_NAMED_MAX else {}
-    lives = tuple(lease.numbers.get(node, 0) for node, lease in named.items())
-    left_s = tuple(lease.ends_at(node) - now for node, lease in named.items())
-    return Leave(topic, bool(holds), tuple(named), number=number, lives=lives, left_s=left_s)
+    lives, left_s = dict[bytes, int](), dict[bytes, float]()
+    for lease in leases.values():
+        for node in [node for node in lease.awaited if lease.ends_at(node) > now]:
+            lives[node] = max(lives.get(node, 0), lease.numbers.get(node, 0))
+            left_s[node] = max(left_s.get(node, 0.0), lease.ends_at(node) - now)
+    if len(lives) > LEASES_NAMED_MAX:
+        return Leave(topic, moved=True, number=number)
+    return Leave(
+        topic, bool(lives), tuple(lives), number=number, lives=tuple(lives.values()), left_s=tuple(left_s.values())
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
-from quillcast.protocol.topics.state.link_reports import lowest_above_both
+from quillcast.protocol.topics.state.link_reports import Move, lowest_above_both
 from quillcast.protocol.topics.state.records import pages
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
@@ -91,7 +91,7 @@ class Whereabouts:
             tree = self.trees.get(topic)
             lease = tree.orphaned_leases.get(sender.node_id) if tree is not None else None
             asked = lease is not None and lease.move is not None and lease.move.number == number
-            if tree is not None and asked and tree.heard_from((sender.node_id,)):
+            if tree is not None and asked and tree.heard_from((Move(sender.node_id, number),)):
                 self.schedule.touch(tree)
 
     def name_again(self, sender: Contact, message: NameAgain) -> None:

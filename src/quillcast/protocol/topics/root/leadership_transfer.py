@@ -4,6 +4,7 @@ What is stable keeps its position, and those below are named to the next root (d
 """
 
 from collections.abc import Iterable
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +32,7 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.holders import Ended
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.link_reports import Move
+from quillcast.protocol.topics.state.link_reports import Move, reaches
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionState
@@ -382,12 +383,14 @@ class LeadershipTransfer:
         if self._follows(tree, root):  # it comes too, and speaks for those below it
             leases[self.host.me] = self.membership.moves.of(tree.topic)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
+        ends = tree.ends[-NEWCOMERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:],
+            tuple(leases), frontiers, tuple([move.peer for move in ends]),
             tree.flow.aged(tree.flow.past_ends(), now), tree.flow.aged(tree.flow.forgotten_lately(), now),
             self.membership.source_streams.ended(tree),
             self.known.outliving(tree.topic), root.followed, tuple(leases.values()), tree.flow.there_for(now),
+            tuple([move.number for move in ends]),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -456,9 +459,10 @@ class LeadershipTransfer:
 
         That root may also have left after it said this, which others say later, or a slow path brings late.
         """
-        for node in message.ended:
+        until = self.host.now() + 2 * self.config.leave_s
+        for node, last in zip(message.ended, chain(message.ended_by, repeat(0)), strict=False):
             if node != self.host.me and node not in message.leases:
-                tree.note_ended(node, Ended(self.host.now() + 2 * self.config.leave_s))
+                tree.note_ended(node, Ended(until, Move(node, last) if last else None))
         number, ended = _numbered(message).get(root.node_id), tree.ended.get(root.node_id)
         has_left = ended is not None and ended.move is not None and ended.move.follows(Move(root.node_id, number or 0))
         if number is not None and not has_left:
@@ -511,7 +515,8 @@ class LeadershipTransfer:
         named, numbers = self._here(topic)
         leases |= dict(zip(named, numbers, strict=True))
         tree = self.trees.by_topic.get(topic)
-        leases = {node: number for node, number in leases.items() if tree is None or node not in tree.ended}
+        ends = {move.peer: move.number for move in tree.ends} if tree is not None else {}
+        leases = {node: each for node, each in leases.items() if node not in ends or not reaches(ends[node], each)}
         message = msgspec.structs.replace(
             _followed_by(offer.message, offer.noted), hold_s=max(0.0, offer.hold_until - self.host.now()),
             leases=tuple(leases), lives=tuple(leases.values()), streams=self._passed_on(offer).streams,
@@ -522,7 +527,9 @@ class LeadershipTransfer:
         """What the root before said to this peer, for another one: what of it that one believes of this peer."""
         tree = self.trees.by_topic.get(offer.message.descriptor.topic)
         streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
-        return msgspec.structs.replace(offer.message, leases=(), lives=(), frontiers=(), ended=(), streams=streams)
+        return msgspec.structs.replace(
+            offer.message, leases=(), lives=(), frontiers=(), ended=(), ended_by=(), streams=streams
+        )
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
@@ -556,12 +563,12 @@ class LeadershipTransfer:
         root.take_frontiers(dict(offer.message.frontiers))
 
     def _wait_for_named(self, tree: Tree, root: Root, offer: Offer) -> None:
-        speak = (node for child in tree.children.values() for node in child.speaks_for)
-        send = (node for node, child in tree.children.items() if child.sends_only)
-        here = {self.host.me, *tree.ended, *speak, *send}
+        speak = [move for child in tree.children.values() for move in child.speaks_for]
+        send = [Move(node, child.number) for node, child in tree.children.items() if child.sends_only]
         arrived = [move for child in tree.children.values() for move in (child.move, *child.word.arrivals) if move]
         root.follow((*offer.message.followed, offer.term)[-FOLLOWED_MAX:])
-        root.wait_for(offer.leases, offer.hold_until, here, (self.membership.moves.latest(tree.topic), *arrived))
+        latest = self.membership.moves.latest(tree.topic)
+        root.wait_for(offer.leases, offer.hold_until, (latest, *tree.ends, *speak, *send), (latest, *arrived))
 
 
 def _has_rival(tree: Tree, message: TransferLeadership) -> bool:

@@ -16,7 +16,15 @@ from quillcast.protocol.forwarding.channels import Channel, PeerSink
 from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, StreamUp, same_life
+from quillcast.protocol.topics.state.link_reports import (
+    ChildReport,
+    Move,
+    StreamUp,
+    joined_since,
+    of_another_life,
+    reaches,
+    same_life,
+)
 
 
 class LeaseHolder(Protocol):
@@ -232,9 +240,16 @@ class Child(PeerSink):
         return now - self.moved_at >= CATCH_UP_S
 
     @property
-    def speaks_for(self) -> tuple[bytes, ...]:
-        """The peers that its last report names: itself, and those that arrived below it lately."""
-        return (self.contact.node_id, *self.word.nodes) if self.spoken == SINCE else ()
+    def speaks_for(self) -> tuple[Move, ...]:
+        """The moves of the peers that its last report names: itself, and those that arrived below it lately.
+
+        But not of those that have spoken as this peer's own children since. A number that is not known is 0.
+        """
+        if self.spoken != SINCE:
+            return ()
+        uncounted = [Move(node, 0) for node in self.word.newcomers]
+        moves = Move(self.contact.node_id, self.number, self.up_to), *uncounted, *self.word.arrivals
+        return tuple([move for move in moves if move.peer not in self.outdated]) if self.outdated else moves
 
     @property
     def word(self) -> Others:
@@ -378,9 +393,14 @@ class OrphanedLease:
             self.named_from = 0.0
         return begins
 
-    def arrived(self, node: bytes) -> None:
-        """A peer speaks for itself again, or has left."""
-        self.awaited.pop(node, None)
+    def arrived(self, move: Move) -> None:
+        """A peer speaks for itself again, or has left, by a move: not by one before that by which it was here or named.
+
+        Such a word is older than this lease. After a restart a leaf has no other lease that goes on.
+        """
+        number = self.numbers.get(move.peer, 0)
+        if reaches(move.number, number) or (self.leaf and not joined_since(number, move.number)):
+            self.awaited.pop(move.peer, None)
 
     def forgot(self, node: bytes, number: int) -> None:
         """A peer comes again that knows nothing of those that were below it, unless in the life of this number."""
@@ -396,8 +416,7 @@ class OrphanedLease:
 
     def is_of_another_life(self, move: Move) -> bool:
         """Is one of those awaited who was restarted since, before it moved so?"""
-        number = self.numbers.get(move.peer, 0) if move.peer in self.awaited else 0
-        return number > 0 and not same_life(number, move.number)
+        return move.peer in self.awaited and of_another_life(self.numbers.get(move.peer, 0), move.number)
 
     def ask(self, now: float, every_s: float) -> Move | None:
         """If it is time to ask the child where it is: by which move it had come here.

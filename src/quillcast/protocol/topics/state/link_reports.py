@@ -99,6 +99,19 @@ def same_life(number: int, other: int) -> bool:
     return number > 0 and number >> COUNT_BITS == other >> COUNT_BITS
 
 
+def reaches(number: int, other: int) -> bool:
+    """Is the move of one number that of the other, or a later one of the same life? 0: it is not known, and may be."""
+    return 0 in (number, other) or (same_life(number, other) and number >= other)
+
+
+def of_another_life(number: int, other: int) -> bool:
+    """Was the peer restarted between the move of one number and that of the other, as far as both are known?
+
+    Or did it leave others behind? Not if the second is known to be the earlier one: it says nothing of that life.
+    """
+    return 0 not in (number, other) and not same_life(number, other) and not joined_since(number, other)
+
+
 def joined_since(number: int, left: int) -> bool:
     """Did a peer join by this number after it had left, having had so many parents (0: it is not known)?
 

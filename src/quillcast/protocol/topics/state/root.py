@@ -5,7 +5,7 @@ told it (`frontiers`). The floor that a publisher names says where to begin, and
 (`topics.publisher`).
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
@@ -17,7 +17,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER
-from quillcast.protocol.topics.state.link_reports import Move, same_life
+from quillcast.protocol.topics.state.link_reports import Move, of_another_life, reaches
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
 
 
@@ -68,8 +68,7 @@ class Root(Admitter):
 
     def is_of_another_life(self, move: Move) -> bool:
         """Is one of those awaited who was restarted since it was named, before it moved so?"""
-        number = self.awaited.get(move.peer, 0)
-        return number > 0 and not same_life(number, move.number)
+        return of_another_life(self.awaited.get(move.peer, 0), move.number)
 
     # ---- what the root before left
 
@@ -81,8 +80,8 @@ class Root(Admitter):
         """Where publishers stood with the root before."""
         self.frontiers = frontiers
 
-    def wait_for(self, named: dict[bytes, int], until: float, here: Container[bytes], arrived: Iterable[Move]) -> None:
-        """Wait for those below that it named, until a time, but not for those that are here.
+    def wait_for(self, named: dict[bytes, int], until: float, here: Iterable[Move], arrived: Iterable[Move]) -> None:
+        """Wait for those below that it named, until a time, but not for those that are here by now.
 
         By a move of another life, one says that it does not know who was below it.
         """
@@ -90,17 +89,23 @@ class Root(Admitter):
         for move in arrived:
             if self.is_of_another_life(move):
                 self.forgot(move.peer)
-        self.awaited = {node: number for node, number in self.awaited.items() if node not in here}
         self.awaited_until = max(self.awaited_until, until)
+        self.heard_from(here)
         if not self.awaited:
             self.hold_until = self.awaited_until
 
-    def heard_from(self, nodes: Iterable[bytes]) -> None:
-        """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
+    def heard_from(self, moves: Iterable[Move]) -> None:
+        """Peers are below this one by these moves. Nobody waits any more for those that it knew no later moves of.
+
+        Once all have come that the root before named, its own hold is what remains.
+        """
         if not self.awaited:
             return
-        for node in nodes:
-            self.awaited.pop(node, None)
+        for move in moves:
+            if self.is_of_another_life(move):
+                self.forgot(move.peer)
+            elif reaches(move.number, self.awaited.get(move.peer, 0)):
+                self.awaited.pop(move.peer, None)
         if not self.awaited:
             self.hold_until = self.awaited_until
 

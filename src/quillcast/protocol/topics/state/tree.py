@@ -482,8 +482,8 @@ class Tree:
             lease.continue_from(former)
         self.orphaned_leases[node] = lease
         for other in self.children.values():
-            self.heard_through(other)
-        self.heard_from(self.ended)
+            self.heard_from(other.speaks_for)
+        self.heard_from(self.ends)
 
     def resume_leases(self, leases: dict[bytes, OrphanedLease]) -> None:
         """Leases had gone on while the topic was forgotten here."""
@@ -504,28 +504,26 @@ class Tree:
         for other in self.children.values():
             other.outdate(node)
 
-    def heard_from(self, nodes: Iterable[bytes]) -> bool:
-        """These speak for themselves in the tree, or have left: nobody waits for their orphaned leases any more.
+    def heard_from(self, moves: Iterable[Move]) -> bool:
+        """Peers speak for themselves in the tree, or have left, by these moves (of number 0 where it is not known).
 
-        True if a lease ended by that: what it held back is to be told.
+        Nobody waits any more for leases of theirs that are not of later moves. One that was restarted before it came
+        knows nothing of those that were below it. True if a lease ended by that: what it held back is to be told.
         """
         before = len(self.orphaned_leases)
-        for node in nodes if before else ():
+        for move in moves if before else ():
+            if any(lease.is_of_another_life(move) for lease in self.orphaned_leases.values()):
+                self.forgot(move.peer, move.number)
             for former, lease in list(self.orphaned_leases.items()):
-                lease.arrived(node)
+                lease.arrived(move)
                 if not lease.awaited:
                     del self.orphaned_leases[former]
         return len(self.orphaned_leases) < before
 
-    def heard_through(self, child: Child) -> bool:
-        """A child speaks for itself and for those that came below it. True if a lease ended by that.
-
-        One that was restarted before it came knows nothing of those that were below it.
-        """
-        for move in child.word.arrivals:
-            if any(lease.is_of_another_life(move) for lease in self.orphaned_leases.values()):
-                self.forgot(move.peer, move.number)
-        return self.heard_from(name for name in child.speaks_for if name not in child.outdated)
+    @property
+    def ends(self) -> tuple[Move, ...]:
+        """The last moves of those that left in good order lately; a number that is not known is 0."""
+        return tuple([ended.move or Move(node, 0) for node, ended in self.ended.items()])
 
     def note_arrived(self, arrivals: Iterable[Move]) -> bool:
         """What the parent reports includes peers that moved away from here: their leases end. True if one did."""
@@ -549,7 +547,7 @@ class Tree:
         if node not in self.children:
             self.ended = self.ended or {}
             self.ended[node] = ended
-            self.heard_from((node,))
+            self.heard_from((ended.move or Move(node, 0),))
 
     def is_back(self, node: bytes) -> None:
         """Somebody who may have left in good order takes part again."""
@@ -792,7 +790,7 @@ class Tree:
         if cut.is_over(position, self.total, now, misses_some=misses_some):
             holder.cut_off(None)
             if isinstance(holder, Child):
-                self.heard_through(holder)
+                self.heard_from(holder.speaks_for)
 
     def _misses_some(self, holder: "Subscription | Child") -> bool:
         """Is a child behind only by events that it misses, and is there room here for as long as these take?
