@@ -104,20 +104,25 @@ class Edge(LostEvents):
             term_cursor = self.term_cursor(term)
         if term_cursor is None:
             return
-        in_order = (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)  # `_waits_for_gaps`, inline
-        if bundle.envelope.first < term_cursor.next and not in_order:
-            self._came_late(bundle, term_cursor)
-        if bundle.last <= term_cursor.next:
+        if bundle.envelope.first != term_cursor.next and not self._continues(bundle, term_cursor):
             return
-        if bundle.envelope.first > term_cursor.next:
-            if in_order:
-                term_cursor.waiting = term_cursor.waiting or Waiting()
-                term_cursor.waiting.add(bundle)
-                return
-            self._drop(term, term_cursor, bundle.envelope.first)
         self._run(bundle, term_cursor)
         if term_cursor.waiting or term_cursor.given_up is not NO_RANGES:
             self._resume(term_cursor)
+
+    def _continues(self, bundle: Bundle, term_cursor: TermCursor) -> bool:
+        """Is a bundle that does not begin with what is due to be delivered now? One beyond a gap may have to wait."""
+        in_order = self._waits_for_gaps(term_cursor)
+        if bundle.envelope.first < term_cursor.next:
+            if not in_order:
+                self._came_late(bundle, term_cursor)
+            return bundle.last > term_cursor.next
+        if in_order:
+            term_cursor.waiting = term_cursor.waiting or Waiting()
+            term_cursor.waiting.add(bundle)
+            return False
+        self._drop(bundle.envelope.term, term_cursor, bundle.envelope.first)
+        return True
 
     def owe_no_more(self, term: Term) -> None:
         """A term turned out to be one of a best-effort session: its gaps delay nothing any more."""

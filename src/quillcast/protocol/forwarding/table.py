@@ -119,13 +119,13 @@ class ForwardingTable:
             if entering is None:
                 return self._refuse(sender, bundle, "misrouted" if envelope.record else "filtered")
             bundle = entering
-        if flow.others and envelope.kind is not REPAIR:
+        is_repair = envelope.kind is REPAIR
+        if flow.others and not is_repair:
             flow.note_way(bundle, BESIDE if envelope.record else sender.node_id)
-        front = flow.front(term) if envelope.kind is REPAIR else None
-        fills_front = front is not None and envelope.first <= front < bundle.last
+        fills_front = is_repair and _fills_front(flow, bundle)
         if not self.move(flow, bundle):
             self.host.release(sender.node_id, bundle.size)  # it takes no room
-            return "repeat" if flow.live(term) is not None or envelope.kind is REPAIR else "stale_term"
+            return "repeat" if flow.live(term) is not None or is_repair else "stale_term"
         listener.taken(sender.node_id, bundle, is_due=fills_front)
         if fills_front:
             listener.front_filled(flow, term)
@@ -246,3 +246,9 @@ class _Nobody:
     def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """Nothing else holds it back."""
         self.host.release(sender, bundle.size)
+
+
+def _fills_front(flow: Flow, bundle: Bundle) -> bool:
+    """Does a repair bring the first missing event of its term?"""
+    front = flow.front(bundle.envelope.term)
+    return front is not None and bundle.envelope.first <= front < bundle.last

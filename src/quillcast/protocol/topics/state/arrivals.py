@@ -76,10 +76,11 @@ class Arrivals:
 
     def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """Pass on what others asked for of ended terms, and return the credit of what full buffers wait for at once."""
-        if bundle.envelope.kind is REPAIR and bundle.envelope.term in self.trees[bundle.topic].flow.past:
+        envelope = bundle.envelope
+        if envelope.kind is REPAIR and envelope.term in self.trees[envelope.topic].flow.past:
             self.dispatch.order(Restored(bundle, sender))
         if is_due and self.flow_control.takes_repairs:
             self.host.release(sender, bundle.size)
             self.flow_control.hold_back()
         else:
-            self.flow_control.release(sender, bundle.size, bundle.envelope.topic)
+            self.flow_control.release(sender, bundle.size, envelope.topic)
