@@ -269,8 +269,8 @@ def test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_
     monkeypatch.setattr(peer.neighbours, "suspected", lambda node: True)
     doubtful_until, me, now = peer.scribe.replica_set.doubtful_until, peer.host.me, peer.host.now()
     answered = [machine.node_id for machine in village.world.machines]
-    assert doubtful_until(TOPIC, me) == now + TopicConfig().lease_s
-    assert doubtful_until(TOPIC, me, answered) == 0.0
+    assert doubtful_until(TOPIC, me, ()) == now + TopicConfig().lease_s
+    assert doubtful_until(TOPIC, me, answered) == doubtful_until(TOPIC, answered[0]) == 0.0
 
 
 EARLIER = Term(1, bytes(16))

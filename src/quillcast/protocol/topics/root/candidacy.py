@@ -121,12 +121,18 @@ class Candidacies:
                 self.known.learn(entry.descriptor)
             if entry.term != NO_TERM:
                 self.known.enter(candidacy.topic, entry.term)
-        candidacy.doubtful_until = max(candidacy.doubtful_until, self.replication.doubtful_until(round_))
         waited_s = self.host.now() - candidacy.began_at
-        if any(entry.is_root for entry in entries) and waited_s < self.config.transfer_s:
+        may_learn = self._may_learn(candidacy, round_) or any(entry.is_root for entry in entries)
+        if may_learn and waited_s < self.config.transfer_s:
             self.host.set_timer(RootCheckDue(candidacy.topic, candidacy.began_at), self.config.ask_s)
-        else:
-            self._note(candidacy)
+            return
+        candidacy.doubtful_until = max(candidacy.doubtful_until, self.replication.doubtful_until(round_))
+        self._note(candidacy)
+
+    def _may_learn(self, candidacy: Candidacy, round_: Round) -> bool:
+        """Does a topic seem new because peers are suspected that would know? Where these are only slow, they may answer."""
+        is_new = self.known.terms.get(candidacy.topic, NO_TERM) == NO_TERM
+        return is_new and self.replication.has_suspected(round_)
 
     def _note(self, candidacy: Candidacy) -> None:
         """Have the term recorded that this peer will have as root: it is above all that were heard of."""

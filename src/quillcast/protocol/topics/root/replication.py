@@ -149,6 +149,10 @@ class Replication:
         here = self.replica_set.doubtful_until(round_.topic, self.host.me, round_.answers)
         return max(round_.doubtful_until, here)
 
+    def has_suspected(self, round_: Round) -> bool:
+        """Are any of those who would know suspected, and so were not asked?"""
+        return self.replica_set.has_suspected(round_.topic, round_.answers)
+
     def has_answers_of_all(self, round_: Round) -> bool:
         """Did all answer who would know of a later term?"""
         return self.replica_set.are_all(round_.topic, round_.answers)

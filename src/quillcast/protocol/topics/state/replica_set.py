@@ -73,10 +73,11 @@ class ReplicaSet:
         asked = others[: there[self.count - 1]] if len(there) >= self.count else others
         return [contact for contact in asked if not self.neighbours.suspected(contact.node_id)]
 
-    def doubtful_until(self, topic: bytes, asker: bytes, answered: Container[bytes] = ()) -> float:
+    def doubtful_until(self, topic: bytes, asker: bytes, answered: Container[bytes] | None = None) -> float:
         """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
 
-        Those that are suspected, and have not answered, are not asked, and may soon count as lost.
+        `answered`: by whom, if this peer asks. Those that it suspects were not asked, and may soon count as lost. Where
+        another one asks, it does not matter whom this one suspects.
         The peer that asks would not know, nor those that are joining. If a root alone keeps its state, the asker's
         process before this one would know, too. The state was kept by as many as there were to keep it before others
         were lost: a leaf set that has lost members may reach around the ring, and the full one did not.
@@ -94,8 +95,12 @@ class ReplicaSet:
             return before
         return max(before, max(lost) + self.config.lease_s)
 
-    def _may_be_lost(self, node: bytes, answered: Container[bytes]) -> bool:
-        return self.neighbours.suspected(node) and node not in answered
+    def has_suspected(self, topic: bytes, answered: Container[bytes]) -> bool:
+        """Are any of those who keep a topic's state suspected, and have not answered?"""
+        return any(self._may_be_lost(contact.node_id, answered) for contact in self.of(topic))
+
+    def _may_be_lost(self, node: bytes, answered: Container[bytes] | None) -> bool:
+        return answered is not None and node not in answered and self.neighbours.suspected(node)
 
     def partitioned(self, topic: bytes) -> bool:
         """Is this peer cut off from most of the topic's replicas? Lost ones count for as long as a lease.
