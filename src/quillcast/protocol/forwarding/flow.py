@@ -306,6 +306,10 @@ class Flow:
         """A term is over, and went up to `end`: nothing of it is kept, and its end is remembered for a while."""
         self._forgotten().note(term, end)
 
+    def note_over_before(self, ends: Iterable[tuple[Term, int]]) -> None:
+        """The same of terms that were over before all others that are remembered, as far as there is room for them."""
+        self.forgotten = self._forgotten().and_before((term, end, None) for term, end in ends)
+
     def note_forgotten(self, ends: Iterable[AgedEnd], now: float) -> None:
         """Record ended terms that nobody wants any more, and how far they went. What is known here stays."""
         new = [each for each in ends if self.may_recall(*each[:2]) and each[0] not in self.past]

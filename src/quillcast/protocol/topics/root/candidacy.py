@@ -130,7 +130,7 @@ class Candidacies:
         self._note(candidacy)
 
     def _may_learn(self, candidacy: Candidacy, round_: Round) -> bool:
-        """Does a topic seem new because peers are suspected that would know? Where these are only slow, they may answer."""
+        """Does a topic seem new, and are peers suspected that would know? If these are only slow, they may answer."""
         is_new = self.known.terms.get(candidacy.topic, NO_TERM) == NO_TERM
         return is_new and self.replication.has_suspected(round_)
 

@@ -350,10 +350,13 @@ class SourceStreams:
 
     def _recall_closed(self, tree: Tree) -> None:
         """Where this peer left the tree since, it knows nothing else of its streams of before."""
-        for term, (topic, end, milestones) in self.closed.items():
-            if topic == tree.topic and not tree.flow.knows(term):
-                tree.flow.note_over(term, end)
-                self.dates.note_over(tree, term, milestones)
+        flow = tree.flow
+        unknown = [term for term, own in self.closed.items() if own.topic == tree.topic and not flow.knows(term)]
+        if unknown:
+            flow.note_over_before([(term, self.closed[term].end) for term in unknown])
+        for term in unknown:
+            if flow.knows(term):
+                self.dates.note_over(tree, term, self.closed[term].milestones)
 
     def _knows_best(self, tree: Tree, term: Term) -> bool:
         """Is it a stream of this very process? But it forgets at last how far its streams went."""
