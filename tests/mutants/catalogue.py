@@ -521,7 +521,7 @@ MUTANTS = (
         "suspected-replicas-know-nothing",
         "A topic is not new because the peers that would know are suspected, and were not asked.",
         "protocol/topics/state/replica_set.py",
-        "        return self.neighbours.suspected(node) and node not in answered\n",
+        "        return answered is not None and node not in answered and self.neighbours.suspected(node)\n",
         "        return False\n",
         "protocol/topics/test_candidacy.py::test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_not_asked",
     ),
