@@ -1284,7 +1284,7 @@ MUTANTS = (
         "reliable-streams-unkept",
         "What began in a reliable session is kept in a best-effort one that follows.",
         "protocol/forwarding/flow.py",
-        "        if any(stream.keeps for stream in self.others.values()):\n",
+        "        if any(self.is_reliable(bundle.envelope.term) for _, bundle in entries):\n",
         "        if self.keeps:\n",
         "protocol/topics/test_ended_streams.py::"
         "test_a_reliable_stream_is_kept_although_its_topic_seems_to_be_best_effort",

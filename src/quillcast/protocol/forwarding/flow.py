@@ -433,8 +433,9 @@ class Flow:
 
         Streams of sources that began in a reliable session stay, until they are over.
         """
-        if any(stream.keeps for stream in self.others.values()):
-            gone = [entry for entry in self.log.entries() if not self.is_reliable(entry[1].envelope.term)]
+        entries = self.log.entries()  # as nearly always, only the bundle that has just come
+        if any(self.is_reliable(bundle.envelope.term) for _, bundle in entries):
+            gone = [entry for entry in entries if not self.is_reliable(entry[1].envelope.term)]
             passed_over = sum(any(channel.cursor <= serial for serial, _ in gone) for channel in self.channels)
             self.log.take_out(gone)
             for channel in self.channels:

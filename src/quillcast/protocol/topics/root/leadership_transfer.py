@@ -549,7 +549,7 @@ class LeadershipTransfer:
     def take_offer(self, tree: Tree) -> Offer | None:
         """This peer becomes the topic's root: returns what was transferred to it.
 
-        Or what it said itself as the root before, if whoever was to follow left or died first.
+        If the peer that was to follow left or died first, that is what this one said itself as the root before.
         """
         self.intake.successors.forget(tree.topic)
         offer, own = self.offers.pop(tree.topic, None), self.vouched.pop(tree.topic, None)
