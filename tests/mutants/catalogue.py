@@ -793,6 +793,24 @@ MUTANTS = (
         "protocol/topics/test_stream_reporting.py::test_the_end_of_a_stream_moves_when_a_child_knows_of_later_events",
     ),
     Mutant(
+        "child-at-an-earlier-end",
+        "A child that took a stream for over earlier hears where it ended.",
+        "protocol/topics/state/source_streams.py",
+        "        return (report is not None and report.reach < end) or (told is not None and told < end)\n",
+        "        return told is not None and told < end\n",
+        "protocol/topics/test_ended_streams.py"
+        "::test_a_child_that_joins_just_before_a_stream_is_over_hears_its_end_if_it_took_it_for_over_earlier",
+    ),
+    Mutant(
+        "children-of-a-resumed-stream",
+        "A peer that takes a stream up again knows that it is over at its children.",
+        "protocol/topics/state/source_streams.py",
+        "                child.note_stream(term, StreamUp(end, end, end))  # it was over there, too\n",
+        "                pass\n",
+        "protocol/topics/test_ended_streams.py"
+        "::test_a_child_hears_the_end_of_a_stream_that_was_over_here_and_went_on_for_less_than_a_report_takes",
+    ),
+    Mutant(
         "strangers-streams-taken",
         "Where a list says who publishes, no peer takes the stream of a source that has not shown a warrant on it.",
         "protocol/topics/state/source_rights.py",

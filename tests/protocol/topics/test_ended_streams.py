@@ -14,7 +14,7 @@ from quillcast.protocol.topics.messages import (
     TransferLeadership,
 )
 from quillcast.protocol.topics.state.holders import SourcesChild
-from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, stream_key
+from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, decode_stream, encode, stream_key
 from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
@@ -284,3 +284,33 @@ def test_the_events_of_a_stream_that_is_over_and_goes_on_count_once(world: Parts
         assert tree.total == index + 1
         world.source_streams.resume(tree, STREAM, None)
         assert tree.total == index + 1
+
+
+@pytest.mark.parametrize(("end", "hears"), [(3, True), (5, False)], ids=["earlier", "there"])
+def test_a_child_that_joins_just_before_a_stream_is_over_hears_its_end_if_it_took_it_for_over_earlier(
+    world: Parts, end: int, *, hears: bool
+) -> None:
+    """It comes from beyond a partition, and all is stable here: nobody would tell it later what it lost."""
+    tree = world.root(BY_SOURCE)
+    world.source_streams.learn(tree, STREAM, 0)
+    world.joins.adopt(Join(tree.topic, CAROL, None, tree.descriptor.digest, ended=((STREAM, end, ()),)))
+    world.source_streams.conclude(tree, STREAM, 5)
+    assert told_end(world, tree) == (5 if hears else None)
+
+
+def test_a_child_hears_the_end_of_a_stream_that_was_over_here_and_went_on_for_less_than_a_report_takes(
+    world: Parts,
+) -> None:
+    tree, _ = a_subscription_to_sources(world)
+    tree.flow.note_over(STREAM, 3)
+    tree.enter(SourcesChild(world.host, CAROL, 0, FIRST, 0, sends_only=False))
+    world.source_streams.resume(tree, STREAM, None)
+    world.source_streams.conclude(tree, STREAM, 5)
+    assert told_end(world, tree) == 5
+
+
+def told_end(world: Parts, tree: Tree) -> int | None:
+    """Where a stream ended, as Carol was told; None: nothing."""
+    report = world.streams.telling(CAROL.node_id).get(stream_key(tree.topic, STREAM))
+    down = decode_stream(report) if report is not None else None
+    return down.end if isinstance(down, StreamDown) else None

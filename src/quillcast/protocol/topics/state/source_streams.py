@@ -249,6 +249,9 @@ class SourceStreams:
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
         stream.resume(tree.sources.resume(term, end))
+        for child in tree.children.values():
+            if isinstance(child, SourcesChild) and not child.sends_only and term not in child.streams:
+                child.note_stream(term, StreamUp(end, end, end))  # it was over there, too
         if is_mine(self.host, term):
             tree.sources.states[term].close(end)
 
@@ -589,16 +592,17 @@ class SourceStreams:
         if tree.parent is not None and tree.root is None:
             self.streams.drop(tree.parent, key)
         for child in tree.children.values():
+            knows_less = self._knows_less(child, term, key, end)
             speaks = forget_report(child, term) and key in self.streams.told(child.contact.node_id)
-            if speaks or self._told_less(child, key, end):
+            if speaks or knows_less:
                 self.streams.put(child.contact, key, encode(_over(end, closed=state.closed)))
             else:
                 self.streams.drop(child.contact, key)
 
-    def _told_less(self, child: Child, key: bytes, end: int) -> bool:
-        """Did a child hear from this peer that a stream ended earlier than it did? Then it may have concluded it."""
-        told = self._told_end(child, key)
-        return told is not None and told < end
+    def _knows_less(self, child: Child, term: Term, key: bytes, end: int) -> bool:
+        """Did a child say or hear that a stream ended earlier than it did? Then it may be over there."""
+        report, told = child.streams.get(term), self._told_end(child, key)
+        return (report is not None and report.reach < end) or (told is not None and told < end)
 
     def _told_end(self, child: Child, key: bytes) -> int | None:
         told = self.streams.telling(child.contact.node_id).get(key)
