@@ -250,6 +250,15 @@ def test_an_envelope_can_be_replaced_without_touching_the_blocks() -> None:
     assert admitted.head != bundle.head
 
 
+@pytest.mark.parametrize("number", [0, (1 << 61) - 1, 1 << 61, NUMBER_MAX - 1])
+def test_a_lone_event_has_any_valid_number(number: int) -> None:
+    sent = Bundle(
+        Envelope(b"t" * 16, Kind.DOWN, Term(number, b"n" * 16), number, 3, b"", b"", 9),
+        (Block.lone(b"p" * 16, number, b"payload", 7),),
+    )
+    assert Bundle.decode(sent.encode()) == sent
+
+
 def test_the_head_is_encoded_once() -> None:
     bundle = Bundle(Envelope(TOPIC, Kind.UP), (FULL,))
     assert bundle.head is bundle.head

@@ -61,7 +61,11 @@ _LONE_HEAD = struct.Struct(_HEAD.format + "I")  # head of a bundle with one bloc
 _OFFSET = struct.Struct("<i")
 _LONE_OFFSETS = struct.Struct("<ii")  # offsets of a column with one value
 _LONE_BLOCK = struct.Struct(_BLOCK.format + "ii")  # everything before the payload of a block with one event
-_LONE_BUNDLE = struct.Struct(_LONE_HEAD.format + _BLOCK.format[1:])  # everything before the columns of the block
+# everything before the columns of the block, with two groups of small fields as one number each
+_LONE_BUNDLE = struct.Struct("<BBHI16sQ16sQIQIII16sQqII")
+_ONE_BLOCK = 1  # one block, and neither a record nor tags
+_FORM_MASK = 0xFFFFE0FF  # all of a block's layout, flags and reserved bytes but the five flags
+_SMALL_BITS = 61  # of the numbers in such a bundle, so that adding a count cannot make them too large
 _BLOCK_BYTES, _LONE_HEAD_BYTES, _LONE_BLOCK_BYTES, _LONE_BUNDLE_BYTES = (
     each.size for each in (_BLOCK, _LONE_HEAD, _LONE_BLOCK, _LONE_BUNDLE)
 )
@@ -483,18 +487,16 @@ class Bundle:
     def _lone(cls, data: bytes | memoryview) -> "Bundle | None":
         """Do what `decode` does, in fewer steps, for a bundle of one small block. None if it is not such a bundle."""
         (
-            kind, _, serial, session, topic, counter, node, index, events, blocks, record, tags, block_size,
-            size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes,
+            kind, _, serial, session, topic, counter, node, index, events, shape, block_size,
+            size, form, publisher, first, time_ns, count, payload_bytes,
         ) = _LONE_BUNDLE.unpack_from(data)  # fmt: skip
-        if blocks != 1 or record or tags or not size == block_size == len(data) - _LONE_HEAD_BYTES:
+        if shape != _ONE_BLOCK or form & _FORM_MASK != _LAYOUT or kind not in _KINDS:
             return None
-        if size % 8 or layout != _LAYOUT or flags > 31 or zero or 4 * (count + 1) > size - _BLOCK_BYTES:
+        if not size == block_size == len(data) - _LONE_HEAD_BYTES or size % 8 or 4 * (count + 1) > size - _BLOCK_BYTES:
             return None
-        if not 0 < count == events or kind not in _KINDS or counter > NUMBER_MAX:
+        if not 0 < count == events or (counter | index | first) >> _SMALL_BITS:
             return None
-        if not 0 <= first <= NUMBER_MAX - count or not 0 <= index <= NUMBER_MAX - count:
-            return None
-        block = Block(bytes(data[_LONE_HEAD_BYTES:]), publisher, first, count, time_ns, flags, payload_bytes)
+        block = Block(bytes(data[_LONE_HEAD_BYTES:]), publisher, first, count, time_ns, form >> 8, payload_bytes)
         term = new_tuple(Term, (counter, node))
         return cls(Envelope(topic, _KINDS[kind], term, index, session, b"", b"", serial), (block,))
 
