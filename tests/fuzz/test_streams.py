@@ -35,9 +35,8 @@ def test_whatever_neighbours_send_their_copies_stay_within_the_bounds(
     said: list[tuple[int, list[tuple[bytes, int]], bool]],
 ) -> None:
     end = Link(map_bytes_max=200, copies_bytes_max=400).b
-    end.streams.listener = None
     here: set[bytes] = set()
-    end.streams.is_neighbour = here.__contains__
+    end.streams.report_to(None, here.__contains__)
     for number, (who, entries, stays) in enumerate(said):
         contact = Contact(bytes([who]) * 16, f"peer{who}")
         here.add(contact.node_id)

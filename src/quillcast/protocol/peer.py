@@ -69,16 +69,15 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.recovery, self._schedule = self.scribe.recovery, self.scribe.schedule
-        self.recovery.agents.others = recoveries or {}
+        self.recovery.agents.offer(recoveries or {})
         self.scoping = Scoping(
             host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.placement, self.table,
             self.recovery.agents, customs or {}, self.dispatch,
         )  # fmt: skip
-        self.scribe.inspection.scope_name = self.scribe.tracing.scope_name = self.scoping.name
-        self.scribe.tracing.explain = self.scoping.installing.explain
-        self.streams.listener, self.streams.is_neighbour = self.scribe, self.neighbours.watches
-        self.overlay.application = self.scribe
-        self.neighbours.listeners += [self.overlay, self.scribe]
+        self.scribe.tracing.show_scopes(self.scoping.name, self.scoping.installing.explain)
+        self.streams.report_to(self.scribe, self.neighbours.watches)
+        self.overlay.serve(self.scribe)
+        self.neighbours.tell(self.overlay, self.scribe)
         self.left = False
         self._leave_by: float | None = None
         self._linger_by: float | None = None

@@ -284,7 +284,7 @@ class Simulation(Observed):
         saved = self._managers.get(plan.name)
         owners = [self._party(each) for name in plan.within for each in self.scenario.scopes if each.name == name]
         manager = ScopeManager.restored(saved, config) if saved else ScopeManager.new(self._party(plan), owners, config)
-        manager.state.secret = derived(self.seed, f"secret of {plan.name}").randbytes(KEY_BYTES)
+        manager.state.draw_secret(derived(self.seed, f"secret of {plan.name}").randbytes(KEY_BYTES))
         peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
 
     def _no_right(self, plan: ScopePlan, party: Party, attributes: Mapping[str, str], topic: str, doing: Doing) -> str:

@@ -29,7 +29,7 @@ class RecordingHost:
         self.answering: dict[bytes, float] = {}  # round-trip times of the peers that answer
         self.proximities: dict[bytes, float] = {}
         self.neighbours = Neighbours(self, config, streams)  # type: ignore[arg-type]
-        self.neighbours.listeners.append(self)
+        self.neighbours.tell(self)
 
     def now(self) -> float:
         return self.time

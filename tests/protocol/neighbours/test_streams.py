@@ -187,9 +187,8 @@ class Crowd:
 
     def __init__(self, **config: int) -> None:
         self.streams = Link(**config).b.streams
-        self.streams.listener = None
         self.here: set[bytes] = set()
-        self.streams.is_neighbour = self.here.__contains__
+        self.streams.report_to(None, self.here.__contains__)
 
     def say(self, who: int, size: int, key: bytes = SUN) -> None:
         """A peer becomes a neighbour, if it is none, and sends an entry of so many bytes."""

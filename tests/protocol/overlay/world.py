@@ -58,8 +58,8 @@ class TestPeer:
         self.alive, self.paused_until = True, 0.0
         self.neighbours = Neighbours(self, world.neighbour_config)
         self.overlay = Pastry(self, world.config, self.neighbours, CODEC)
-        self.overlay.application = self
-        self.neighbours.listeners.append(self.overlay)
+        self.overlay.serve(self)
+        self.neighbours.tell(self.overlay)
 
     # Host
     def now(self) -> float:

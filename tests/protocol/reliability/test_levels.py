@@ -66,7 +66,7 @@ class TwoLevels(World):
         self.groups.circle = self.circle = Nested()
         self.circle.end = 5
         self.agents = self.recovery.agents
-        self.agents.others = {"says": Says, "says otherwise": Says}
+        self.agents.offer({"says": Says, "says otherwise": Says})
         self.agents.follow({WEATHER: (Domain(INNER, "says", ()), Domain(OUTER, "says", ()))})
         self.inner, self.outer = self.agent(INNER), self.agent(OUTER)
 

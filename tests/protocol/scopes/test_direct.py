@@ -152,7 +152,7 @@ def test_what_guests_do_is_bounded_together_and_a_peer_that_leaves_takes_none(mo
     monkeypatch.setattr(direct, "GUEST_RIGHTS_MAX", 1)
     monkeypatch.setattr(direct, "RIGHTS_MAX", 3)
     assert promised(guests, wish(topic="more")) == ["client board has used 1 topics here since it connected"]
-    guests.leaving = True
+    guests.close()
     assert promised(guests, wish()) == ["it leaves the network"]
 
 
@@ -163,7 +163,7 @@ def test_a_client_whose_host_ends_it_is_let_in_no_more_and_all_who_were_asked_he
     assert controller.host.sent[2:] == [(BOB, EndClient(BOARD)), (CAROL, EndClient(BOARD))]
     assert (controller.direct.searches, controller.direct.told) == ({}, {})
     guests, ended = Guests(), list[Guest]()
-    guests.ended = ended.append
+    guests.tell(ended.append)
     promised(guests, wish())
     guest = entered(guests)
     guests.end(CAROL, EndClient(BOARD))

@@ -138,7 +138,7 @@ class Parts:
 
     def alone(self) -> None:
         """This peer is the first of its ring."""
-        self.overlay.application = Application()
+        self.overlay.serve(Application())
         self.overlay.join([])
         del self.host.timers[:], self.host.sent[:]
 

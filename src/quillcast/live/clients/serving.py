@@ -62,7 +62,7 @@ class Clients:
         self._sessions: dict[Session, ClientConnection] = {}
         self._leaving = ""
         self._invitations: dict[bytes, Invitation] = {}  # by digests of the secrets that clients of other devices show
-        peer.scoping.direct.guests.ended = self._guest_ended
+        peer.scoping.direct.guests.tell(self._guest_ended)
         links.serve_client = self.call
 
     def __len__(self) -> int:

@@ -60,7 +60,7 @@ class Managing:
             manager = ScopeManager.restored(saved, config, scope=party, owners=owners, tokens=tokens)
         else:
             manager = ScopeManager.new(party, owners, config, tokens)
-        manager.state.secret = manager.state.secret or secrets.token_bytes(KEY_BYTES)
+        manager.state.draw_secret(secrets.token_bytes(KEY_BYTES))
         scope.rules.restore(manager.state.settings)
         self._served[name] = scope
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))

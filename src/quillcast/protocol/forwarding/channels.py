@@ -36,6 +36,9 @@ class Sink(ABC):
     undated: Mapping[Term, tuple[Range, float]] = EMPTY
     """What it missed first of streams, and may have been there before it began (`Edge.date`)."""
 
+    contact: Contact | None = None
+    """The peer that it leads to; None: it is a subscriber of this one."""
+
     @abstractmethod
     def room(self) -> int:
         """The bytes that it takes now."""
@@ -43,6 +46,13 @@ class Sink(ABC):
     @abstractmethod
     def take(self, bundle: Bundle) -> None:
         """Take a bundle: the same bytes, by reference. It must not open or close channels, nor end a term."""
+
+    def wait(self, *, waits: bool) -> None:  # noqa: B027
+        """May its topic fill buffers from now on? That is for links to other peers."""
+
+    def plain(self) -> "Sink":
+        """The same place, without conditions that others made."""
+        return self
 
     # Only a sink that is owed every event does something in the following methods.
 
@@ -83,12 +93,13 @@ class PeerSink(Sink):
 
     __slots__ = ("contact", "host", "waits")
 
+    contact: Contact
+
     def __init__(self, host: Host, contact: Contact, *, waits: bool = False) -> None:
         """`waits`: its topic may fill buffers, because it waits for slow subscribers."""
         self.host, self.contact, self.waits = host, contact, waits
 
     def wait(self, *, waits: bool) -> None:
-        """May its topic fill buffers from now on?"""
         self.waits = waits
 
     def room(self) -> int:
@@ -97,10 +108,6 @@ class PeerSink(Sink):
 
     def take(self, bundle: Bundle) -> None:
         self.host.carry(self.contact, bundle)
-
-    def plain(self) -> "PeerSink":
-        """The same peer, without conditions that others made."""
-        return self
 
 
 class Channel:

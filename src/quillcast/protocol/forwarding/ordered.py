@@ -32,7 +32,7 @@ class Ordered(NamedTuple):
         way = self.ways.get(node)
         if way is not None:
             return way.sink
-        return standing.plain() if isinstance(standing, PeerSink) else standing
+        return standing.plain()
 
     def to_child(self, node: bytes, wanted: Filter | None) -> Filter | None:
         """What a link to a child lets through, if the tree's own policy wants this."""

@@ -75,6 +75,14 @@ class ForwardingTable:
         """Bundles of a topic pass this before they are recorded."""
         self.entrances[topic] = entrance
 
+    def guard(self, borders: Mapping[bytes, Filter]) -> None:
+        """Bundles of these topics pass this where they come into a scope, without a routing record."""
+        self.borders = borders
+
+    def pass_recorded(self, recorded: Filter) -> None:
+        """Bundles with a routing record pass this when they arrive."""
+        self.recorded = recorded
+
     def open(self, flow: Flow) -> Flow:
         """Add a topic's flow."""
         self.flows[flow.topic] = flow

@@ -106,7 +106,7 @@ class Neighbours:
     def __init__(self, host: Host, config: NeighbourConfig, streams: Marks | None = None) -> None:
         """Without `streams` heartbeats carry no marks."""
         self.host, self.config, self.streams = host, config, streams
-        self.listeners: list[NeighbourListener] = []
+        self._listeners: tuple[NeighbourListener, ...] = ()
         self._links: dict[bytes, Link] = {}
         self._lost: dict[bytes, None] = {}
         self._round_trips: dict[bytes, RoundTrip] = {}
@@ -115,6 +115,10 @@ class Neighbours:
         self._every_s = _NEVER  # the smallest of these
         self._quiet_until = _NEVER  # no other link is due before this
         self._checked_at = _NEVER
+
+    def tell(self, *listeners: NeighbourListener) -> None:
+        """Tell these who was lost and who came back, in this order."""
+        self._listeners += listeners
 
     # Calls of users of the detector
 
@@ -391,13 +395,13 @@ class Neighbours:
         self._lost[node_id] = None
         self.host.trace(Mark("neighbour_lost"))
         self.release(node_id)
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener.lost(link.contact)
 
     def _recover(self, contact: Contact) -> None:
         del self._lost[contact.node_id]
         self.host.trace(Recovered(contact.node_id))
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener.recovered(contact)
 
     def _process_paused(self) -> None:

@@ -123,6 +123,32 @@ class Outgoing(DigestedMap):
         self.pending: dict[bytes, None] = {}
         self.flushed_at, self.flush_set = NEVER, False
 
+    def move_to(self, contact: Contact) -> None:
+        """The neighbour is at this address."""
+        self.contact = contact
+
+    def set_flush(self, is_set: bool) -> None:
+        """A timer for the next flush is set, or has run out."""
+        self.flush_set = is_set
+
+    def change(self, key: bytes, value: bytes | None) -> bool:
+        """Set a value, or with None, remove it; the next flush sends it. False if it was so before."""
+        if not self.set(key, value):
+            return False
+        self.pending[key] = None
+        return True
+
+    def number_pending(self, log_max: int, now: float) -> list[bytes]:
+        """Number the changes that were not sent yet; returns their keys. A log over `log_max` is halved."""
+        keys = list(self.pending)
+        self.pending.clear()
+        self.number += len(keys)
+        self.log += keys
+        if len(self.log) > log_max:
+            del self.log[: len(self.log) - log_max // 2]
+        self.flushed_at = now
+        return keys
+
 
 class Incoming(DigestedMap):
     """The copy of the map that a neighbour sends.
@@ -136,6 +162,32 @@ class Incoming(DigestedMap):
         super().__init__(b"")
         self.asked_since: float | None = None
         self.asked_at, self.requests, self.answered, self.answered_at = NEVER, 0, False, NEVER
+
+    def advance(self, number: int) -> None:
+        """The copy is as it was at this change."""
+        self.number = number
+
+    def open_request(self, now: float) -> None:
+        """The copy is behind or wrong: what it lacks is asked for from now on."""
+        self.asked_since, self.requests = now, 0
+
+    def note_request(self, now: float) -> None:
+        """It was asked for once more."""
+        self.asked_at, self.answered = now, False
+        self.requests += 1
+
+    def note_answer(self, now: float) -> None:
+        """A part of an answer came."""
+        self.answered, self.answered_at = True, now
+
+    def take_answered(self) -> bool:
+        """Did a part of an answer come since the request, or since this was asked last?"""
+        answered, self.answered = self.answered, False
+        return answered
+
+    def close_request(self) -> None:
+        """Nothing more is asked for, until a mark differs."""
+        self.asked_since = None
 
     def passed(self, epoch: bytes, number: int) -> bool:
         """Is the copy at a later change, in the same incarnation of the sender?"""

@@ -83,15 +83,21 @@ class Streams:
     """The change streams between this peer and its neighbours."""
 
     def __init__(self, host: Host, config: StreamConfig, listener: StreamListener | None = None) -> None:
-        """`listener` may be set later. Until then changes are not reported."""
+        """Without a `listener` changes are not reported (`report_to`)."""
         self.host, self.config, self.listener = host, config, listener
-        self.is_neighbour: Callable[[bytes], bool] = lambda node_id: True
-        """Tells who still is one. What others were sent, or sent, is forgotten when there are many of them."""
+        self._is_neighbour: Callable[[bytes], bool] = lambda node_id: True
         self._outgoing: dict[bytes, Outgoing] = {}
         self._incoming: dict[bytes, Incoming] = {}
         self._copied_bytes = 0  # of all copies
         self._forgotten = 0
         self._room_until = _MAPS_MIN
+
+    def report_to(self, listener: StreamListener | None, is_neighbour: Callable[[bytes], bool]) -> None:
+        """Report changes to this listener from now on.
+
+        `is_neighbour` tells who still is one. What others were sent, or sent, is forgotten when there are many of them.
+        """
+        self.listener, self._is_neighbour = listener, is_neighbour
 
     # Calls of users of the streams
 
@@ -103,7 +109,8 @@ class Streams:
         """
         outgoing = self._outgoing.get(to.node_id)
         if outgoing is not None:
-            outgoing.contact = to
+            if outgoing.contact is not to:
+                outgoing.move_to(to)
             if outgoing.entries.get(key) == value:
                 return
         if len(key) + len(value) + _ENTRY_BYTES > self.config.page_bytes_max:
@@ -142,7 +149,7 @@ class Streams:
         """Remove a key from the map for this neighbour."""
         outgoing = self._outgoing.get(to.node_id)
         if outgoing is not None:
-            outgoing.contact = to
+            outgoing.move_to(to)
             self._change(outgoing, key, None)
 
     def hurry(self, node_id: bytes) -> None:
@@ -208,7 +215,7 @@ class Streams:
         if incoming is None:
             incoming = self._copy(sender)
         if incoming.mark() == (change, digest):
-            incoming.asked_since = None
+            incoming.close_request()
         elif change >= incoming.number or digest[:SIGN_BYTES] != sign(incoming.epoch):
             self._ask(sender, incoming)
 
@@ -228,7 +235,7 @@ class Streams:
             case Flush(node):
                 outgoing = self._outgoing.get(node)
                 if outgoing is not None:
-                    outgoing.flush_set = False
+                    outgoing.set_flush(False)
                     self._flush(outgoing)
             case ResendDue(sender, asked_at):
                 incoming = self._incoming.get(sender.node_id)
@@ -241,29 +248,21 @@ class Streams:
         return self.host.incarnation + self._forgotten.to_bytes(_EPOCH_BYTES - LIFE_BYTES, "big")
 
     def _change(self, outgoing: Outgoing, key: bytes, value: bytes | None) -> None:
-        if not outgoing.set(key, value):
-            return
-        outgoing.pending[key] = None
-        if outgoing.flush_set:
+        if not outgoing.change(key, value) or outgoing.flush_set:
             return
         wait_s = outgoing.flushed_at + self.config.flush_s - self.host.now()
         if wait_s <= 0:
             self._flush(outgoing)
         else:
-            outgoing.flush_set = True
+            outgoing.set_flush(True)
             self.host.set_timer(Flush(outgoing.contact.node_id), wait_s)
 
     def _flush(self, outgoing: Outgoing) -> None:
         """Number the pending changes, and send them."""
         if not outgoing.pending:
             return
-        keys, after = list(outgoing.pending), outgoing.number
-        outgoing.pending.clear()
-        outgoing.number += len(keys)
-        outgoing.log += keys
-        if len(outgoing.log) > self.config.log_changes_max:
-            del outgoing.log[: len(outgoing.log) - self.config.log_changes_max // 2]
-        outgoing.flushed_at = self.host.now()
+        after = outgoing.number
+        keys = outgoing.number_pending(self.config.log_changes_max, self.host.now())
         for message in self._changes(outgoing, keys, after):
             self.host.send(outgoing.contact, message)
 
@@ -329,7 +328,7 @@ class Streams:
     def _drop_former(self, except_for: bytes = b"") -> None:
         """Forget all who are no neighbours any more, except for one."""
         for node in {**self._incoming, **self._outgoing}:
-            if node != except_for and not self.is_neighbour(node):
+            if node != except_for and not self._is_neighbour(node):
                 self.forget(node)
         self._room_until = max(_MAPS_MIN, 2 * (len(self._incoming) + len(self._outgoing)))
 
@@ -341,7 +340,7 @@ class Streams:
             incoming.follow(epoch, 0)  # a stream starts empty, and so does the copy
         if incoming.epoch == epoch and message.after <= incoming.number:
             if number > incoming.number and self._apply(sender, incoming, message.changes):
-                incoming.number = number
+                incoming.advance(number)
         elif not incoming.passed(epoch, number):
             self._ask(sender, incoming)
 
@@ -353,7 +352,7 @@ class Streams:
             return
         if incoming.passed(epoch, message.number):
             return
-        incoming.answered, incoming.answered_at = True, self.host.now()
+        incoming.note_answer(self.host.now())
         entries = dict(message.entries)
         gone = [
             (key, None) for key in incoming.between(message.start, message.end, message.buckets) if key not in entries
@@ -362,7 +361,7 @@ class Streams:
             return
         if incoming.digest == message.digest:
             incoming.follow(epoch, message.number)
-            incoming.asked_since = None
+            incoming.close_request()
         elif message.end is None and message.asked_at == incoming.asked_at:
             self._ask_again(sender, incoming)  # a part was lost
 
@@ -424,22 +423,20 @@ class Streams:
         """
         now = self.host.now()
         if incoming.asked_since is None:
-            incoming.asked_since, incoming.requests = now, 0
+            incoming.open_request(now)
             self._request(sender, incoming)
         elif now - max(incoming.asked_at, incoming.answered_at) >= self.config.ask_again_s:
             self._request(sender, incoming)
 
     def _request(self, sender: Contact, incoming: Incoming) -> None:
-        now = incoming.asked_at = self.host.now()
-        incoming.answered = False
+        now = self.host.now()
         self.host.send(sender, Resend(now, incoming.epoch, incoming.number, incoming.buckets.tobytes()))
         self.host.set_timer(ResendDue(sender, now), self.config.ask_again_s * 2**incoming.requests)
-        incoming.requests += 1
+        incoming.note_request(now)
 
     def _unanswered(self, sender: Contact, incoming: Incoming) -> None:
         """The answer is not complete: wait while parts of it arrive."""
-        if incoming.answered:
-            incoming.answered = False
+        if incoming.take_answered():
             self.host.set_timer(ResendDue(sender, incoming.asked_at), self.config.ask_again_s)
         else:
             self._ask_again(sender, incoming)
@@ -449,7 +446,7 @@ class Streams:
         if incoming.requests < self.config.questions_max:
             self._request(sender, incoming)
         else:
-            incoming.asked_since = None
+            incoming.close_request()
 
     def check(self) -> None:
         """Raise AssertionError if the digest of a map is wrong, or changes wait and no timer is set."""

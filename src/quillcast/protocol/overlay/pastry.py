@@ -105,7 +105,7 @@ class Pastry:
     def __init__(self, host: Host, config: OverlayConfig, neighbours: Neighbours, codec: Codec) -> None:
         """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
-        self.entry_points: tuple[Contact, ...] = ()  # of this peer's scope: the first in charge, then the stand-bys
+        self.entry_points: tuple[Contact, ...] = ()  # of this peer's scope (`stand_by`)
         self.lifecycle = lifecycle = Lifecycle()
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
@@ -152,9 +152,13 @@ class Pastry:
         """The layer above."""
         return self.router.application
 
-    @application.setter
-    def application(self, application: Application) -> None:
-        self.router.application = application
+    def serve(self, application: Application) -> None:
+        """This is the layer above."""
+        self.router.serve(application)
+
+    def stand_by(self, entry_points: tuple[Contact, ...]) -> None:
+        """These are the entry points of this peer's scope: the first in charge, then the stand-bys."""
+        self.entry_points = entry_points
 
     # Calls of applications and of the peer
 
@@ -165,7 +169,7 @@ class Pastry:
         """
         if self.outside:
             self.lifecycle.come_in()
-            self.routes.hops = self._tables
+            self.routes.go_by(self._tables)
         self._carry_out(self.joining.start(contacts))
 
     def stay_outside(self) -> None:
@@ -181,7 +185,7 @@ class Pastry:
         """
         if not contacts or (self.active and not self.outside):
             raise ValueError(f"{len(contacts)} entry points for a peer {'in' if self.active else 'outside'} the ring")
-        self.routes.hops = EntryPoints(contacts, self._tables.suspected)
+        self.routes.go_by(EntryPoints(contacts, self._tables.suspected))
         if not self.active:
             self.lifecycle.enter()
             self.host.trace(Activated(0))

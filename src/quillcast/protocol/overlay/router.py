@@ -72,6 +72,10 @@ class Router:
         self._seen: dict[Name, int] = {}
         self._held: list[tuple[Contact, Routed]] = []
 
+    def serve(self, application: Application) -> None:
+        """This is the layer above, which receives messages and may change those that pass."""
+        self.application = application
+
     def route(self, message: Message, key: bytes) -> None:
         """Route a message of this peer. Raises `NotJoined` if too many messages wait until this peer is active."""
         routed = self.wrap(message, key)

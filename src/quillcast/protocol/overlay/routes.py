@@ -15,6 +15,10 @@ class Routes:
     def __init__(self, hops: Hops, seats: Seats) -> None:
         self.hops, self.seats = hops, seats
 
+    def go_by(self, hops: Hops) -> None:
+        """Messages go where these say from now on, unless a scope has seats for their keys."""
+        self.hops = hops
+
     def to(self, key: bytes, scope: str, but: Collection[bytes] = ()) -> Contact | None:
         """The next hop, except for the peers in `but`; None if the message has arrived. `scope`: empty for none."""
         return self.seats.to(key, scope, but) if scope else self.hops.to(key, but)

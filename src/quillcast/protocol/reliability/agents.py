@@ -96,15 +96,19 @@ TREE = Level(AlongTree())
 class Agents:
     """Makes agents as domains are ordered, and passes them what is for them."""
 
-    __slots__ = ("agents", "bottom", "host", "of_topics", "others", "times")
+    __slots__ = ("_others", "agents", "bottom", "host", "of_topics", "times")
 
     def __init__(self, host: Host, times: RecoveryTimes, bottom: Bottom, dispatch: Dispatch) -> None:
         self.host, self.times, self.bottom = host, times, bottom
         self.agents: dict[tuple[bytes, str], Level] = {}
         self.of_topics: dict[bytes, tuple[Level, ...]] = {}
-        self.others: Protocols = {}  # that other packages offer
+        self._others: Protocols = {}
         dispatch.on_messages(AGENT_MESSAGES, self._received)
         dispatch.on_timer(AgentDue, self._due)
+
+    def offer(self, others: Protocols) -> None:
+        """Let domains have these protocols of other packages, too."""
+        self._others = others
 
     def follow(self, domains: Mapping[bytes, Sequence[Domain]]) -> None:
         """By topic: the domains that it is repaired in from now on, the innermost first. Agents of others end."""
@@ -122,7 +126,7 @@ class Agents:
         key = domain.scope, domain.protocol
         if key in self.agents:
             return self.agents[key]
-        make = BUILT_IN.get(domain.protocol) or self.others.get(domain.protocol)
+        make = BUILT_IN.get(domain.protocol) or self._others.get(domain.protocol)
         if make is None:
             self.host.trace(Mark("recovery_protocol_unknown"))
             return TREE

@@ -67,6 +67,10 @@ class Gap:
         self._looked_at, self._missing = RangeSet(), 0
         self._hopeless: list[tuple[float, RangeSet]] = []  # ranges that nobody has, and since when
 
+    def press(self, event: int, repairer: bytes, now: float) -> None:
+        """A peer is asked for an event without credit."""
+        self.pressed = event, repairer, now
+
     def look(self, ranges: list[Range], now: float) -> None:
         """Record the ranges that are missing now."""
         if difference(self._looked_at, RangeSet(ranges)):

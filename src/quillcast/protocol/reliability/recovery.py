@@ -370,7 +370,7 @@ class Recovery:
         *before, at = gap.pressed
         if asked is None or (before == [front, asked] and self.host.now() < at + self.times.gap_s):
             return  # others refuse, too, and each of their answers leads here
-        gap.pressed = front, asked, self.host.now()
+        gap.press(front, asked, self.host.now())
         self.host.trace(Mark("pressed"))
         if asked == ROOT:
             self._ask_root(group, term, first, due=True)

@@ -142,7 +142,7 @@ class Composition:
         if self._obstacle() is None and self.members:
             self._choose()
         else:
-            self.kept.entries = self.kept.delegates = self.kept.channels = self.kept.links = ()
+            self.kept.clear()
         return self._parts()
 
     # ---- who does what
@@ -156,13 +156,13 @@ class Composition:
         acting = self.kept.entries[: self.config.entry_points]
         seats = tuple(label for label in self.around.seats or () if label in self.members)
         chosen = seats if self._begins_here() else self._nearest(able, askers, acting)
-        self.kept.entries = tuple(chosen[: max(RING_MAX, self.config.entry_points)])
-        others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in self.kept.entries[:1]))
-        self.kept.delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
+        entries = tuple(chosen[: max(RING_MAX, self.config.entry_points)])
+        others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in entries[:1]))
+        self.kept.choose(entries, tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ())
         if self.policy is not None:
-            self.kept.channels = self._wanted(self.policy, self.kept.channels)
+            self.kept.carry_by(self._wanted(self.policy, self.kept.channels))
         if self.swap is not None:
-            self.swap.channels = self._wanted(self.swap.other, self.swap.channels)
+            self.swap.carry_by(self._wanted(self.swap.other, self.swap.channels))
         self._choose_links()
 
     def _begins_here(self) -> bool:
@@ -377,13 +377,14 @@ class Composition:
         channels = {each[:2]: None for each in single if each.origin in (None, *self.kept.entries[:1])}
         if self._is_tree_only():
             ways = self._spanning(()) if to_all else _shortest(channels, self.kept.entries[:1])
-            self.kept.records, self.kept.links = False, tuple(ways)
+            self.kept.link(tuple(ways), records=False)
             return
-        self.kept.records = self.kept.records or self.around.assignment.records or not self._is_plain()
-        if self.kept.records and self._has_tree:
-            self.kept.links = self._spanning(self.kept.links or _shortest(channels, self.kept.entries[:1]))
+        records = self.kept.records or self.around.assignment.records or not self._is_plain()
+        if records and self._has_tree:
+            links = self._spanning(self.kept.links or _shortest(channels, self.kept.entries[:1]))
         else:
-            self.kept.links = self._spanning(self.kept.links) if to_all else tuple(channels)
+            links = self._spanning(self.kept.links) if to_all else tuple(channels)
+        self.kept.link(links, records=records)
 
     def _spanning(self, standing: Sequence[Pair]) -> tuple[Pair, ...]:
         """Links of a tree from the entry point to all receivers, that keeps those that stand."""

@@ -56,10 +56,17 @@ class Guests:
 
     def __init__(self) -> None:
         self.known: dict[bytes, Guest] = {}
-        self.ended: Callable[[Guest], None] = lambda guest: None
-        """Hears whose connections are to be closed."""
+        self._ended: Callable[[Guest], None] = lambda guest: None
         self.rights_count = 0
         self.leaving = False  # no more are taken
+
+    def tell(self, ended: Callable[[Guest], None]) -> None:
+        """This hears whose connections are to be closed."""
+        self._ended = ended
+
+    def close(self) -> None:
+        """Take no more."""
+        self.leaving = True
 
     def promise(self, host: Contact, message: ServeClient, now: float) -> str:
         """A client will come, or may do one thing more. Returns why not, in a sentence; empty: it may come."""
@@ -99,7 +106,7 @@ class Guests:
         guest = self.known.get(message.client) if is_client_of(message.client, host.node_id) else None
         if guest is not None:
             self._remove(guest)
-            self.ended(guest)
+            self._ended(guest)
 
     def leave(self, guest: Guest) -> None:
         """A client has disconnected."""

@@ -121,7 +121,7 @@ class ClientHost:
             if client.controller is not None and membership is not None:
                 for id_, owner in client.controller.membership.owners.items():
                     if id_ in membership.owners:
-                        owner.party, owner.proof = membership.owners[id_].party, membership.owners[id_].proof
+                        owner.prove(membership.owners[id_].party, membership.owners[id_].proof)
 
     def beat(self, now: float) -> Iterator[tuple[bytes, list[Effect]]]:
         """Register those that are new, tell of what changed, and give signs of life."""

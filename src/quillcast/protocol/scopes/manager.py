@@ -100,10 +100,10 @@ class ScopeManager:
         """
         state = _decoder.decode(saved)
         state.begin_epoch()
-        state.scope = scope or state.scope
+        state.start_at(scope)
         if state.moved_to is not None and state.moved_to.node_id != state.scope.contact.node_id:
             raise ManagerMoved(state.scope.name, state.moved_to.address)
-        state.moved_to = None
+        state.stay()
         if owners is not None:
             state.set_owners(owners_of(owners, tokens))
         return cls(state, config)
@@ -124,7 +124,8 @@ class ScopeManager:
         self.now = now
         self.measuring.begin(now)
         self.succession = appointed(self.state.scope, self.state.epoch, self.state.secret)
-        self.membership.proof = self.orders.succession = self.succession
+        self.membership.prove(self.succession)
+        self.orders.prove(self.succession)
         self.members.begin(now)
         self.receiver.begin(now)
         self.membership.begin(now)
@@ -151,7 +152,8 @@ class ScopeManager:
 
     def set_policies(self, settings: tuple[TopicRule, ...]) -> list[Effect]:
         """The operator set these policies, and `config.policy` goes by them: keep them, and change topics."""
-        self.state.settings, self.changed = settings, True
+        self.state.set_policies(settings)
+        self.changed = True
         return self.policies_changed()
 
     def policies_changed(self) -> list[Effect]:
@@ -331,9 +333,7 @@ class ScopeManager:
             return
         if is_genuine(message):
             self.superseded = self.changed = True
-            self.state.moved_to = message.contact
-            if message.contact.node_id == own.contact.node_id:
-                self.state.epoch = message.epoch  # if it is started again with this state, it is heeded
+            self.state.move_to(message.contact, message.epoch)
             yield Superseded(message.epoch, message.contact)
 
     def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
@@ -353,7 +353,7 @@ class ScopeManager:
             self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
             self.measuring.forget_member(member.label, id_)
             self.orders.remove(member.label)
-            self.state.generation += 1
+            self.state.change_keys()
             self.orders.owe_keys()
             self._choose_ring()
             self._roles_changed(member.roles)
@@ -442,9 +442,8 @@ class ScopeManager:
         """Changes of policies enter their next phase."""
         for topic, begun in self.swaps.passed(self.now):
             if begun is not None:
-                kept = self.state.topics[topic]
-                self.swaps.running[topic].channels, kept.channels = kept.channels, begun.channels
-                kept.version = begun.version
+                former = self.state.topics[topic].switch(begun.version, begun.channels)
+                self.swaps.running[topic].carry_by(former)
             self._mark([topic])
 
     def _name_of(self, label: int) -> str:
@@ -458,7 +457,7 @@ class ScopeManager:
             composition = self._composition(topic)
             parts = composition.composed()
             between_members = composition.asks_round_trips
-            kept.of, kept.change = self.swaps.saved(topic)
+            kept.go_by(*self.swaps.saved(topic))
             for member in self.members.at_other_root(topic, kept.root):
                 root, other = (self.scope_name(id_) for id_ in (kept.root, member.roles[topic].root))
                 two = TwoRootScopes(kept.name or topic.hex()[:8], root, other)

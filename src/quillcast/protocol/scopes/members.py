@@ -55,23 +55,23 @@ class Members:
             self._check_room()
         member = member or self._new(message)
         if (proof := kept(message.succession, self.state.proofs.get(party.id))) is not None and party.managed:
-            self.state.proofs[party.id] = proof
+            self.state.keep_proof(party.id, proof)
         self.heard_at[party.id] = now
         known = (member.party, member.relation) == (party, message.relation)
         attributes = self.config.attributes(party)
         if known and message.serial == member.serial and attributes == member.attributes:
             return member, ()
         old = {**member.roles, **member.refused}
-        member.party, member.relation, member.serial = party, message.relation, message.serial
-        member.attributes, member.seats = dict(attributes), message.seats if party.managed else ()
+        member.register(party, message.relation, message.serial, attributes)
+        member.set_seats(message.seats if party.managed else ())
         asked = {role.topic: role for role in message.roles}
         changed = self.rights.judge(member, asked)
         self._note_user(member, changed)
         return member, changed if known else tuple(old | asked)
 
     def _new(self, message: Registration) -> Member:
-        label = self.labels[message.member.id] = self.state.assign_label()
-        member = self.state.members[label] = Member(label, message.member, message.relation, 0, {})
+        member = self.state.add_member(message.member, message.relation)
+        self.labels[message.member.id] = member.label
         return member
 
     def _check_room(self) -> None:

@@ -52,6 +52,14 @@ class Owner(msgspec.Struct):
     proof: Succession | None = None
     """Where its manager runs."""
 
+    def move(self, party: Party, token: str) -> None:
+        """It is there now, and is shown this token."""
+        self.party, self.token = party, token
+
+    def prove(self, party: Party, proof: Succession | None) -> None:
+        """It is there now, as this shows."""
+        self.party, self.proof = party, proof
+
     @property
     def stamp(self) -> tuple[int, int]:
         """The epoch and number of its orders."""
@@ -83,6 +91,10 @@ class Membership:
         """Register with all owners."""
         self.heard_at = dict.fromkeys(self.owners, now)
         self.unregistered = dict.fromkeys(self.owners)
+
+    def prove(self, proof: Succession | None) -> None:
+        """This shows that the manager of this scope runs here."""
+        self.proof = proof
 
     def set_role(self, topic: bytes, role: Role | None) -> None:
         """Take this part in a topic from now on; None: none."""

@@ -47,6 +47,10 @@ class OrderBook:
         self.agents: dict[int, Heads] = {}  # by member: those who repair by messages of their own
         self.circle: dict[int, tuple[Contact, ...]] = {}  # members of the recovery domain: the peers with agents
 
+    def prove(self, succession: Succession | None) -> None:
+        """This shows that the manager runs here."""
+        self.succession = succession
+
     def owe(self, labels: Iterable[int]) -> None:
         """Tell these members their orders; they may be new."""
         for label in labels:

@@ -31,7 +31,7 @@ class Receiver:
         new = Sender(message.sender, message.serial, message.topics, message.rates)
         if new == old:
             return ()
-        self.state.senders[id_] = new
+        self.state.keep_sender(new)
         self.answers.pop(id_, None)
         return tuple(dict.fromkeys((*new.topics, *(old.topics if old is not None else ()))))
 

@@ -55,7 +55,7 @@ class Entitlements:
             if (left := _without(role, denied)) is not None:
                 roles[topic] = left
         old = member.roles, member.refused
-        member.roles, member.refused = roles, refused
+        member.set_roles(roles, refused)
         topics = dict.fromkeys([*old[0], *old[1], *asked])
         return tuple(
             topic for topic in topics

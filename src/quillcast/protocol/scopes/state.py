@@ -119,6 +119,18 @@ class Member(msgspec.Struct):
     refused: dict[bytes, Role] = {}
     """What it registered for with something in it that it has no right to."""
 
+    def register(self, party: Party, relation: Relation, serial: int, attributes: Mapping[str, str]) -> None:
+        """It registered with this."""
+        self.party, self.relation, self.serial, self.attributes = party, relation, serial, dict(attributes)
+
+    def set_seats(self, seats: tuple[Contact, ...]) -> None:
+        """These peers of it may be rendezvous points."""
+        self.seats = seats
+
+    def set_roles(self, roles: dict[bytes, Role], refused: dict[bytes, Role]) -> None:
+        """It has these roles, and was refused those."""
+        self.roles, self.refused = roles, refused
+
 
 class Basis(msgspec.Struct, frozen=True):
     """What channels that stand are of, for a manager that comes back."""
@@ -161,6 +173,31 @@ class Topic(msgspec.Struct):
     """The members that publish where that is bounded, in the order in which they began."""
     subscribing: tuple[int, ...] = ()
     """The same for those that subscribe."""
+
+    def choose(self, entries: tuple[int, ...], delegates: tuple[int, ...]) -> None:
+        """These members are its entry points and delegates."""
+        self.entries, self.delegates = entries, delegates
+
+    def carry_by(self, channels: tuple[WantedChannel, ...]) -> None:
+        """These channels carry it."""
+        self.channels = channels
+
+    def link(self, links: tuple[tuple[int, int], ...], *, records: bool) -> None:
+        """These are the links of its tree; do bundles take channels with records?"""
+        self.links, self.records = links, records
+
+    def clear(self) -> None:
+        """Nobody carries it."""
+        self.entries = self.delegates = self.channels = self.links = ()
+
+    def go_by(self, of: Basis | None, change: Change | None) -> None:
+        """This policy is in force, and that change of it goes on."""
+        self.of, self.change = of, change
+
+    def switch(self, version: int, channels: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
+        """Bundles begin on the channels of another version of the policy. Returns the former channels."""
+        former, self.version, self.channels = self.channels, version, channels
+        return former
 
 
 class Sender(msgspec.Struct):
@@ -213,7 +250,47 @@ class ScopeState(msgspec.Struct):
         for id_, owner in owners.items():
             if id_ in known:
                 self.owners[id_] = known[id_]
-                known[id_].party, known[id_].token = owner.party, owner.token
+                known[id_].move(owner.party, owner.token)
+
+    def start_at(self, scope: Party | None) -> None:
+        """The manager starts again: where it was, or as this party."""
+        self.scope = scope or self.scope
+
+    def stay(self) -> None:
+        """The manager is here, and nowhere else."""
+        self.moved_to = None
+
+    def move_to(self, contact: Contact, epoch: int) -> None:
+        """A peer runs the manager since a later epoch."""
+        self.moved_to = contact
+        if contact.node_id == self.scope.contact.node_id:
+            self.epoch = epoch  # if it is started again with this state, it is heeded
+
+    def draw_secret(self, secret: bytes) -> None:
+        """Make keys of this, unless the manager had a secret before."""
+        self.secret = self.secret or secret
+
+    def change_keys(self) -> None:
+        """A member left, which is not to have the next keys."""
+        self.generation += 1
+
+    def set_policies(self, settings: tuple[TopicRule, ...]) -> None:
+        """The operator set these policies."""
+        self.settings = settings
+
+    def add_member(self, party: Party, relation: Relation) -> Member:
+        """A member with a label of its own."""
+        label = self.assign_label()
+        member = self.members[label] = Member(label, party, relation, 0, {})
+        return member
+
+    def keep_proof(self, scope: bytes, proof: Succession) -> None:
+        """The manager of a scope that is a member runs there."""
+        self.proofs[scope] = proof
+
+    def keep_sender(self, sender: Sender) -> None:
+        """A party asked for channels into the scope."""
+        self.senders[sender.party.id] = sender
 
     def assign_label(self) -> int:
         """A label that nobody had in this epoch."""

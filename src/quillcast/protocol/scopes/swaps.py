@@ -71,6 +71,10 @@ class Swap(msgspec.Struct):
     awaited: dict[int, int] = {}
     """Those who have not answered yet."""
 
+    def carry_by(self, channels: tuple[WantedChannel, ...]) -> None:
+        """These are the channels of the other policy."""
+        self.channels = channels
+
 
 class Swaps:
     """The policies in force in a scope, and how they change."""

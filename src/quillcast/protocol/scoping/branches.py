@@ -57,7 +57,7 @@ class Branches:
         """
         missing = dict.fromkeys(self._missing_children(controller))
         self.invited = {each: invited for each, invited in self.invited.items() if each in missing}
-        self.placement.expected = _by_topic(missing)
+        self.placement.expect(_by_topic(missing))
         topics = dict[Contact, list[WireId]]()
         invitations = {
             each.spec.peer: each.spec.invitation for each in controller.channels if isinstance(each.spec, Address)

@@ -119,13 +119,13 @@ class Scoping:
         """`customs` are filters of others."""
         self.host, self.overlay, self.trees = host, overlay, subscribing.trees.by_topic
         self.subscribing, self.publishing, self.permissions = subscribing, publishing, subscribing.known.permissions
-        self.permissions.refusal = self._refusal
+        self.permissions.ask(self._refusal)
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
         self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
         self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
         self.table, self.agents = table, agents
-        table.recorded = self._recorded
+        table.pass_recorded(self._recorded)
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
         self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
@@ -253,7 +253,7 @@ class Scoping:
 
     def leave(self) -> None:
         """Leave the scopes. Managers end with this process, and come back as the same ones."""
-        self.direct.guests.leaving = True
+        self.direct.guests.close()
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.leave())
             self.controller = None
@@ -445,7 +445,7 @@ class Scoping:
 
     def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
         """Have a place in the ring, or reach it through those that have."""
-        self.overlay.entry_points = ring
+        self.overlay.stand_by(ring)
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
             return  # a member that has a place keeps it
@@ -463,10 +463,9 @@ class Scoping:
             self.host.multicast(groups)
         self._take_part(controller)
         topics = self.installing.follow(controller)
-        self.placement.ordered, self.table.borders = self.installing.topics, self.installing.borders
-        self.placement.members = self._members(controller)
+        self.table.guard(self.installing.borders)
+        self.placement.order(self.installing.topics, self._members(controller), _entry_points(controller))
         self.opening.follow(each for members in self.placement.members.values() for each in members)
-        self.placement.entry_points = _entry_points(controller)
         self._enter(controller)
         for topic in topics:
             if topic in self.trees:
@@ -480,12 +479,12 @@ class Scoping:
         for tree in [tree for tree in self.trees.values() if tree.sources is not NO_SOURCES]:
             forwards = tree.topic in ordered and may_have_others(tree.descriptor)
             if tree.sources.forwards != forwards:
-                tree.sources.forwards = forwards
+                tree.sources.set_forwards(forwards)
                 self.dispatch.order(FindParent(tree) if forwards else LeaveIfIdle(tree))
 
     def _enter(self, controller: LocalController | None) -> None:
         """Report to those above as the entry point of a scope, where this peer is."""
-        former, self.placement.entered = self.placement.entered, _entered(controller)
+        former = self.placement.enter(_entered(controller))
         for topic in self.placement.entered:
             if topic not in former and topic in self.trees:
                 self.subscribing.schedule.touch(self.trees[topic])
@@ -498,7 +497,7 @@ class Scoping:
             for topic, circles in ordered.items()
             if any(each.recovery != "tree" for each in circles)
         }
-        self.placement.stands = _stands(controller, domains)
+        self.placement.stand(_stands(controller, domains))
         if domains != self.domains:
             self.domains = domains
             self.agents.follow(domains)

@@ -9,7 +9,7 @@ report that they do not have the event, lost peers whose leases are still runnin
 A peer that has the event is not named, even if it was asked because its parent does not know that yet.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -89,7 +89,6 @@ class Inspection:
     ) -> None:  # fmt: skip
         self.host, self.past_terms_s, self.ring, self.known, self.trees = host, past_terms_s, ring, known, trees
         self.publishing, self.tracing, self.dispatch = publishing, tracing, dispatch
-        self.scope_name: Callable[[bytes], str] = lambda topic: ""  # in which it takes part; the layer above knows
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
         self.numbers = 0
@@ -230,7 +229,7 @@ class Inspection:
             descriptor=tree.descriptor if is_root else None,
             streams=len(tree.flow.others),
             source=tree.sources.own is not None,
-            scope=self.scope_name(tree.topic),
+            scope=self.tracing.scope_name(tree.topic),
             readmitted=tree.flow.readmitted(),
         )
 

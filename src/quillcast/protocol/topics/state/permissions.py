@@ -15,15 +15,18 @@ class Permissions:
     """Who may begin, as the scopes of this peer say."""
 
     def __init__(self) -> None:
-        self.refusal: Refusal = lambda name, topic, doing: None
-        """Why a topic cannot be used like this now, in a sentence. Empty: it can. None: no scope bounds it."""
+        self._refusal: Refusal = lambda name, topic, doing: None
         self.begun: dict[tuple[bytes, Doing], None] = {}
+
+    def ask(self, refusal: Refusal) -> None:
+        """This says why a topic cannot be used now, in a sentence. Empty: it can. None: no scope bounds it."""
+        self._refusal = refusal
 
     def why_not(self, descriptor: Descriptor, doing: Doing) -> str:
         """Why applications here have to wait with that; empty if they need not."""
         if descriptor.creator or (descriptor.topic, doing) in self.begun:
             return ""
-        why = self.refusal(descriptor.name, descriptor.topic, doing)
+        why = self._refusal(descriptor.name, descriptor.topic, doing)
         if why == "":
             self.begin(descriptor.topic, doing)
         return why or ""

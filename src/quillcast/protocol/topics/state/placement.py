@@ -38,6 +38,26 @@ class Placement:
         self.entry_points: Mapping[bytes, Contact] = {}  # by topic: the scope's, where Joins reach another member first
         self.entered: Collection[bytes] = ()  # topics in which this peer is the entry point of its scope
 
+    def order(
+        self, channels: Mapping[bytes, Ordered], members: Mapping[bytes, Mapping[Contact, int]],
+        entry_points: Mapping[bytes, Contact],
+    ) -> None:  # fmt: skip
+        """This is what the managers of scopes order by now (see the attributes)."""
+        self.ordered, self.members, self.entry_points = channels, members, entry_points
+
+    def expect(self, children: Mapping[bytes, Collection[Contact]]) -> None:
+        """By topic: these are to be children here, and are not yet."""
+        self.expected = children
+
+    def stand(self, stands: Mapping[bytes, Stand]) -> None:
+        """By topic: this peer is the head of its scope within another."""
+        self.stands = stands
+
+    def enter(self, topics: Collection[bytes]) -> Collection[bytes]:
+        """This peer is the entry point of its scope in these topics. Returns those in which it was."""
+        former, self.entered = self.entered, topics
+        return former
+
     def intercepts(self, tree: Tree | None) -> bool:
         """Does a Join on its way to the root end at this peer?"""
         return self.policy.intercepts(None if tree is None else self._place(tree, _members(tree)))

@@ -18,7 +18,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import REPAIR, Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
-from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
 from quillcast.protocol.forwarding.table import ForwardingTable
@@ -72,14 +72,19 @@ class Tracing:
 
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
         self.host, self.table, self.trees, self.dispatch = host, table, trees, dispatch
-        self.explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
+        self._explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
         self.scope_name: Callable[[bytes], str] = lambda topic: ""
+        """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
         self.expiry_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
         dispatch.on_message(Hop, self._told)
         dispatch.on_alarm(MarksDue, self._expire)
         dispatch.on_timer(Again, self._tell_again)
+
+    def show_scopes(self, name: Callable[[bytes], str], explain: Explain) -> None:
+        """Say of each topic in which scope it is here, and what the scope's channels make of bundles."""
+        self.scope_name, self._explain = name, explain
 
     # ---- marks
 
@@ -174,8 +179,8 @@ class Tracing:
     def _ways(self, flow: Flow, bundle: Bundle) -> Iterator[WayOut]:
         """What became of a bundle that has just been appended to the log, at each channel to a peer."""
         for channel in flow.channels:
-            if isinstance(channel.sink, PeerSink):
-                yield self._way(flow, channel, channel.sink.contact, bundle)
+            if (to := channel.sink.contact) is not None:
+                yield self._way(flow, channel, to, bundle)
 
     def _way(self, flow: Flow, channel: Channel, to: Contact, bundle: Bundle) -> WayOut:
         if channel.cursor < flow.log.end:
@@ -183,7 +188,7 @@ class Tracing:
         if came_from(to.node_id, flow, bundle):
             return WayOut(to, "came from there")
         entering = bundle if channel.filter is None else channel.filter(bundle)
-        decision = self.explain(to.node_id, bundle)
+        decision = self._explain(to.node_id, bundle)
         if entering is not None:
             return WayOut(to, "", decision.channel, decision.filter, entering.envelope.record)
         return WayOut(to, decision.why or "filter", decision.channel, decision.filter)

@@ -11,7 +11,7 @@ from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range, RangeSet, difference
-from quillcast.protocol.forwarding.channels import Channel, Filter, PeerSink, nothing_enters
+from quillcast.protocol.forwarding.channels import Channel, Filter, nothing_enters
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
@@ -338,8 +338,7 @@ class Tree:
     def _leave_room(self) -> None:
         """If the topic waits, the channels to other peers leave a part of each link's credit to other topics."""
         for channel in self.flow.channels:
-            if isinstance(channel.sink, PeerSink):
-                channel.sink.wait(waits=self.waits)
+            channel.sink.wait(waits=self.waits)
 
     def _install_up(self, ordered: Ordered) -> None:
         """Have the link to the parent let through what scopes order, where events go up."""
