@@ -103,12 +103,12 @@ MUTANTS = (
         "protocol/forwarding/flow.py",
         """        if past is None or not past.add(bundle):
             return False
-        past.bundles.append(bundle)
+        past.keep(bundle)
 """,
         """        if past is None:
             return False
         past.add(bundle)
-        past.bundles.append(bundle)
+        past.keep(bundle)
 """,
         "protocol/forwarding/test_table.py::test_a_repair_that_brings_nothing_new_ends_here",
     ),
@@ -148,8 +148,8 @@ MUTANTS = (
         "earlier-than-due-taken-for-had",
         "What fills a gap of an earlier term may bring still earlier events than the one that is due.",
         "protocol/forwarding/edge.py",
-        "            cursor.next = min(first, *due) if due else None\n",
-        "            cursor.next = min(due) if due else None\n",
+        "            cursor.expect(min(first, *due) if due else None)\n",
+        "            cursor.expect(min(due) if due else None)\n",
         "protocol/forwarding/test_edge.py",
     ),
     Mutant(

@@ -124,6 +124,10 @@ class Channel:
         """It starts at a serial in the log."""
         self.cursor = cursor
 
+    def pass_to(self, cursor: int) -> None:
+        """What comes before a serial in the log is not there any more, or is not for this channel."""
+        self.cursor = max(self.cursor, cursor)
+
     def lead(self, sink: Sink, filter_: Filter | None) -> None:
         """Where it leads from now on, and what enters."""
         self.sink, self.filter = sink, filter_

@@ -1,5 +1,6 @@
 """A subscriber's places: in each term, by index, and in the events of each publisher, by sequence."""
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import ClassVar
 
@@ -7,7 +8,7 @@ import msgspec
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Position, Term
-from quillcast.core.ranges import NO_RANGES, RangeSet
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 
 DELIVERED_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: terms overlap for seconds
 
@@ -79,6 +80,33 @@ class TermCursor(msgspec.Struct, gc=False, eq=False):
     start: int = 0
     old: int = 0
 
+    def begin_at(self, index: int) -> None:
+        """It is owed from an index on, and nothing of it came."""
+        self.start = self.next = index
+
+    def note_old(self, index: int) -> None:
+        """Events below an index are older than the subscription."""
+        self.old = max(self.old, index)
+
+    def keep(self, bundle: Bundle) -> None:
+        """A bundle waits behind a gap."""
+        self.waiting = self.waiting or Waiting()
+        self.waiting.add(bundle)
+
+    def give_up(self, ranges: Iterable[Range]) -> None:
+        """These indexes are not waited for any more."""
+        self.given_up = self.given_up or RangeSet()
+        self.given_up.update(ranges)
+
+    def pass_given_up(self) -> None:
+        """Go on behind what was given up."""
+        self.next = self.given_up.contiguous_from(self.next)
+
+    def forget_given_up(self) -> None:
+        """What was given up before the next index cannot come late."""
+        self.given_up.discard(0, self.next)
+        self.given_up = self.given_up or NO_RANGES
+
 
 class BestEffortCursor(TermCursor, gc=False, eq=False):
     """The cursor of a term of a best-effort session."""
@@ -90,6 +118,10 @@ class EarlierTermCursor(TermCursor, gc=False, eq=False):
     """The cursor of a term from before the subscription. Its root declared it stable below `stable`."""
 
     stable: int = 0
+
+    def settle(self, stable: int) -> None:
+        """Its root declared it stable below an index."""
+        self.stable = max(self.stable, stable)
 
 
 class PublisherCursor:
@@ -119,6 +151,58 @@ class PublisherCursor:
         self.began = (term, first)
         if self.lost:
             self.before = RangeSet(self.lost.within(0, first))
+
+    def expect(self, sequence: int | None) -> None:
+        """Its first event here is to be this one; None: whichever comes."""
+        self.next = sequence
+
+    def lose(self, first: int, last: int) -> None:
+        """Sequences were reported lost, or are not owed."""
+        self.lost = self.lost or RangeSet()
+        self.lost.add(first, last)
+
+    def lose_before(self, first: int, last: int) -> None:
+        """Sequences before its first event here were reported lost."""
+        self.before = self.before or RangeSet()
+        self.before.add(first, last)
+
+    def owe_from(self, first: int) -> None:
+        """A sequence was reported lost that was owed."""
+        self.owed_from = first if self.owed_from is None else min(first, self.owed_from)
+
+    def await_again(self, ranges: Iterable[Range]) -> None:
+        """Sequences that were lost with one term arrive with a later one."""
+        self.awaited = RangeSet([*self.awaited, *ranges]) or NO_RANGES
+
+    def pass_over(self, ranges: Iterable[Range]) -> None:
+        """Earlier sequences seem not to be owed."""
+        self.passed_over = RangeSet([*self.passed_over, *ranges]) or NO_RANGES
+
+    def hold(self, block: Block, position: Position) -> None:
+        """A block waits behind a hole."""
+        self.held.append((block, position))
+
+    def take_held(self) -> list[tuple[Block, Position]]:
+        """What waited behind a hole, which was filled or given up."""
+        held, self.held = self.held, []
+        return held
+
+    def look_over(self) -> None:
+        """Remember where it is, and forget what was awaited before that."""
+        self.looked_at_next = self.next
+        self.awaited = self.awaited if self.awaited.end > (self.next or 0) else NO_RANGES
+
+    def delay_nothing(self) -> None:
+        """Gaps delay nothing from now on: what came so far came in order, but for what was passed over."""
+        if self.began is not None and self.next is not None:
+            self.delivered = RangeSet(self.passed_over.missing(self.began[1], self.next))
+            self.passed_over = NO_RANGES
+
+    def keep_order(self) -> None:
+        """Events come in order from now on. What did not come so far may still be owed."""
+        if self.delivered is not None and self.began is not None and self.next is not None:
+            self.pass_over(self.delivered.missing(self.began[1], self.next))
+            self.delivered = None
 
     def pass_lost(self, at: int) -> None:
         """Set the next event to the one at a sequence, or to the first after it that is not lost."""

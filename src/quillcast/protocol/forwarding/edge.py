@@ -17,7 +17,6 @@ from quillcast.protocol.forwarding.cursors import (
     EarlierTermCursor,
     PublisherCursor,
     TermCursor,
-    Waiting,
 )
 from quillcast.protocol.forwarding.doubts import Doubts
 from quillcast.protocol.forwarding.ledger import Run, RunsByTerm, runs_of, within
@@ -118,8 +117,7 @@ class Edge(LostEvents):
                 self._came_late(bundle, term_cursor)
             return bundle.last > term_cursor.next
         if in_order:
-            term_cursor.waiting = term_cursor.waiting or Waiting()
-            term_cursor.waiting.add(bundle)
+            term_cursor.keep(bundle)
             return False
         self._drop(bundle.envelope.term, term_cursor, bundle.envelope.first)
         return True
@@ -141,14 +139,12 @@ class Edge(LostEvents):
         """
         if term.of_source and self.begins_now and term_cursor.start == term_cursor.next < before:
             missed = term_cursor.next, before
-            self._loss_reports().undated[term] = missed, self.host.now()
-            term_cursor.given_up = RangeSet([*term_cursor.given_up, missed])
+            self._loss_reports().note_undated(term, missed)
+            term_cursor.give_up([missed])
             return
-        lost = term_cursor.given_up.missing(term_cursor.next, before)
-        term_cursor.given_up = term_cursor.given_up or RangeSet()
-        for first, last in lost:
+        for first, last in term_cursor.given_up.missing(term_cursor.next, before):
             self._doubt(Loss(term, first, last, "dropped"), term_cursor)
-            term_cursor.given_up.add(first, last)
+            term_cursor.give_up([(first, last)])
         self._forget_given_up(term_cursor)
 
     def _came_late(self, bundle: Bundle, term_cursor: TermCursor) -> None:
@@ -172,11 +168,10 @@ class Edge(LostEvents):
         term_cursor = self.term_cursor(term)
         if term_cursor is None:
             return
-        term_cursor.given_up = term_cursor.given_up or RangeSet()
         holes = [
             hole for first, last in ranges for hole in term_cursor.given_up.missing(max(first, term_cursor.next), last)
         ]
-        term_cursor.given_up.update(ranges)
+        term_cursor.give_up(ranges)
         for first, last in self._lose(term, holes, why, runs, others):
             self._doubt(Loss(term, first, last, why), term_cursor)
         self._resume(term_cursor)
@@ -190,9 +185,9 @@ class Edge(LostEvents):
         if term_cursor is None or index <= term_cursor.start:
             return False
         if term_cursor.next > term_cursor.start or self.was_given(term):
-            term_cursor.old = max(term_cursor.old, index)
+            term_cursor.note_old(index)
             return False
-        term_cursor.start = term_cursor.next = index
+        term_cursor.begin_at(index)
         if self.since is not None and term <= self.since:
             self.owed_in_part = max(self.owed_in_part, term)
         self._resume(term_cursor)
@@ -212,28 +207,21 @@ class Edge(LostEvents):
             return
         for run in runs_of(bundle):  # later events of the publisher do not wait for these
             cursor = self.publishers.get(run.publisher) or self._meet(run.publisher)
-            cursor.lost = cursor.lost or RangeSet()
-            cursor.lost.add(run.first, run.first + run.events)
+            cursor.lose(run.first, run.first + run.events)
             if cursor.next is not None:
                 cursor.pass_lost(cursor.next)
-        term_cursor.given_up = term_cursor.given_up or RangeSet()
-        term_cursor.given_up.add(bundle.envelope.first, bundle.last)
+        term_cursor.give_up([(bundle.envelope.first, bundle.last)])
         self._resume(term_cursor)
 
     def note_delivered(self) -> None:
         """What came so far came in order, but for what was passed over. From now on, what came is noted by sequence."""
         for cursor in self.publishers.values():
-            if cursor.began is not None and cursor.next is not None:
-                cursor.delivered = RangeSet(cursor.passed_over.missing(cursor.began[1], cursor.next))
-                cursor.passed_over = NO_RANGES
+            cursor.delay_nothing()
 
     def note_passed_over(self) -> None:
         """From now on, events come in order. What did not come so far may still be owed."""
         for cursor in self.publishers.values():
-            if cursor.delivered is not None and cursor.began is not None and cursor.next is not None:
-                missing = cursor.delivered.missing(cursor.began[1], cursor.next)
-                cursor.passed_over = RangeSet([*cursor.passed_over, *missing]) or NO_RANGES
-                cursor.delivered = None
+            cursor.keep_order()
 
     def forget_publishers(self) -> None:
         """Check all publishers, and forget those that were silent since the last check, except for some.
@@ -247,8 +235,7 @@ class Edge(LostEvents):
             if publisher not in self.holes:
                 del self.publishers[publisher]
         for cursor in self.publishers.values():
-            cursor.looked_at_next = cursor.next
-            cursor.awaited = cursor.awaited if cursor.awaited.end > (cursor.next or 0) else NO_RANGES
+            cursor.look_over()
         if self.doubts is not None and not self._waits():
             self.doubts.age(self.publishers)
 
@@ -258,11 +245,11 @@ class Edge(LostEvents):
         return held or any(term_cursor.waiting for term_cursor in self.term_cursors())
 
     def _resume(self, term_cursor: TermCursor) -> None:
-        term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
+        term_cursor.pass_given_up()
         while (bundle := term_cursor.waiting.take_next(term_cursor.next)) is not None:
             if bundle.last > term_cursor.next:
                 self._run(bundle, term_cursor)
-            term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
+            term_cursor.pass_given_up()
         self._forget_given_up(term_cursor)
 
     def _run(self, bundle: Bundle, term_cursor: TermCursor) -> None:
@@ -368,12 +355,12 @@ class Edge(LostEvents):
         if cursor.began is None:
             due = [*cursor.awaited.starts[:1], *self._behind_gaps(publisher, term)]
             due += [cursor.next] if cursor.next is not None else []
-            cursor.next = min(first, *due) if due else None
+            cursor.expect(min(first, *due) if due else None)
         expected = cursor.next
         if expected is None or not (self.ordered or self._in_order(term)):
             expected = max(first, expected or 0)
         elif first > expected and self._begins_anew(cursor, term):
-            cursor.passed_over = RangeSet([*cursor.passed_over, *cursor.lost.missing(expected, first)])
+            cursor.pass_over(cursor.lost.missing(expected, first))
             expected = first
         return cursor.lost.contiguous_from(expected) if cursor.lost.starts else expected
 
@@ -424,7 +411,7 @@ class Edge(LostEvents):
 
         Where gaps delay nothing any more, they are lost: behind a later event they would not be delivered.
         """
-        cursor.held.append((block, Position(term, index)))
+        cursor.hold(block, Position(term, index))
         if self.ordered:
             self._look_for_hole(block.publisher, cursor)
         else:
@@ -446,8 +433,7 @@ class Edge(LostEvents):
 
     def _release(self, cursor: PublisherCursor) -> None:
         """A hole was filled or given up: continue with what was held behind it, up to the next hole."""
-        held, cursor.held = cursor.held, []
-        for block, position in sorted(held, key=_sequence_of):
+        for block, position in sorted(cursor.take_held(), key=_sequence_of):
             self._sequence(block, 0, *position)
 
 

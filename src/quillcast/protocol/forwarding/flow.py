@@ -206,11 +206,11 @@ class Flow:
             channel.end_term(self.log, term)
         bundles = self.log.drop(term)
         for channel in self.channels:
-            channel.cursor = max(channel.cursor, self.log.base)
+            channel.pass_to(self.log.base)
         came = self.log.came if stream is self.current else NOTHING_CAME
         self._note_past(EndedStream.of(stream, max(stream.start, known_end), bundles, until, came))
         self.settle(term, stream.stable)
-        self.log.budget.used_bytes += sum(bundle.size for bundle in bundles)  # they stay in memory
+        self.log.budget.use(sum(bundle.size for bundle in bundles))  # they stay in memory
         if stream is self.current:
             self.current = Stream(NO_TERM)
             if came is not NOTHING_CAME:
@@ -225,8 +225,7 @@ class Flow:
         So was what had not been read of terms that have ended.
         """
         for past in [past for past in self.past.values() if past.unread]:
-            past.learn_came(past.unread, at)
-            past.unread = 0
+            past.date_unread(at)
         end = max(self.current.start, self.current.seen.end) if self.log.end else self.current.start
         if end > self.log.came.end:
             self.log.came = new_tuple(Came, (end, at))
@@ -247,13 +246,12 @@ class Flow:
         """
         past = self.past.get(term)
         if past is None:
-            missed = Stream(term)
-            if settled := self.forgotten.pop(term, 0):
-                missed.start = settled
+            missed = Stream(term, settled := self.forgotten.pop(term, 0))
+            if settled:
                 missed.give_up([(0, settled)])
             self._note_past(EndedStream.of(missed, end, [], until))
         elif end > past.end:
-            past.end, past.until = end, max(past.until, until)
+            past.go_on(end, until)
         else:
             return False
         return True
@@ -263,7 +261,7 @@ class Flow:
         past = self.past.get(term)
         if past is None or stable <= past.stable:
             return False
-        past.stable = stable
+        past.settle(stable)
         for channel in self.channels:
             channel.sink.settle(term, stable)
         return True
@@ -390,9 +388,8 @@ class Flow:
         past = self.past.get(bundle.envelope.term)
         if past is None or not past.add(bundle):
             return False
-        past.bundles.append(bundle)
-        past.end = max(past.end, bundle.last)
-        self.log.budget.used_bytes += bundle.size
+        past.keep(bundle)
+        self.log.budget.use(bundle.size)
         for channel in self.channels:
             channel.restore(bundle)
         return True
@@ -401,7 +398,7 @@ class Flow:
 
     def open(self, channel: Channel) -> None:
         """Add a channel, which starts at its cursor, or at what is left after it."""
-        channel.cursor = max(channel.cursor, self.log.base)
+        channel.pass_to(self.log.base)
         self.channels = (*self.channels, channel)
 
     def close(self, channel: Channel) -> None:
@@ -439,12 +436,12 @@ class Flow:
             passed_over = sum(any(channel.cursor <= serial for serial, _ in gone) for channel in self.channels)
             self.log.take_out(gone)
             for channel in self.channels:
-                channel.cursor = max(channel.cursor, self.log.base)
+                channel.pass_to(self.log.base)
             return passed_over
         passed_over = 0
         for channel in self.channels:
             if channel.cursor < self.log.end:
-                channel.cursor = self.log.end
+                channel.pass_to(self.log.end)
                 passed_over += 1
         self.log.clear()
         return passed_over
@@ -484,8 +481,8 @@ class Flow:
                 gone.append(bundle)
                 freed_bytes += bundle.size
         if gone:
-            past.bundles = kept
-            self.log.budget.used_bytes -= freed_bytes
+            past.keep_only(kept)
+            self.log.budget.free(freed_bytes)
             past.note_runs(runs_of(*gone))
             others = self.runs_of_others(term)
             for channel in self.channels:
@@ -679,7 +676,7 @@ class Flow:
             return
         for first, last in kept.missing(start, self.kept_from(term)):
             stream.seen.discard(first, last)
-        stream.start = min(stream.start, start)
+        stream.serve_from(start)
 
     def gone_there(self, gone: Iterable[Gone], first: int) -> tuple[Gone, ...]:
         """What another peer keeps no more, with the events that are known here at these positions.

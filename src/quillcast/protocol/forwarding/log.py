@@ -18,6 +18,14 @@ class Budget:
         self.empty = Log(self)
         """The log of all flows that never had a bundle. Nothing is added to it."""
 
+    def use(self, size_bytes: int) -> None:
+        """So much more is kept."""
+        self.used_bytes += size_bytes
+
+    def free(self, size_bytes: int) -> None:
+        """So much of it is kept no more."""
+        self.used_bytes -= size_bytes
+
     @property
     def over(self) -> bool:
         """Do the buffers exceed the bound?"""

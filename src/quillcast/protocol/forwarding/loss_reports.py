@@ -41,6 +41,10 @@ class LossReports:
         _, ranges = self.pending.setdefault(place, (loss, RangeSet()))
         ranges.add(loss.first, loss.last)
 
+    def note_undated(self, term: Term, missed: Range) -> None:
+        """The first of a stream did not come, and may be older than the subscription."""
+        self.undated[term] = missed, self.host.now()
+
     def tell_all(self) -> None:
         """Report every pending loss."""
         pending, self.pending = self.pending, {}

@@ -61,7 +61,7 @@ class LostEvents(OwedTerms):
             older = RangeSet(earlier[publisher].within(0, before)) if publisher in earlier else NO_RANGES
             those = RangeSet(difference(sequences, older))
             elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), cursor.passed_over))
-            cursor.awaited = RangeSet([*cursor.awaited, *intersection(those, elsewhere)]) or NO_RANGES
+            cursor.await_again(intersection(those, elsewhere))
             self._lose_events(publisher, difference(those, elsewhere), term, why)
         old = self._old(term)
         return [piece for first, last in holes for piece in known.missing(max(first, min(old, last)), last)]
@@ -69,14 +69,13 @@ class LostEvents(OwedTerms):
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report those that were not delivered, and continue behind them."""
         cursor = self.publishers.get(publisher) or self._meet(publisher)
-        cursor.lost = cursor.lost or RangeSet()
         for first, last in lost:
             self._lose_before(cursor, publisher, (first, last), term, why)
             known = cursor.next if cursor.began is not None else None  # else it is one that is awaited
             ahead = cursor.lost.missing(max(first, known or 0), last)
             for hole in (*self._never_delivered(cursor, first, min(last, cursor.next or 0)), *ahead):
                 self._report(Loss(term, *hole, why, publisher))
-            cursor.lost.add(first, last)
+            cursor.lose(first, last)
             self._note_reported(cursor, first, last)
         if cursor.next is not None:
             cursor.pass_lost(cursor.next)
@@ -88,13 +87,12 @@ class LostEvents(OwedTerms):
         """Report the sequences before a publisher's first event here: order forbids their delivery."""
         first, last = sequences
         if term >= self.owed_in_part:
-            cursor.owed_from = first if cursor.owed_from is None else min(first, cursor.owed_from)
+            cursor.owe_from(first)
         if cursor.began is None or first >= (last := min(last, cursor.began[1])):
             return
-        cursor.before = cursor.before or RangeSet()
         for hole in cursor.before.missing(first, last):
             self._report(Loss(term, *hole, why, publisher))
-        cursor.before.add(first, last)
+        cursor.lose_before(first, last)
         self._look_for_hole(publisher, cursor)
 
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
@@ -267,9 +265,9 @@ class LostEvents(OwedTerms):
             missing = cursor.lost.missing(next_, end)
             older = missing if self._may_be_older(cursor, place.term, missing) else []
             if older or self._was_told(publisher, (next_, end), place):
-                cursor.lost = RangeSet([(next_, end), *cursor.lost])
+                cursor.lose(next_, end)
             self._lose_events(publisher, [(next_, end)], place.term, "void")
-            cursor.passed_over = RangeSet([*cursor.passed_over, *older]) or NO_RANGES
+            cursor.pass_over(older)
 
     def _may_be_older(self, cursor: PublisherCursor, term: Term, missing: Iterable[Range]) -> bool:
         """May the term in which this began have had missing events of a publisher before, as many as there was room?

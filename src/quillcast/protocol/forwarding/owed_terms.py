@@ -8,7 +8,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.ranges import Range, RangeSet
 from quillcast.protocol.forwarding.channels import Sink
 from quillcast.protocol.forwarding.cursors import (
     DELIVERED_RANGES_MAX,
@@ -107,7 +107,7 @@ class OwedTerms(Sink):
     def settle(self, term: Term, stable: int) -> None:
         term_cursor = self.term_cursor(term)
         if isinstance(term_cursor, EarlierTermCursor):
-            term_cursor.stable = max(term_cursor.stable, stable)
+            term_cursor.settle(stable)
 
     def went_on(self, term: Term) -> None:
         """An earlier term had more events when this began, and was not over: all that is not known to be older is owed.
@@ -191,7 +191,6 @@ class OwedTerms(Sink):
         """Of what was given up before the next position, remember only the latest, and only where it may come late."""
         given_up = term_cursor.given_up
         if self._waits_for_gaps(term_cursor):
-            given_up.discard(0, term_cursor.next)
-            term_cursor.given_up = given_up or NO_RANGES
+            term_cursor.forget_given_up()
         while len(given_up) > DELIVERED_RANGES_MAX and given_up.starts[1] < term_cursor.next:
             given_up.join_first()

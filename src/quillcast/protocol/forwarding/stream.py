@@ -166,6 +166,24 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
         """This process was paused: it is kept until then, or longer."""
         self.until = max(self.until, until)
 
+    def keep(self, bundle: Bundle) -> None:
+        """A bundle of it came late."""
+        self.bundles.append(bundle)
+        self.end = max(self.end, bundle.last)
+
+    def keep_only(self, bundles: list[Bundle]) -> None:
+        """The others are discarded."""
+        self.bundles = bundles
+
+    def go_on(self, end: int, until: float) -> None:
+        """It went further than was known, and is kept until then, or longer."""
+        self.end, self.until = end, max(self.until, until)
+
+    def date_unread(self, at: float) -> None:
+        """What this process had not read was there by a time."""
+        self.learn_came(self.unread, at)
+        self.unread = 0
+
     def note_unread(self) -> None:
         """All of it came, or may have, in what this process had not read while it was paused."""
         self.unread = self.end
