@@ -5,7 +5,7 @@ from quillcast.live.runtime.problems import PROBLEMS_MAX, RECENT_S, Problems
 
 def test_what_happens_again_is_kept_once_as_the_latest() -> None:
     told, problems = list[str](), Problems()
-    problems.listener = told.append
+    problems.tell(told.append)
     for line in ("first", "second", "first"):
         problems.append(line)
     problems.keep("second")

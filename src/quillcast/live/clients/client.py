@@ -124,7 +124,7 @@ class Client(Endpoint):
             from quillcast.live.clients.direct import Direct  # others need no TLS
 
             self._direct = Direct(proxy, process, self._doing, self._publishing.close_for)
-        self._decode_cache.pump, self._decode_cache.peer = proxy.pump, self._direct or proxy
+        self._decode_cache.serve(proxy.pump, self._direct or proxy)
         self._proxy = proxy
 
     async def _at_home(self, process: Process) -> Proxy:

@@ -219,7 +219,7 @@ class Direct:
     async def _begin_publisher(self, own: DirectPublisher) -> None:
         sending, publisher = own.sending, own.sending.publisher
         proxy = await self._served(own)
-        publisher.warrant = self._warrant_at(proxy, sending.topic, publisher.warrant)
+        publisher.show(self._warrant_at(proxy, sending.topic, publisher.warrant))
         if sending.via is not None:
             sending.via.give_up(sending)
         self.pump.call(proxy.begin, sending)
@@ -244,7 +244,7 @@ class Direct:
 
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. The peer keeps its events until they are stable."""
-        publisher.closed = True
+        publisher.close()
         own = self._publishers.get(publisher.id)
         if own is None:
             self.control.close_publisher(publisher)
@@ -351,7 +351,7 @@ class Direct:
         """A peer that served this process has ended: others are to take over what it has not done."""
         self._leaving.pop(proxy, None)
         for sending in proxy.release():
-            sending.via = None
+            sending.release()
             if sending.publisher.id not in self._publishers:  # it was closed
                 self._take_in(sending)
         self._replace(proxy, reason)

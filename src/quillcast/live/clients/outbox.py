@@ -88,6 +88,10 @@ class Outbox:
         self._losses: list[Loss] = []
         self._cut: dict[bytes, Loss] = {}  # what was dropped here, by publisher: the latest range of each
 
+    def begin(self, handle: Any) -> None:
+        """The peer knows the subscription by this."""
+        self.handle = handle
+
     # --- the peer's side
 
     def started(self, position: Position) -> None:

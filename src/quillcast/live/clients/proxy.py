@@ -130,6 +130,10 @@ class Sending:
         self._in_transit_bytes = 0
         self.publisher.root_lost()
 
+    def release(self) -> None:
+        """Its peer has ended."""
+        self.via = None
+
     def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
         """Bytes that the peer takes now."""
         return min(self.via.room(root), self._window_bytes - self._in_transit_bytes) if self.via is not None else 0
@@ -195,7 +199,7 @@ class Process:
         self.shared = FramedContext(self.pump, self.plain, Spare(), Unfinished(live.unfinished_bytes_max))
         self.connect = Connect(live.window_bytes, incarnation, self.sharing.sample_place, name)
         self.proxies: dict[Proxy, None] = {}
-        self.pump.write = self._flush
+        self.pump.write_by(self._flush)
 
     def _flush(self) -> bool:
         """Have the connections write what waits. Were there events?"""
@@ -239,9 +243,13 @@ class Proxy:
         """Why the connection is closed."""
         self._connection: ClientConnection | None = None
 
+    def greet(self, welcome: Welcome) -> None:
+        """The peer has said welcome."""
+        self.welcome = welcome
+
     async def open(self, own: socket.socket, welcome: Welcome) -> None:
         """Use a connected socket, on which the peer has said welcome."""
-        self.welcome = welcome
+        self.greet(welcome)
         first = frame(FrameType.CONTROL, Codec.encode_all([self._process.connect]))
         theirs = Connect(welcome.window_bytes, welcome.incarnation, welcome.shared_memory)
         connection = ClientConnection(self._process.shared, first, self.connected, self.lost, theirs)
@@ -354,7 +362,7 @@ class Proxy:
         publisher, number = sending.publisher, self._next_number()
         first = publisher.retained[0].first if publisher.retained else publisher.next
         sending.begin(self, number, first)
-        publisher.config = self.welcome.topics
+        publisher.keep_limits(self.welcome.topics)
         self._sending[number] = sending
         self._link.send(OpenPublisher(number, sending.topic, publisher.id, publisher.warrant, first))
 
@@ -376,7 +384,7 @@ class Proxy:
 
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. The peer keeps its events until they are stable."""
-        publisher.closed = True
+        publisher.close()
         for sending in list(self._sending.values()):
             if sending.publisher is publisher and not sending.close_told:
                 sending.close_told = True

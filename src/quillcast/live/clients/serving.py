@@ -63,7 +63,7 @@ class Clients:
         self._leaving = ""
         self._invitations: dict[bytes, Invitation] = {}  # by digests of the secrets that clients of other devices show
         peer.scoping.direct.guests.tell(self._guest_ended)
-        links.serve_client = self.call
+        links.serve_clients(self.call)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -195,7 +195,7 @@ class Clients:
     def _ended(self, session: Session, problem: Exception) -> None:
         """A client's socket has closed. What it did wrong is told in `status`."""
         if self._sessions.pop(session, None) is not None and not isinstance(problem, OSError | TransportLost):
-            self._links.counters["refused_client"] += 1
+            self._links.counters.update(["refused_client"])
             self._links.problems.append(f"closed the connection of a client: {problem}")
 
     # --- what clients ask

@@ -362,8 +362,8 @@ class Session:
         try:
             if why_not:
                 raise AccessDenied(why_not)
-            outbox.handle = self._peer.subscribe(
-                wish.topic, outbox, start=wish.start, delivery=wish.delivery, warrant=wish.warrant
+            outbox.begin(
+                self._peer.subscribe(wish.topic, outbox, start=wish.start, delivery=wish.delivery, warrant=wish.warrant)
             )
         except LocalError as problem:
             del self._outboxes[wish.number]

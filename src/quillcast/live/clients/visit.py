@@ -94,7 +94,7 @@ class Visit(ClientConnection):
             check_lifetime(member, time.time_ns())
 
     def _welcome(self, welcome: Welcome) -> None:
-        self._proxy.welcome = welcome
+        self._proxy.greet(welcome)
         self._connected(self, Connect(welcome.window_bytes, welcome.incarnation, welcome.shared_memory))
         resolve(self.welcomed, None)
 

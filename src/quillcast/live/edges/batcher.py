@@ -177,7 +177,7 @@ class Batcher:
     def enter(self, writer: TopicWriter) -> bytes:
         """Add a publisher; returns its PublisherId. The first has that of the blocks, which then need no runs."""
         self._writers[writer] = None
-        self.inner.writers_count = len(self._writers)
+        self.inner.count_writers(len(self._writers))
         own, self._named = not self._named, True
         return self.inner.id if own else self.peer.new_publisher_id()
 
@@ -186,7 +186,7 @@ class Batcher:
         self.flush()
         self._writers.pop(writer, None)
         if self._writers:
-            self.inner.writers_count = len(self._writers)
+            self.inner.count_writers(len(self._writers))
         else:
             self.pump.call(self.peer.close_publisher, self.inner)
             self._ended(self)

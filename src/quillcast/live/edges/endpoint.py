@@ -194,7 +194,7 @@ class Endpoint:
         arguments.function("on_lost", on_lost)
         self._check_open()
         inbox = self._make_inbox(arguments.label(name))
-        inbox.on_lost = on_lost
+        inbox.tell_losses(on_lost)
         make: Make[Any] = payloads if only_payloads else events
         subscription = Subscription(topic, make, inbox, self._decode_cache, credentials)
         subscription.open(start=start, delivery=delivery, warrant=self._backend.warrant(topic, credentials))

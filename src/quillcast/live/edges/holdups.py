@@ -25,7 +25,7 @@ class HoldUps:
 
     def __exit__(self, *error: object) -> None:
         if self._number is not None:
-            del self._peer.scribe.inspection.walks[self._number]
+            self._peer.scribe.inspection.end_walk(self._number)
 
     @property
     def peers(self) -> list[str]:

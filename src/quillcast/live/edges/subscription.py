@@ -67,6 +67,11 @@ class Losses(deque[Loss]):
     def __init__(self) -> None:
         super().__init__(maxlen=LOSSES_MAX)
 
+    def add(self, loss: Loss) -> None:
+        """Events were lost."""
+        self.append(loss)
+        self.total += loss.count
+
 
 _NO_LOSSES = Losses()
 _NO_ITEMS: Iterator[Any] = iter(())
@@ -110,11 +115,14 @@ class Inbox:
         for wake in waiting:
             wake()
 
+    def tell_losses(self, on_lost: Callable[[Loss], object] | None) -> None:
+        """Call this with every loss."""
+        self.on_lost = on_lost
+
     def lost(self, loss: Loss) -> None:
         if self.losses is _NO_LOSSES:
             self.losses = Losses()
-        self.losses.append(loss)
-        self.losses.total += loss.count
+        self.losses.add(loss)
         if self.on_lost is not None:
             asyncio.get_running_loop().call_soon(self.on_lost, loss)
 
@@ -186,7 +194,6 @@ class DecodeCache:
 
     pump: Pump
     peer: EdgePeer
-    """The node sets both before the first subscription."""
 
     def __init__(self, join_timeout_s: float) -> None:
         self.join_timeout_s = join_timeout_s
@@ -194,6 +201,10 @@ class DecodeCache:
         """Topics with several subscriptions. Most topics have one, which needs no cache."""
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
+
+    def serve(self, pump: Pump, peer: EdgePeer) -> None:
+        """Subscriptions are at this peer from now on. A node says so before the first one."""
+        self.pump, self.peer = pump, peer
 
     def note(self, topic: str, handle: Any) -> None:
         """The subscriptions to a topic have changed."""

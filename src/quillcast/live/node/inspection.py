@@ -108,7 +108,7 @@ class Inspector:
         except TimeoutError:
             pass  # the result shows who answered, and that it is incomplete
         finally:
-            del inspection.surveys[number]
+            inspection.end_survey(number)
         return treestatus.tree_status(name, branches, self._addresses())
 
     def _addresses(self) -> dict[bytes, str]:
@@ -129,7 +129,7 @@ class Inspector:
         except TimeoutError:
             pass  # the result shows who told of it
         finally:
-            del scribe.inspection.surveys[number], scribe.tracing.hops[number]
+            scribe.inspection.end_survey(number)
         return tracestatus.trace_status(name, told.values(), branches, self._addresses())
 
     def _contested(self, topic: bytes) -> str:

@@ -32,7 +32,7 @@ class Managing:
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._served: dict[str, Served] = {}
         self._admissions: dict[str, ScopeAdmission] = {}
-        scoping.superseded, scoping.obstructed, scoping.refused = self._ended, self._obstructed, tell
+        scoping.tell(self._ended, self._obstructed, tell)
 
     async def manage(
         self, scope: Served, contact: Contact, links: Links, exported: ExportedScope | None = None

@@ -98,9 +98,8 @@ class Migration:
         for descriptor in list(former.peer.scribe.descriptors.values()):
             if descriptor.version > 0:
                 presence.pump.call(presence.peer.scribe.learn, descriptor)
-        self._presences.former = former
         self._publishers.hold()
-        self._presences.install(presence)
+        self._presences.replace(presence)
         inboxes = [inbox for inbox in former.peer.subscribers() if isinstance(inbox, Inbox)]
         subscriptions = [inbox.subscription for inbox in inboxes if inbox.subscription is not None]
         for subscription in subscriptions:
@@ -155,7 +154,7 @@ class Migration:
             return
         await former.leave()
         self._publishers.end_moved()
-        self._presences.former = None
+        self._presences.leave_former()
         await former.close()
 
     def _cut_off(self, pid: int, why: str) -> None:

@@ -115,7 +115,7 @@ class Presence:
         identity, tls = self._who()
         self.links = Links(pump, identity, setting.network, new_incarnation(), wire, setting.live, tls=tls)
         if (on_problem := setting.on_problem) is not None:
-            self.links.problems.listener = lambda line: pump.loop.call_soon(on_problem, line)
+            self.links.problems.tell(lambda line: pump.loop.call_soon(on_problem, line))
         self._admit_others()
         await self._listen(listener, given)
         stack.push_async_callback(self._close_links)
@@ -124,7 +124,7 @@ class Presence:
             self.journal = Journal(
                 setting.journal, identity.node_id, call_later=pump.later, on_problem=self.links.problems.keep
             )
-            pump.at_rest = self.journal.note
+            pump.rest_by(self.journal.note)
             stack.callback(self.journal.close)
         disk = FileDisk(pump, setting.data)
         stack.callback(disk.close)
@@ -132,7 +132,8 @@ class Presence:
         customs = InstalledFilters(self.links.problems.append)
         surroundings = Surroundings(pump.hand, partial(Patience, pump.loop))
         recoveries = InstalledRecoveries(self.links.problems.append, surroundings)
-        self.peer = pump.inputs = Peer(host, setting.config, customs=customs, recoveries=recoveries)
+        self.peer = Peer(host, setting.config, customs=customs, recoveries=recoveries)
+        pump.serve(self.peer)
         stack.callback(self.peer.recovery.agents.follow, {})
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
@@ -332,7 +333,7 @@ class Presence:
         membership = self.membership
         if membership is not None and membership.authority is not None:
             admissions = Admissions(self.setting.network, membership.authority, membership.keyring, time.time_ns)
-            self.links.handshake.answer_application = admissions.admit
+            self.links.handshake.admit_by(admissions.admit)
 
     async def _listen(self, listener: socket.socket | None, given: Sequence[str]) -> None:
         if listener is None:
@@ -361,7 +362,16 @@ class Presences:
     def install(self, presence: Presence) -> None:
         """From now on this is the node's peer."""
         self.current = presence
-        self._decode_cache.pump, self._decode_cache.peer = presence.pump, presence.peer
+        self._decode_cache.serve(presence.pump, presence.peer)
+
+    def replace(self, presence: Presence) -> None:
+        """The same, and the one before goes on until it is left."""
+        self.former = self.current
+        self.install(presence)
+
+    def leave_former(self) -> None:
+        """The former peer is left."""
+        self.former = None
 
     def note(self, line: str) -> None:
         """Keep a line that a person should read."""

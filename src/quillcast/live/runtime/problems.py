@@ -9,15 +9,19 @@ RECENT_S = 600.0  # what did not happen again for so long is over, and `check pe
 
 
 class Problems(Sequence[str]):
-    """The latest problems of the last minutes, each once, for `status`. `listener` is called with each new one."""
+    """The latest problems of the last minutes, each once, for `status`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.listener: Callable[[str], object] | None = None
+        self._listener: Callable[[str], object] | None = None
         self._clock = clock
         self._at: dict[str, float] = {}  # when each line last happened, in this order
 
+    def tell(self, listener: Callable[[str], object]) -> None:
+        """Call this with each new one."""
+        self._listener = listener
+
     def keep(self, line: str) -> None:
-        """Keep a line without calling the listener: peers come and go."""
+        """Keep a line without telling the listener: peers come and go."""
         self._at.pop(line, None)
         self._at[line] = self._clock()
         if len(self._at) > PROBLEMS_MAX:
@@ -25,8 +29,8 @@ class Problems(Sequence[str]):
 
     def append(self, line: str) -> None:
         self.keep(line)
-        if self.listener is not None:
-            self.listener(line)
+        if self._listener is not None:
+            self._listener(line)
 
     @property
     def recent(self) -> list[str]:

@@ -70,6 +70,18 @@ class Pump:
         self.closed = False
         """The peer takes no more inputs."""
 
+    def serve(self, inputs: Inputs) -> None:
+        """This is the peer."""
+        self.inputs = inputs
+
+    def write_by(self, write: Callable[[], bool]) -> None:
+        """This has the links write in phase 3."""
+        self.write = write
+
+    def rest_by(self, at_rest: Callable[[], object]) -> None:
+        """This is called in phase 5."""
+        self.at_rest = at_rest
+
     # --- a turn
 
     def call(self, function: Callable[..., T], *args: Any) -> T:

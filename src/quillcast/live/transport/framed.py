@@ -155,7 +155,7 @@ class Framed(asyncio.BufferedProtocol):
         """From now on, what arrives belongs to this link, and this transport carries it."""
         self.transport, self.receiver = transport, receiver
         self._bundle_came, self._frame_came = bundle_came, frame_came
-        self._reader.frame_bytes_max = FRAME_BYTES_MAX
+        self._reader.take_up_to(FRAME_BYTES_MAX)
 
     def hand_over(self, to: "Framed") -> None:
         """Have another connection use the socket from now on. The other side sends nothing before it hears of that."""

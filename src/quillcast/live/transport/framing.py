@@ -172,7 +172,7 @@ class FrameReader:
     def __init__(
         self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: Spare | None = None, holder: Holder | None = None
     ) -> None:
-        self.frame_bytes_max = frame_bytes_max
+        self._frame_bytes_max = frame_bytes_max
         self._spare, self._holder = spare or Spare(), holder
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
@@ -180,6 +180,10 @@ class FrameReader:
         self._large: memoryview | None = None  # the content of a large frame up to `_large_end`, and what follows
         self._large_end = self._large_size = 0
         self._large_type = BUNDLE
+
+    def take_up_to(self, frame_bytes_max: int) -> None:
+        """Frames may be as large as this from now on."""
+        self._frame_bytes_max = frame_bytes_max
 
     def begins_with(self, count: int, *starts: bytes) -> bool:
         """Does the stream begin with one of these? `count` bytes have just been put into the buffer."""
@@ -205,7 +209,7 @@ class FrameReader:
         if not self._end and self._large is None and HEADER_BYTES <= count < self._limit:
             size, number, zeros = _HEADER.unpack_from(self._view)
             type_ = _TYPES.get(number)
-            if size + HEADER_BYTES == count and type_ is not None and zeros == _ZEROS and size <= self.frame_bytes_max:
+            if size + HEADER_BYTES == count and type_ is not None and zeros == _ZEROS and size <= self._frame_bytes_max:
                 return ((type_, bytes(self._view[HEADER_BYTES:count])),)
         return self._several(count)
 
@@ -229,7 +233,7 @@ class FrameReader:
             while self._end - at >= HEADER_BYTES:
                 size, number, zeros = _HEADER.unpack_from(self._view, at)
                 type_ = _TYPES.get(number)
-                if type_ is None or zeros != _ZEROS or size > min(self.frame_bytes_max, CONTROL_BYTES_MAX):
+                if type_ is None or zeros != _ZEROS or size > min(self._frame_bytes_max, CONTROL_BYTES_MAX):
                     type_ = self._unusual(number, size, zeros)
                 start, stop = at + HEADER_BYTES, at + HEADER_BYTES + size
                 if stop <= self._end:
@@ -251,7 +255,7 @@ class FrameReader:
         type_ = _TYPES.get(number)
         if type_ is None or zeros != _ZEROS:
             raise Malformed(f"unknown frame type {number}")
-        bytes_max = self.frame_bytes_max if type_ is BUNDLE else min(self.frame_bytes_max, CONTROL_BYTES_MAX)
+        bytes_max = self._frame_bytes_max if type_ is BUNDLE else min(self._frame_bytes_max, CONTROL_BYTES_MAX)
         if size > bytes_max:
             raise Malformed(f"a frame of {size} bytes came, at most {bytes_max} are allowed")
         return type_

@@ -29,6 +29,10 @@ class Handshake:
         self.answer_application: Callable[[Hello, bytes], bytes] | None = None
         """Answers applications for admission at the peer that holds the network's credential; others have none."""
 
+    def admit_by(self, answer: Callable[[Hello, bytes], bytes]) -> None:
+        """This answers applications for admission."""
+        self.answer_application = answer
+
     @property
     def members_only(self) -> bool:
         """Has the network a credential, so that only its members get links?"""

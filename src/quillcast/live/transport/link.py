@@ -104,6 +104,16 @@ class Link:
         self._frames.append(frame(type_, content))
         self.mark_dirty()
 
+    def leave(self) -> None:
+        """This side does not need it any more, and says so."""
+        self.idle_here = True
+        self.say(FrameType.IDLE)
+
+    def finish(self) -> None:
+        """Nothing more is sent on this connection. The link is in use again, should it get another one."""
+        self.idle_here = False
+        self.say(FrameType.DONE)
+
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""
         before_bytes, self.credit = self.credit, min(self.credit + size_bytes, self.window)

@@ -76,7 +76,7 @@ class Links:
         *, tls: Tls | None = None, wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
         self.pump, self.loop, self.codec, self.config = pump, pump.loop, codec, config
-        pump.write = self._flush
+        pump.write_by(self._flush)
         self.contact = Contact(identity.node_id, "")
         self.links: dict[bytes, PeerLink] = {}
         self.counters: Counter[str] = Counter()
@@ -95,8 +95,7 @@ class Links:
         self.sharing = Sharing(self.shared_memory, incarnation, config, self.counters)
         self.join = self.sharing.join
         self.multicast = MulticastGroups(pump, identity.node_id, incarnation, self.counters, self.problems)
-        self.serve_client: Callable[[bytes], Framed] | None = None
-        """Makes the connection of a client of another peer that calls here. Raises `RemoteError`."""
+        self._serve_client: Callable[[bytes], Framed] | None = None
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
@@ -115,11 +114,15 @@ class Links:
         server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
         bound = addresses.bound(server)
-        self.multicast.interface = bound[0]
+        self.multicast.send_from(bound[0])
         host, port = reached_at or bound
         self.contact = Contact(self.handshake.identity.node_id, addresses.written(host, port or bound[1]))
         if self.config.local_ipc and port in (0, bound[1]):
             await self._listen_local()
+
+    def serve_clients(self, serve: Callable[[bytes], Framed]) -> None:
+        """This makes the connection of a client of another peer that calls here. It raises `RemoteError`."""
+        self._serve_client = serve
 
     async def _listen_local(self) -> None:
         """Accept links from peers of this machine at the same address. If that fails they use TCP."""
@@ -211,8 +214,7 @@ class Links:
         """This side no longer needs the link."""
         link = self.links.get(node)
         if link is not None and not link.idle_here:
-            link.idle_here = True
-            link.say(FrameType.IDLE)
+            link.leave()
 
     def mark_dirty(self, link: Link) -> None:
         """Have the link write at the end of this turn, or outside of a turn, in this iteration of the event loop."""
@@ -280,8 +282,7 @@ class Links:
         assert link.connection is not None
         self._ending[link.connection] = None
         self._forget(link)
-        link.idle_here = False
-        link.say(FrameType.DONE)
+        link.finish()
         self.write(link)
 
     def opened(self, connection: Connection) -> None:
@@ -299,9 +300,9 @@ class Links:
 
     def called(self, connection: Connection, content: bytes) -> None:
         """A client of another peer is there, and no peer: it gets a connection of its own kind."""
-        if self._closing or self.serve_client is None:
+        if self._closing or self._serve_client is None:
             raise HelloRefused("client", "this peer serves no clients now")
-        protocol = self.serve_client(content)
+        protocol = self._serve_client(content)
         self._unauthenticated.pop(connection, None)
         connection.hand_over(protocol)
 

@@ -44,6 +44,10 @@ class MulticastGroups:
         self.interface = _ANY_INTERFACE
         self.groups: dict[bytes, GroupSocket] = {}
 
+    def send_from(self, interface: str) -> None:
+        """Send and receive at this address of the machine."""
+        self.interface = interface
+
     def take_part(self, groups: Mapping[str, bytes]) -> None:
         """Take part in these groups, each with its key, and in no others."""
         wanted = {contact(mechanism).node_id: (mechanism, key) for mechanism, key in groups.items()}

@@ -57,8 +57,8 @@ class MemoryFile(mmap.mmap):
     held: ClassVar[int] = 0
     """How many this process has."""
 
-    descriptor = -1
-    inode = 0
+    descriptor: int = -1
+    inode: int = 0
 
     def __new__(cls, descriptor: int, inode: int, content_bytes: int, access: int = mmap.PROT_READ) -> "MemoryFile":
         """Raises `OSError`; else the descriptor is this one's."""

@@ -128,6 +128,7 @@ class Scoping:
         table.pass_recorded(self._recorded)
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
+        """Hears that a manager began a later epoch at another peer."""
         self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
         """Hears why a scope that is managed here is no member of another one, once for each reason."""
         self.refused: Callable[[str], object] = lambda why: None
@@ -173,6 +174,13 @@ class Scoping:
         self.managers[scope] = manager, save
         self._carry_out(scope, manager.begin(self.host.now()))
         self._set_beat(manager.config.lease_s)
+
+    def tell(
+        self, superseded: Callable[[bytes, int, Contact], None], obstructed: Callable[[bytes, str, str], None],
+        refused: Callable[[str], object],
+    ) -> None:  # fmt: skip
+        """These hear what becomes of managers here (see the attributes)."""
+        self.superseded, self.obstructed, self.refused = superseded, obstructed, refused
 
     def set_policies(self, scope: bytes, settings: tuple[TopicRule, ...]) -> bool:
         """The operator set these policies in a scope that is managed here. False: its manager has ended."""

@@ -99,10 +99,10 @@ class Inspection:
         dispatch.on_routed(Survey, self._arrived)
 
     def survey(self, name: str, trace_s: float = 0.0) -> int:
-        """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer.
+        """Ask every peer of a topic's tree for its place.
 
-        With `trace_s`, also follow the next bundle that begins its way within that time: what its peers tell gathers in
-        `tracing.hops[number]`.
+        The answers gather in `surveys[number]`, by peer, until `end_survey`. With `trace_s`, also follow the next
+        bundle that begins its way within that time: what its peers tell gathers in `tracing.hops[number]`.
         """
         self.numbers += 1
         self.surveys[self.numbers] = {}
@@ -119,10 +119,19 @@ class Inspection:
             self._to_root(message)
         return self.numbers
 
+    def end_survey(self, number: int) -> None:
+        """The asker has seen the answers, and what it followed."""
+        del self.surveys[number]
+        self.tracing.forget_hops(number)
+
+    def end_walk(self, number: int) -> None:
+        """The asker has seen the answers."""
+        del self.walks[number]
+
     def who_lags(self, publisher: Publisher, sequence: int) -> int:
         """Ask who holds up a publisher's events before `sequence`, beginning at its root, which is known.
 
-        The answers gather in `walks[number]`, which the caller deletes.
+        The answers gather in `walks[number]`, until `end_walk`.
         """
         assert publisher.root is not None
         self.numbers += 1

@@ -134,6 +134,18 @@ class Publisher:
             self.continue_at(sequence)
         self.continues = True  # the root may have more of it from the peers in between
 
+    def count_writers(self, count: int) -> None:
+        """So many publishers of the application share it."""
+        self.writers_count = count
+
+    def show(self, warrant: Warrant | None) -> None:
+        """Its right to publish is shown with this from now on."""
+        self.warrant = warrant
+
+    def keep_limits(self, config: TopicConfig) -> None:
+        """Keep these limits from now on."""
+        self.config = config
+
     def close(self) -> None:
         """Its application has no more to say."""
         self.closed = True

@@ -199,6 +199,10 @@ class Tracing:
         reached = [each.frontier(term) >= last for each in tree.subscriptions] if tree is not None else []
         return reached.count(True), reached.count(False)
 
+    def forget_hops(self, number: int) -> None:
+        """The asker has seen what peers told."""
+        self.hops.pop(number, None)
+
     def await_hops(self, number: int) -> None:
         """Gather what peers tell in answer to a question."""
         self.hops[number] = {}
