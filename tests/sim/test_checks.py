@@ -85,8 +85,8 @@ def told_of(simulation: Simulation, number: int, why: str = "cut") -> Told:
 class Cuts:
     """A history of the network that a test makes up: who was apart when, whoever asks."""
 
-    def __init__(self, world: World, spans: list[Span], *, pauses: bool = False) -> None:
-        self.world, self.spans, self.pauses = world, spans, pauses
+    def __init__(self, world: World, spans: list[Span], *, pauses: bool = False, ended: set[int] | None = None) -> None:
+        self.world, self.spans, self.pauses, self.ended = world, spans, pauses, ended
 
     def process_paused(self, _machine: int, _span: Span) -> bool:
         return self.pauses
@@ -100,8 +100,11 @@ class Cuts:
     def without_replicas(self, _topic: bytes, _count: int, join_s: float) -> list[Span]:
         return []
 
+    def process_ended(self, machine: int, _span: Span) -> bool:
+        return machine in (self.ended or ())
+
     def group(self, machine: int, at: float) -> list[int]:
-        return [machine]
+        return [machine] if self.ended is None else [each.number for each in self.world.machines]
 
     def together(self, _a: int, _b: int, since: float) -> bool:
         return all(span.end < since for span in self.spans)
@@ -282,6 +285,30 @@ def test_a_report_of_an_earlier_term_that_was_over_when_the_subscription_began_i
             judge = sound_delivery(sound)
             with pytest.raises(Broken, match="is older than") if is_over and not between else nullcontext():
                 judge.check_reports(reader)
+    finally:
+        reader.start, reader.started_at, reader.knew = start, began, {}
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_peer_that_ended_tells_nobody_when_a_term_was_over(sound: Simulation, *, ended: bool) -> None:
+    """The root that admitted its last event ended, too, and a third peer had that event later."""
+    last = len(sound.writers[0].written) - 1
+    admitted = next(sound.ledgers["news"].admitted(sound.writers[0].publisher.id, last))
+    first, late, reader = sorted(sound.readers, key=lambda each: each.host.machine.number == admitted.machine)
+    start, began = reader.start, reader.started_at
+    assert start is not None
+    for number in range(last + 1):
+        forget(reader, number)
+    came = forget(late, last)
+    late.log.append(came._replace(at=came.at + 5.0))
+    gone = {admitted.machine, *([first.host.machine.number] if ended else [])}
+    sound.reach = Cuts(sound.world, [], ended=gone)  # type: ignore[assignment]
+    reader.log.append(exactly(sound, last, last + 1, at=came.at + 8.0)._replace(term=start.term))
+    reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
+    reader.started_at, reader.knew = came.at + 5.0, {}
+    try:
+        with nullcontext() if ended else pytest.raises(Broken, match="is older than"):
+            sound_delivery(sound).check_reports(reader)
     finally:
         reader.start, reader.started_at, reader.knew = start, began, {}
 

@@ -24,6 +24,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    6200030: "a term was judged by what a peer knew that had lost its power, and the only other one had been paused",
     2105063: "a term whose root ended, cut off with its last events, was judged over before these came to anybody",
     2105204: "a peer that suspected all others, and so asked nobody, took a topic for new",
     2100329: "who declined a place at a root that still waited for it, having found another, was waited for no more",

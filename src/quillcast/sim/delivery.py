@@ -22,7 +22,7 @@ sessions             where a topic's guarantee changes, each event has that of t
 """
 
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from quillcast.core.envelope import Position, Term
 from quillcast.core.ranges import RangeSet
@@ -262,15 +262,25 @@ class Delivery:
     def _over_at(self, reader: Reader, told: Told, last: Admission) -> float:
         """When the last event of a term was there, as somebody knew whom the reader's peer could ask.
 
-        If the root that admitted it has ended, or is out of reach, others know only when it came to them.
+        If the root that admitted it has ended, or is out of reach, others know only when it came to them: those of them
+        that have not ended and are in reach.
         """
         reach = self.leases.reach
-        in_reach = last.machine in reach.group(reader.host.machine.number, told.at)
-        if in_reach and not reach.process_ended(last.machine, Span(last.at, told.at)):
+        in_reach = reach.group(reader.host.machine.number, told.at)
+
+        def can_say(machine: int, since: float) -> bool:
+            return machine in in_reach and not reach.process_ended(machine, Span(since, told.at))
+
+        if can_say(last.machine, last.at):
             return last.at
         event = Event(self.by_publisher[last.publisher].name, last.last - 1)
-        logs = chain.from_iterable(each.log for each in self.readers)
-        return min((each.at for each in logs if isinstance(each, Heard) and each.event == event), default=last.at)
+        came = (
+            entry.at
+            for other in self.readers
+            for entry in other.log
+            if isinstance(entry, Heard) and entry.event == event and can_say(other.host.machine.number, entry.at)
+        )
+        return min(came, default=last.at)
 
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
         """Whether the reader may be owed the event: it was admitted between the reader's start and end, or never."""

@@ -621,6 +621,65 @@ def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() ->
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
 
 
+def test_what_an_earlier_term_may_still_bring_is_not_lost_with_a_later_one() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    earlier, later = [Run(0, PAUL, 0, 3)], [Run(0, PAUL, 1, 4)]
+    edge.skip(SECOND, [(0, 4)], "unavailable", later, {FIRST: earlier})
+    edge.tell_losses()
+    assert notes.lost_ == [(2, 3, 5, "unavailable")]
+    edge.take(down(SECOND, 4, block(PAUL, 5)))
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    assert notes.got == [b"0"], "what follows waits for them"
+    edge.skip(FIRST, [(1, 2)], "unavailable", earlier, {SECOND: later})
+    edge.tell_losses()
+    assert notes.lost_[1:] == [(1, 1, 2, "unavailable")], "the later term will not bring it either"
+    assert notes.got == [b"0", b"2", b"5"]
+
+
+@pytest.mark.parametrize("why", ["unavailable", "cut"])
+def test_what_waits_behind_a_gap_of_another_term_is_not_lost(why: str) -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    edge.begin(SECOND, 0)
+    edge.skip(SECOND, [(0, 3)], why, [Run(0, PAUL, 1, 3)])
+    edge.take(down(SECOND, 3, block(PAUL, 4)))
+    edge.skip(FIRST, [(1, 2)], "unavailable", [Run(1, PAUL, 1, 1)])
+    edge.tell_losses()
+    assert notes.got == [b"0", b"2", b"4"]
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(1, 2), (3, 4)]
+
+
+def test_what_waits_behind_a_hole_of_its_publisher_is_not_lost_with_another_term() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.begin(THIRD, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    edge.skip(THIRD, [(0, 3)], "unavailable", [Run(0, PAUL, 1, 3)])
+    edge.take(down(THIRD, 3, block(PAUL, 4)))
+    edge.tell_losses()
+    assert notes.got == [b"0", b"2", b"4"]
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(1, 2), (3, 4)]
+
+
+def test_a_hole_is_not_void_while_what_fills_it_waits_behind_a_gap() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 2, block(PAUL, 1)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    assert edge.holes
+    host.time = 100.0
+    edge.give_up_holes(50.0, [])
+    edge.skip(FIRST, [(1, 2)], "unavailable")
+    edge.tell_losses()
+    assert notes.got == [b"0", b"1", b"2"]
+    assert notes.lost_ == [(1, 1, 2, "unavailable")]
+
+
 def test_of_a_stream_that_was_over_no_more_is_remembered_than_the_peer_knows() -> None:
     edge, _, _ = an_edge(start=3)
     edge.end(FIRST, 1)
@@ -669,7 +728,7 @@ def test_events_of_a_term_learned_late_are_reported_if_their_publisher_was_not_i
 def test_events_that_stood_in_an_earlier_term_before_the_subscription_began_are_not_lost_with_a_later_one() -> None:
     edge, notes, _ = an_edge(start=10)
     edge.begin(SECOND, 0)
-    edge.skip(SECOND, [(0, 8)], "unavailable", [Run(0, PAUL, 5, 8)], {FIRST: [Run(0, PAUL, 0, 12)]})
+    edge.skip(SECOND, [(0, 8)], "unavailable", [Run(0, PAUL, 5, 8)], {FIRST: [Run(0, PAUL, 0, 10)]})
     assert notes.lost_ == [(SECOND.counter, 10, 13, "unavailable")]
 
 
@@ -677,7 +736,7 @@ def test_they_are_lost_if_an_event_before_them_was_delivered() -> None:
     edge, notes, _ = an_edge(start=10)
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 4)))
-    edge.skip(SECOND, [(1, 9)], "unavailable", [Run(1, PAUL, 5, 8)], {FIRST: [Run(0, PAUL, 0, 12)]})
+    edge.skip(SECOND, [(1, 9)], "unavailable", [Run(1, PAUL, 5, 8)], {FIRST: [Run(0, PAUL, 0, 10)]})
     assert notes.lost_ == [(SECOND.counter, 5, 13, "unavailable")]
 
 

@@ -135,7 +135,7 @@ class PublisherCursor:
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that was delivered or reported lost
         self.lost = NO_RANGES  # later sequences that were reported lost
-        self.awaited = NO_RANGES  # sequences lost with one term that arrive with a later one
+        self.awaited = NO_RANGES  # sequences lost with one term that another one brings or loses
         self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
         self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
@@ -171,7 +171,7 @@ class PublisherCursor:
         self.owed_from = first if self.owed_from is None else min(first, self.owed_from)
 
     def await_again(self, ranges: Iterable[Range]) -> None:
-        """Sequences that were lost with one term arrive with a later one."""
+        """Sequences that were lost with one term arrive with another one."""
         self.awaited = RangeSet([*self.awaited, *ranges]) or NO_RANGES
 
     def pass_over(self, ranges: Iterable[Range]) -> None:

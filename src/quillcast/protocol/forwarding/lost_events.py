@@ -5,7 +5,7 @@ lost positions, the positions are reported (`doubts`).
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Position, Term
@@ -51,6 +51,7 @@ class LostEvents(OwedTerms):
         gone = within(runs, holes) if holes else []
         known = RangeSet((run.at, run.at + run.events) for run in gone)
         again = sequences_of(self._owed(term, others) if gone else ())
+        coming = sequences_of(self._coming(term, others) if gone else ())
         earlier = sequences_of(self._not_owed(term, others) if gone else ())
         lost = sequences_of(gone)
         for run in gone:
@@ -60,11 +61,27 @@ class LostEvents(OwedTerms):
             before = cursor.began[1] if cursor.began is not None else NUMBER_MAX
             older = RangeSet(earlier[publisher].within(0, before)) if publisher in earlier else NO_RANGES
             those = RangeSet(difference(sequences, older))
-            elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), cursor.passed_over))
+            later = difference(again.get(publisher, NO_RANGES), cursor.awaited)
+            may_come = coming.get(publisher, NO_RANGES).within(0 if cursor.began is None else before, NUMBER_MAX)
+            elsewhere = RangeSet(difference([*later, *may_come], cursor.passed_over))
             cursor.await_again(intersection(those, elsewhere))
             self._lose_events(publisher, difference(those, elsewhere), term, why)
         old = self._old(term)
         return [piece for first, last in holes for piece in known.missing(max(first, min(old, last)), last)]
+
+    def _coming(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
+        """What is not lost although one term lost it: it waits here, or another term is to bring it or to lose it."""
+        yield from self._here()
+        for term, runs in others.items():
+            yield from within(runs, self._expected(term)) if term != lost else ()
+
+    def _here(self) -> Iterator[Run]:
+        """What has come and waits, behind a gap of its term or a hole of its publisher."""
+        for term_cursor in self.term_cursors():
+            yield from runs_of(*term_cursor.waiting.values())
+        for publisher, cursor in self.publishers.items():
+            for block, place in cursor.held:
+                yield Run(place.index, publisher, block.first, block.count)
 
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report those that were not delivered, and continue behind them."""
@@ -232,7 +249,7 @@ class LostEvents(OwedTerms):
         for term in [term for term, (_, since) in self.undated.items() if since < before]:
             self.date(term, self._old(term))
         old = [publisher for publisher, since in self.holes.items() if since < before]
-        waiting = sequences_of(runs_of(*untaken)) if old else {}
+        waiting = sequences_of([*runs_of(*untaken), *self._here()]) if old else {}
         for publisher in old:
             self.host.trace(Mark("void_hole"))
             since = self.holes[publisher]

@@ -179,6 +179,13 @@ class OwedTerms(Sink):
         ended = any(each.term.node == term.node and each.term.session > term.session for each in self.term_cursors())
         return 0 if ended else term_cursor.old
 
+    def _expected(self, term: Term) -> list[Range]:
+        """The positions of a root's term that this subscription waits for. A source's stream may be over unnoticed."""
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None or term.of_source or not self._waits_for_gaps(term_cursor):
+            return []
+        return term_cursor.given_up.missing(max(term_cursor.next, term_cursor.old), NUMBER_MAX)
+
     def _start(self, term: Term) -> int:
         term_cursor = self.term_cursor(term)
         return term_cursor.start if term_cursor is not None else 0
