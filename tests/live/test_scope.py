@@ -557,9 +557,9 @@ def test_a_topic_that_is_rooted_at_a_scope_stays_there_and_outlives_its_rendezvo
                 member is first for member in members
             ]
             assert key not in manager._peer.scribe.descriptors
-            with pytest.raises(LocalError, match="has the root scope site, and the overlay is named as another"):
+            with pytest.raises(LocalError, match="is rooted at scope site, and was used here as one of the overlay"):
                 await anext(manager.subscribe("news/today"))
-            with pytest.raises(LocalError, match="has the root scope site, and attic is named as another"):
+            with pytest.raises(LocalError, match="is rooted at scope site, and cannot be rooted at scope attic too"):
                 await first.create("news/tomorrow", root_scope="attic")
             others = [(each, got) for each, got in zip(members, subscriptions, strict=True) if each is not first]
             await first.leave()

@@ -1234,6 +1234,14 @@ MUTANTS = (
         "protocol/topics/test_restricted.py::test_only_those_on_the_list_are_told_who_is_in_the_tree_and_what_becomes_of_a_bundle",
     ),
     Mutant(
+        "questions-from-outside",
+        "Who is in the tree of a topic with a root scope is told only within that scope.",
+        "protocol/topics/state/known.py",
+        '        if known is None or known.settings.root_scope in ("", root_scope):\n',
+        "        if True:\n",
+        "protocol/test_root_scopes.py::test_who_asks_outside_is_told_nothing_of_the_topic_wherever_its_root_would_be",
+    ),
+    Mutant(
         "guests-of-anybody",
         "No peer has a client of another peer served.",
         "protocol/scopes/direct.py",

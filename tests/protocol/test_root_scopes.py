@@ -14,6 +14,7 @@ from quillcast.protocol.scopes.state import SEATS_MAX, ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from tests.protocol.test_nested_scoping import TOPIC, Campus, rooted
 from tests.protocol.test_scoping import Site, distance
+from tests.protocol.topics.test_inspection import survey
 from tests.protocol.topics.village import Reader, Writer
 
 ROOTS = (("news/#", True), ("#", False))
@@ -123,10 +124,52 @@ def test_who_uses_the_topic_outside_is_told_which_root_scope_it_has_wherever_its
         publisher = site.village.publisher(0, other)
         site.village.publish(0, publisher, b"a")
         site.village.run(5)
-        why = "has the root scope site, and the overlay is named as another"
+        why = "is rooted at scope site, and was used here as one of the overlay"
         assert f"topic {name} {why}" in str(reader.error)
         assert isinstance(listener := publisher.listener, Writer)
         assert f"topic {other} {why}" in str(listener.error)
+
+
+def test_who_asks_outside_is_told_nothing_of_the_topic_wherever_its_root_would_be() -> None:
+    site = Rooted(4, Star())
+    for name in names_by_closest(site):
+        for asker in (0, 1):
+            [branch] = survey(site.village, asker, name).values()
+            assert (branch.root, branch.children, branch.descriptor) == (False, [], None)
+        for asker in site.members[2:4]:
+            branches = survey(site.village, asker, name).values()
+            assert sum(branch.subscribers for branch in branches) == 3
+
+
+def test_who_changes_the_topic_outside_is_told_at_once_wherever_its_root_would_be() -> None:
+    site = Rooted(4, Star())
+    names, answers = names_by_closest(site), list[Any]()
+    for name in names:
+        site.village.act(0, lambda peer, name=name: peer.change(name, {"slow": "wait"}, answers.append))
+        site.village.run(3)
+        assert all(site.village.unaware(number, name) for number in (0, 1))
+    assert len(answers) == len(names)
+    for name, answer in zip(names, answers, strict=True):
+        outside = f"topic {name} is rooted at scope site, and was used here as one of the overlay"
+        assert str(answer).startswith((outside, f"there is no topic '{name}'"))
+    assert sum("site" in str(answer) for answer in answers) >= 3, "no member is on the way to its peers"
+    site.village.act(site.members[3], lambda peer: peer.change(names[0], {"slow": "wait"}, answers.append))
+    site.village.run(3)
+    assert answers[-1].settings.slow == "wait"
+
+
+def names_by_closest(site: Rooted) -> list[str]:
+    """A topic of the site for each peer of the ring, which is closest to it. Three members subscribe to all."""
+    nodes = [site.village.world.machines[number].node_id for number in (0, 1, *site.members[:3])]
+    closest: dict[bytes, str] = {}
+    for name in (f"news/{number}" for number in range(40)):
+        closest.setdefault(min(nodes, key=lambda node: distance(node, name)), name)
+    assert len(closest) == len(nodes)
+    for member in site.members[:3]:
+        for name in closest.values():
+            site.village.subscribe(member, name, Reader())
+    site.village.run(5)
+    return list(closest.values())
 
 
 def test_a_topic_with_another_root_scope_than_the_files_say_is_refused_with_both_names() -> None:
@@ -137,7 +180,7 @@ def test_a_topic_with_another_root_scope_than_the_files_say_is_refused_with_both
         return site.village.act(number, lambda peer: peer.create(site.name, settings, answers.append))
 
     answers: list[Any] = []
-    with pytest.raises(TwoRootScopes, match="has the root scope site, and attic is named as another"):
+    with pytest.raises(TwoRootScopes, match="is rooted at scope site, and cannot be rooted at scope attic too"):
         create(site.members[0], "attic")
     with pytest.raises(NoRootScope, match="cannot be rooted at scope site: this peer lies below no scope"):
         create(0, "site")

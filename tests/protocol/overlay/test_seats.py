@@ -30,7 +30,9 @@ def test_the_first_rule_that_fits_says_whether_a_scope_is_the_root_scope() -> No
 
 def test_two_scopes_that_claim_a_topic_are_both_named() -> None:
     seats = seats_of(RecordingHost(), root(), root(name="campus", pattern="#"))
-    with pytest.raises(TwoRootScopes, match="topic news/today has the root scope site, and campus is named as another"):
+    with pytest.raises(
+        TwoRootScopes, match="news/today is rooted at scope site, and cannot be rooted at scope campus too"
+    ):
         seats.root_scope("news/today")
     assert seats.root_scope("sport") == "campus"
 

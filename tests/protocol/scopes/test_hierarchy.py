@@ -79,7 +79,7 @@ def test_a_topic_has_one_root_scope() -> None:
     hierarchy = figure_5()
     hierarchy.set_root(TOPIC, ROOM_1.id)
     hierarchy.set_root(TOPIC, ROOM_1.id)
-    with pytest.raises(TwoRootScopes, match="has the root scope one, and two is named as another: use another"):
+    with pytest.raises(TwoRootScopes, match="rooted at scope one, and cannot be rooted at scope two too: use another"):
         hierarchy.set_root(TOPIC, ROOM_2.id)
 
 

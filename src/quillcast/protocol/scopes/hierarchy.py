@@ -36,10 +36,16 @@ class TwoRootScopes(LocalError):
     """A topic has one root scope."""
 
     def __init__(self, topic: str, root: str, other: str) -> None:
-        super().__init__(
-            f"topic {topic} has the root scope {called(root)}, and {called(other)} is named as another: use another "
-            "topic, or let the files of scopes say root = true in one place for it"
-        )
+        if other:
+            super().__init__(
+                f"topic {topic} is rooted at {called(root)}, and cannot be rooted at {called(other)} too: use another "
+                "topic, or say root = true for it in the file of one scope only"
+            )
+        else:
+            super().__init__(
+                f"topic {topic} is rooted at {called(root)}, and was used here as one of the overlay: be a member of "
+                f"that scope (--scope {root}@HOST:PORT), or use another topic"
+            )
 
 
 class NoRootScope(LocalError):
@@ -53,8 +59,8 @@ class NoRootScope(LocalError):
 
 
 def called(scope: str) -> str:
-    """A root scope's name, as people read it."""
-    return scope or "the overlay"
+    """A root scope, as people read it."""
+    return f"scope {scope}" if scope else "the overlay"
 
 
 class TwoManagers(LocalError):

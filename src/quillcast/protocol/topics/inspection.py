@@ -4,6 +4,8 @@ A query changes nothing, here or elsewhere. If this peer has no part in the topi
 the topic, and the closest peer answers: as its root, or that there is none. To ask for the root first, as publishers
 do, would make one.
 
+Where a scope is the topic's root scope, only its members are told of it: a topic of that name outside is another one.
+
 Peers answer the asker directly, so a walk takes one hop per level down and one back. The asker names peers that
 report that they do not have the event, lost peers whose leases are still running, and peers that do not answer at all.
 A peer that has the event is not named, even if it was asked because its parent does not know that yet.
@@ -18,6 +20,7 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.security.access import Warrant, bearer, is_restricted
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import wishes
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.publishing.publisher import Publisher
@@ -108,9 +111,12 @@ class Inspection:
         self.surveys[self.numbers] = {}
         if trace_s:
             self.tracing.await_hops(self.numbers)
-        topic = self.known.describe(name).topic
-        tree = self.trees.get(topic)
-        message = Survey(topic, self.host.contact, self.numbers, trace_s=trace_s, warrants=self._warrants(topic))
+        descriptor = self.known.describe(name)
+        topic, tree = descriptor.topic, self.trees.get(descriptor.topic)
+        message = Survey(
+            topic, self.host.contact, self.numbers, trace_s=trace_s, warrants=self._warrants(topic),
+            root_scope=descriptor.settings.root_scope,
+        )  # fmt: skip
         if tree is not None and tree.attached:
             if trace_s:  # if its parent is silent, that is known at least
                 self._answer(self.host.contact, self._branch(tree, self.numbers))
@@ -159,11 +165,10 @@ class Inspection:
     def _arrived(self, message: Survey) -> None:
         """A question came by the overlay, and this peer is the closest to its topic."""
         tree = self.trees.get(message.topic)
-        if tree is None or not tree.attached:
-            known = self.known.descriptors.get(message.topic)
-            self._answer(message.asker, Branch(message.topic, message.number, b"", [], 0, NO_TERM, 0, descriptor=known))
-        else:
+        if (tree is not None and tree.attached) or self.known.hidden(message.topic, message.root_scope):
             self._survey(message)
+        else:
+            self._answer(message.asker, _no_root(message, self.known.descriptors.get(message.topic)))
 
     def _branch_told(self, sender: Contact, message: Branch) -> None:
         if message.number in self.surveys:
@@ -174,6 +179,9 @@ class Inspection:
             self.walks[message.number].note(sender, message)
 
     def _survey(self, message: Survey) -> None:
+        if self.known.hidden(message.topic, message.root_scope):
+            self._answer(message.asker, _no_root(message))
+            return
         tree = self.trees.get(message.topic)
         if tree is None:
             if not message.down and self.ring.active:
@@ -283,6 +291,11 @@ class Inspection:
             self.dispatch.message(self.host.contact, message)
         else:
             self.host.send(to, message)
+
+
+def _no_root(message: Survey, known: Descriptor | None = None) -> Branch:
+    """That the topic has no root, and what is known of it."""
+    return Branch(message.topic, message.number, b"", [], 0, NO_TERM, 0, descriptor=known)
 
 
 def _nothing(message: Laggards) -> Lagging:

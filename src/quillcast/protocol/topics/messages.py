@@ -253,6 +253,8 @@ class FindRoot(Message, frozen=True, tag=49):
     """Terms that were stable below an index, as roots told the peer. A peer whose lease was cut may not know all."""
     dropped: DatedEnds = ()
     """Terms that admitted events which publishers here discarded before these were stable, and up to which index."""
+    root_scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The root scope that the topic has for the publisher's peer, which need not show a descriptor."""
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -425,6 +427,8 @@ class Survey(Message, frozen=True, tag=59):
     """Mark the next bundle that begins its way within this time: every peer that it comes to tells `asker` in a Hop."""
     warrants: tuple[Warrant, ...] = ()
     """On whose behalf the asker takes part, if the topic limits who subscribes."""
+    root_scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The root scope that the topic has where the asker is. Peers of a topic with another one tell nothing of it."""
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):

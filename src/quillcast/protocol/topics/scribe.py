@@ -564,9 +564,13 @@ class Scribe:
 
     def _is_misplaced(self, message: Any) -> bool:
         """Is it about a topic that has another root scope here? Then who asks is told."""
-        if not isinstance(message, Join | FindRoot | Create) or message.descriptor is None:
-            return False
-        why = self.known.misplaced(message.descriptor)
+        match message:
+            case FindRoot(topic, descriptor=None, root_scope=root_scope):
+                why = self.known.hidden(topic, root_scope)
+            case Join() | FindRoot() | Create() if message.descriptor is not None:
+                why = self.known.misplaced(message.descriptor)
+            case _:
+                return False
         if not why:
             return False
         self.host.trace(Mark("other_root_scope"))

@@ -159,12 +159,13 @@ class SettingsChanges:
         self.asked_at[topic] = self.host.now()
         if self.ring.active:
             try:
-                self.known.describe(self.asked[topic][0].name)  # the root is where the topic's root scope has it
+                known = self.known.describe(self.asked[topic][0].name)  # the root is where its root scope has it
             except LocalError as two:
                 self.refused(topic, two)
                 return
             mine = next((each.descriptor for each in self.publishers.get(topic, {}).values()), None)
-            self.ring.route(FindRoot(topic, self.host.contact, mine, NO_TERM), topic)
+            question = FindRoot(topic, self.host.contact, mine, NO_TERM, root_scope=known.settings.root_scope)
+            self.ring.route(question, topic)
 
 
 def _not_owner(descriptor: Descriptor) -> AccessDenied:

@@ -42,7 +42,10 @@ class RootFinder:
         descriptor = next((p.descriptor for p in publishers), None)
         shown = dict.fromkeys(p.warrant for p in publishers if p.warrant is not None)
         settled, dropped = (self._told(ends.get(topic, {}), term, spoke_at) for ends in (self.settled, self.dropped))
-        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled, dropped)
+        root_scope = descriptor.settings.root_scope if descriptor is not None else ""
+        message = FindRoot(
+            topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s, settled, dropped, root_scope
+        )
         self.untold.pop(topic, None)
         self.ring.route(message, topic)
 

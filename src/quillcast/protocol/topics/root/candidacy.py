@@ -245,13 +245,14 @@ class Candidacies:
     def _is_rooted_elsewhere(self, candidacy: Candidacy, round_: Round) -> bool:
         """Do others say that the topic has another root scope? Then nobody who asked here can use it."""
         tree = self.trees.by_topic.get(candidacy.topic)
-        asked = [tree.descriptor] if tree is not None else [each.descriptor for each in candidacy.requests.values()]
-        mine = next((descriptor for descriptor in asked if descriptor is not None), None)
-        told = (entry.descriptor for entry in round_.answers.values())
-        other = next((each for each in told if each is not None and mine is not None and each.elsewhere(mine)), None)
+        requests = map(_root_scope, candidacy.requests.values())
+        asked = [tree.descriptor.settings.root_scope] if tree is not None else requests
+        mine = next((root_scope for root_scope in asked if root_scope is not None), None)
+        told = (entry.descriptor for entry in round_.answers.values() if entry.descriptor is not None)
+        other = next((each for each in told if each.settings.root_scope != mine), None)
         if mine is None or other is None:
             return False
-        self._refuse(candidacy, TwoRootScopes(mine.name, other.settings.root_scope, mine.settings.root_scope))
+        self._refuse(candidacy, TwoRootScopes(other.name, other.settings.root_scope, mine))
         return True
 
     def _refuse(self, candidacy: Candidacy, two: TwoRootScopes | None = None) -> None:
@@ -277,6 +278,15 @@ def _asker(request: Request) -> Contact:
     match request:
         case Join(child=contact) | FindRoot(publisher=contact) | Create(creator=contact):
             return contact
+
+
+def _root_scope(request: Request) -> str | None:
+    """The root scope that the topic has for the asker; None if the request does not say."""
+    match request:
+        case FindRoot(root_scope=root_scope):
+            return root_scope
+        case Join(descriptor=descriptor) | Create(descriptor=descriptor):
+            return descriptor.settings.root_scope if descriptor is not None else None
 
 
 def _heard(request: Request) -> Term:

@@ -72,6 +72,16 @@ class KnownTopics:
         """
         return "" if descriptor.creator else self.seats.refusal(descriptor.name, descriptor.settings.root_scope)
 
+    def hidden(self, topic: bytes, root_scope: str) -> str:
+        """Why those for whom the topic has this root scope are told nothing of it, in a sentence; empty if they are.
+
+        What is rooted at a scope is that scope's own. Those outside have another topic of that name, if any.
+        """
+        known = self.descriptors.get(topic)
+        if known is None or known.settings.root_scope in ("", root_scope):
+            return ""
+        return str(TwoRootScopes(known.name, known.settings.root_scope, root_scope))
+
     def crowded(self, topic: bytes) -> str:
         """Why this peer does nothing for others in a topic that is new to it, in a sentence; empty if it does."""
         if self.forgetting.has_room(topic):
