@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import quillcast.cli
 from quillcast.cli.activity import Look, activity, arrived
-from quillcast.cli.summary import parts_by_name, summary
+from quillcast.cli.summary import parts_by_topic, summary
 from quillcast.cli.top import PEERS, _picture
 from quillcast.core.messages import Contact
 from quillcast.core.status import (
@@ -65,13 +65,13 @@ def look(at_s: float, *statuses: NodeStatus) -> Look:
 
 def test_the_root_knows_a_topics_settings_best() -> None:
     stale = replace(LEAF, settings=replace(SETTINGS, slow="wait"))
-    parts = parts_by_name([replace(OTHER, topics=(stale,)), STATUS])
-    assert list(parts) == ["kept", "t"]
-    assert summary(parts["t"]) == TopicSummary(
+    parts = parts_by_topic([replace(OTHER, topics=(stale,)), STATUS])
+    assert list(parts) == [("kept", ""), ("t", "")]
+    assert summary(parts["t", ""]) == TopicSummary(
         "t", "77" * 16, SETTINGS, root=ALICE, events=100, peers=2, subscriptions=1, publishers=1
     )
-    assert summary(parts["t"][:1]).settings.slow == "wait"
-    assert summary(parts["kept"]) == TopicSummary(
+    assert summary(parts["t", ""][:1]).settings.slow == "wait"
+    assert summary(parts["kept", ""]) == TopicSummary(
         "kept", "77" * 16, SETTINGS, root=None, events=0, peers=0, subscriptions=0, publishers=0
     )
 

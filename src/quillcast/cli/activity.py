@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from quillcast.cli.asking import ask_each, peers_here
-from quillcast.cli.summary import Part, parts_by_name, summary
+from quillcast.cli.summary import Part, parts_by_topic, summary
 from quillcast.core.status import (
     Activity,
     NodeStatus,
@@ -106,7 +106,7 @@ def arrived(then: NodeStatus, now: NodeStatus) -> dict[str, int]:
 def _topics(before: Look, after: Look) -> Iterator[TopicActivity]:
     """What all peers here know of each topic together. Topics of which they only keep the settings are left out."""
     news = {node: arrived(before.statuses.get(node, status), status) for node, status in after.statuses.items()}
-    for name, parts in parts_by_name(after.statuses.values()).items():
+    for (name, _), parts in parts_by_topic(after.statuses.values()).items():
         used = [part for part in parts if part[1].role != "replica"]
         if used:
             events_per_s = max(news[node][name] for node, _ in used) / (after.at_s - before.at_s)

@@ -38,7 +38,19 @@ def ask_peer(
 
     Without a prefix any peer will do: those that do not answer are named on standard error, and the next is asked.
     """
-    place, entries = Rendezvous(network), choose(network, prefix)
+    entries = choose(network, prefix)
+    return ask_one(network, entries, question, kind, timeout_s=timeout_s, first_only=bool(prefix), **arguments)
+
+
+def ask_one(
+    network: str, entries: list[Entry], question: str, kind: type[T], *,
+    timeout_s: float = SILENT_S, first_only: bool = False, **arguments: Any,
+) -> T:  # fmt: skip
+    """Query the first of these peers that is not leaving, or the next one if it does not answer.
+
+    `first_only`: raises `Unreachable` instead, which names the others.
+    """
+    place = Rendezvous(network)
     silent: Unreachable | None = None
     for entry in entries:
         if silent is not None:
@@ -50,7 +62,7 @@ def ask_peer(
         except Unreachable as problem:
             if problem.__cause__ is None:
                 raise  # it is not the peer that is silent
-            if prefix:
+            if first_only:
                 raise _silent(entry, entries) from problem
             silent = _silent(entry, [entry])
     raise silent or Leaving(f"the peers of the network {network!r} on this machine are leaving it")

@@ -11,9 +11,10 @@ from quillcast.cli import judging
 from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State, Verdict
 from quillcast.cli.options import JSON, NETWORK, PEER, SCOPE, TOPIC, Amount, Count, peer_option
+from quillcast.cli.rooted import Parts, ask_about, parts_by_root
 from quillcast.cli.scopeview import ask_manager
-from quillcast.core.errors import LocalError, QuillcastError, RemoteError
-from quillcast.core.status import LinkStatus, NodeStatus, TopicStatus, TreeStatus
+from quillcast.core.errors import LocalError, QuillcastError, RemoteError, UnknownTopic
+from quillcast.core.status import LinkStatus, NodeStatus, TreeStatus
 from quillcast.live.discovery.rendezvous import Rendezvous
 
 DEFAULTS = Bounds()
@@ -143,7 +144,7 @@ def topic_(
     An event is missing until the application is done with it. CRITICAL: no peer here takes part in the topic, no root
     answers, or a subscriber is far behind. WARNING: a peer of the tree or of this machine does not answer, or a
     subscriber is behind.
-    A topic that nobody uses is OK.
+    A topic that nobody uses is OK. If topics with different root scopes have the name, checks each.
     """
     bounds = Bounds(
         subscribers_min=subscribers_min,
@@ -154,20 +155,30 @@ def topic_(
     )
 
     def look() -> list[Finding]:
-        entries, kind = peers_here(network), tuple[TopicStatus, ...]
-        answers = ask_each(network, entries, "topics", kind, timeout_s=ANSWER_TIMEOUT_S)
-        here = [part for _, parts in answers for part in parts or () if part.name == topic]
+        answers = ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
+        here = parts_by_root(topic, answers)
         if not here:
             raise LocalError(
                 f"no peer of this machine takes part in topic {topic}; `quillcast topic list` shows what there is"
             )
-        used = any(part.publishers or part.subscriptions or part.children for part in here)
         running = {entry.node_id for entry in Rendezvous(network).entries()}
-        unresponsive = [entry.node_id for entry, parts in answers if parts is None and entry.node_id in running]
-        tree = ask_peer(network, peer, "tree", TreeStatus, topic=topic)
-        return [judging.of_topic(network, tree, bounds, used=used, unresponsive=unresponsive)]
+        unresponsive = [entry.node_id for entry, status in answers if status is None and entry.node_id in running]
+        try:
+            asked = ask_about(network, peer, topic, "tree", TreeStatus, statuses=answers)
+        except UnknownTopic as problem:  # it is here: not to the peer that was named
+            raise click.UsageError(str(problem), click.get_current_context()) from problem
+        return [
+            judging.of_topic(
+                network, tree, bounds, root_scope=root, used=_used(here.get(root, [])), unresponsive=unresponsive
+            )
+            for root, tree in asked.items()
+        ]
 
     _tell("topic", look, {"network": network, "topic": topic}, prometheus=prometheus, as_json=as_json)
+
+
+def _used(parts: Parts) -> bool:
+    return any(part.publishers or part.subscriptions or part.children for _, part in parts)
 
 
 @command.command("scope", short_help="Check a scope whose manager runs on this machine.")

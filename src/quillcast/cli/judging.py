@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from quillcast.cli.rooted import called
 from quillcast.cli.tables import counted
 from quillcast.core.status import (
     LinkStatus,
@@ -128,7 +129,13 @@ def unresponsive_peer(network: str, node_id: str) -> Finding:
 
 
 def of_topic(
-    network: str, tree: TreeStatus, bounds: Bounds, *, used: bool = True, unresponsive: Iterable[str] = ()
+    network: str,
+    tree: TreeStatus,
+    bounds: Bounds,
+    *,
+    root_scope: str = "",
+    used: bool = True,
+    unresponsive: Iterable[str] = (),
 ) -> Finding:
     """Check a topic by its tree. `used`: whether a peer of this machine subscribes, publishes or has children.
 
@@ -139,7 +146,8 @@ def of_topic(
     behind: list[SubscriberLag | UnresponsivePeer] = [*lags, *tree.unresponsive]
     known = {peer.node_id for peer in tree.peers} | {peer.node_id for peer in tree.unresponsive}
     elsewhere = [node_id for node_id in unresponsive if node_id not in known]
-    labels, name = {"network": network, "topic": tree.topic}, f"topic {tree.topic}"
+    labels, name = {"network": network, "topic": tree.topic}, f"topic {called(tree.topic, root_scope)}"
+    labels |= {"root_scope": root_scope} if root_scope else {}
     values = {
         "roots": sum(peer.root for peer in tree.peers),
         "peers": len(tree.peers),

@@ -9,12 +9,12 @@ Part = tuple[str, TopicStatus]
 """A peer's nodeId, and its part in a topic."""
 
 
-def parts_by_name(statuses: Iterable[NodeStatus]) -> dict[str, list[Part]]:
-    """The parts of all peers in each topic, by the topic's name."""
-    found: dict[str, list[Part]] = {}
+def parts_by_topic(statuses: Iterable[NodeStatus]) -> dict[tuple[str, str], list[Part]]:
+    """The parts of all peers in each topic, by the topic's name and root scope."""
+    found: dict[tuple[str, str], list[Part]] = {}
     for status in statuses:
         for topic in status.topics:
-            found.setdefault(topic.name, []).append((status.node_id, topic))
+            found.setdefault((topic.name, topic.settings.root_scope), []).append((status.node_id, topic))
     return dict(sorted(found.items()))
 
 

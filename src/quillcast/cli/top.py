@@ -10,6 +10,7 @@ import msgspec
 
 from quillcast.cli.activity import watch
 from quillcast.cli.options import JSON, NETWORK, Amount, coloured
+from quillcast.cli.rooted import called
 from quillcast.cli.tables import counted, sized, table
 from quillcast.core.status import Activity, PeerActivity, PeerLink, SubscriberLag, TopicActivity
 
@@ -108,7 +109,7 @@ def _peer_row(peer: PeerActivity) -> list[str]:
 
 def _topic_row(topic: TopicActivity) -> list[str]:
     return [
-        topic.name,
+        called(topic.name, topic.settings.root_scope),
         (topic.root or "?")[:8],
         *map(str, (topic.peers, topic.subscriptions, topic.publishers)),
         f"{topic.events_per_s:,.0f}",

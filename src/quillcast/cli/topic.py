@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from quillcast.cli.asking import SILENT_S, answered, ask_each, ask_peer, peers_here
+from quillcast.cli.asking import SILENT_S, answered, ask_each, peers_here
 from quillcast.cli.options import AS, AS_OWNER, DATA, JSON, NETWORK, TOPIC, Count, Owner
 from quillcast.cli.peering import Peering, peering
+from quillcast.cli.rooted import ask_about, called, no_topic
 from quillcast.cli.running import run
-from quillcast.cli.summary import parts_by_name, summary
+from quillcast.cli.summary import parts_by_topic, summary
 from quillcast.cli.tables import table
-from quillcast.core.errors import LocalError, UnknownTopic
+from quillcast.core.errors import LocalError
 from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
 from quillcast.live.edges.choices import ownership, topic_settings
+from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.config import TopicConfig
@@ -172,7 +174,7 @@ def set_(
     wanted = {name: value for name, value in settings.items() if value is not None}
     if not (wanted or publishers or subscribers):
         raise click.UsageError("nothing to set; name a setting, such as --slow wait", click.get_current_context())
-    before = _known(topic, peering.network).settings
+    before = to_change(_known(topic, peering.network), peering.scopes).settings
     after = msgspec.structs.replace(before, **wanted)
     Settings(*(getattr(after, name) for name in Settings.__struct_fields__)).validate()
     costs = list(_costs(before, after, opens_session=bool(publishers or subscribers)))
@@ -228,12 +230,9 @@ def show(topic: str, network: str, as_json: bool) -> None:
 
     The peers of this machine are asked first, and then the topic's root.
     """
-    known = _known(topic, network)
-    if as_json:
-        click.echo(msgspec.json.encode(known).decode())
-        return
-    for line in _lines(known):
-        click.echo(line)
+    for known in _known(topic, network):
+        for line in [msgspec.json.encode(known).decode()] if as_json else _lines(known):
+            click.echo(line)
 
 
 def _lines(known: TopicSummary) -> Iterator[str]:
@@ -252,41 +251,60 @@ def list_(network: str, as_json: bool) -> None:
     """List the topics that the peers of this machine have a part in, or keep the settings of."""
     topics = _topics(network)
     if as_json:
-        click.echo(msgspec.json.encode(list(topics.values())).decode())
+        click.echo(msgspec.json.encode(topics).decode())
         return
     columns = ["topic", "delivery", "root", "events", "peers here", "subscriptions", "publishers"]
-    for line in table("topics", columns, map(_listed, topics.values()), left_count=3):
+    for line in table("topics", columns, map(_listed, topics), left_count=3):
         click.echo(line)
 
 
 def _listed(topic: TopicSummary) -> list[object]:
     root = "-" if topic.root is None else topic.root[:8]
     counts = [topic.events, topic.peers, topic.subscriptions, topic.publishers]
-    return [topic.name, topic.settings.delivery, root, *counts]
+    return [called(topic.name, topic.settings.root_scope), topic.settings.delivery, root, *counts]
 
 
-def _known(topic: str, network: str) -> TopicSummary:
-    """What the peers of this machine know of a topic, and what its root knows. Raises `UnknownTopic`."""
-    here = _topics(network).get(topic)
-    if here is not None and here.root is not None:
-        return here
-    tree = ask_peer(network, "", "tree", TreeStatus, topic=topic)
-    if here is None:
-        here = _elsewhere(topic, tree)
-    return msgspec.structs.replace(
-        here, settings=tree.settings or here.settings, root=tree.root, events=max(here.events, tree.events)
-    )
+def _known(topic: str, network: str) -> list[TopicSummary]:
+    """What the peers of this machine know of the topics of this name, and what their roots know.
+
+    Raises `UnknownTopic` if there is none.
+    """
+    here = {each.settings.root_scope: each for each in _topics(network) if each.name == topic}
+    if not here or any(each.root is None for each in here.values()):
+        for root_scope, tree in ask_about(network, "", topic, "tree", TreeStatus).items():
+            known = here.get(root_scope) or _elsewhere(network, topic, tree)
+            if known.root is None:
+                here[root_scope] = msgspec.structs.replace(
+                    known,
+                    settings=tree.settings or known.settings,
+                    root=tree.root,
+                    events=max(known.events, tree.events),
+                )
+    return list(here.values())
 
 
-def _elsewhere(topic: str, tree: TreeStatus) -> TopicSummary:
+def to_change(topics: list[TopicSummary], scopes: tuple[str, ...]) -> TopicSummary:
+    """The topic that a member of these scopes has under the name. Raises `LocalError` if it has none."""
+    names = {ScopeAddress.parse(each).name for each in scopes}
+    first = min(topics, key=lambda each: each.settings.root_scope not in (names or {""}))
+    if first.settings.root_scope and not names:
+        root_scope = first.settings.root_scope
+        raise LocalError(
+            f"topic {first.name} is rooted at scope {root_scope}: add --scope {root_scope}@HOST:PORT, as its members "
+            "alone can change it"
+        )
+    return first
+
+
+def _elsewhere(network: str, topic: str, tree: TreeStatus) -> TopicSummary:
     """A topic that no peer of this machine has a part in. Raises `UnknownTopic`."""
     if tree.settings is None:
-        raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
+        raise no_topic(network, topic)
     topic_id = described(topic).topic.hex()
     return TopicSummary(topic, topic_id, tree.settings, root=None, events=0, peers=0, subscriptions=0, publishers=0)
 
 
-def _topics(network: str) -> dict[str, TopicSummary]:
+def _topics(network: str) -> list[TopicSummary]:
     """What the peers of this machine know together, by topic. Raises `Unreachable` if none of them answers."""
     statuses = answered(ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=SILENT_S))
-    return {name: summary(parts) for name, parts in parts_by_name(statuses).items()}
+    return [summary(parts) for parts in parts_by_topic(statuses).values()]

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from quillcast.cli.asking import SILENT_S, ask_peer
+from quillcast.cli.asking import SILENT_S
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
+from quillcast.cli.rooted import ask_about, called, no_topic
 from quillcast.cli.tables import counted, sized
 from quillcast.core.boxes import Drawn, drawn
-from quillcast.core.errors import UnknownTopic
 from quillcast.core.status import PeerContact, TraceHop, TraceStatus, TraceWay
 
 NOT_REACHED_SHOWN = 8
@@ -30,31 +30,35 @@ def command(context: click.Context, topic: str, timeout_s: float, peer: str, net
     """Follow the next bundle of TOPIC: which peers it comes to and when, over which channels, and what stops it.
 
     Publishes nothing: it waits for the next bundle that passes, as `quillcast pub TOPIC MESSAGE` in another terminal
-    makes one. Times begin when the first event was published. Each peer uses its own clock, so times from different
-    machines are only as accurate as their clocks.
+    makes one. If topics with different root scopes have the name, it follows one bundle of each. Times begin when the
+    first event was published. Each peer uses its own clock, so times from different machines are only as accurate as
+    their clocks.
 
     The exit code is 1 if no bundle came in time, or if some peers did not report it.
     """
     answer_s = timeout_s + SILENT_S
-    trace = ask_peer(network, peer, "trace", TraceStatus, timeout_s=answer_s, topic=topic, wait_s=timeout_s)
-    if not trace.known:
-        raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
-    if as_json:
-        click.echo(msgspec.json.encode(trace).decode())
-    else:
-        for line in draw(trace, timeout_s):
+    traces = ask_about(network, peer, topic, "trace", TraceStatus, timeout_s=answer_s, wait_s=timeout_s)
+    for root_scope, trace in traces.items():
+        if not trace.known:
+            raise no_topic(network, topic, peer)
+        if as_json:
+            click.echo(msgspec.json.encode(trace).decode())
+            continue
+        for line in draw(trace, timeout_s, root_scope):
             click.echo(line)
-    context.exit(0 if trace.complete else 1)
+    came = [trace for trace in traces.values() if trace.hops]
+    context.exit(0 if came and all(trace.complete for trace in came) else 1)
 
 
-def draw(trace: TraceStatus, timeout_s: float) -> Iterator[str]:
+def draw(trace: TraceStatus, timeout_s: float, root_scope: str = "") -> Iterator[str]:
     """The way of a bundle as lines of text."""
     if not trace.hops:
-        yield f"no bundle of {trace.topic} came within {timeout_s:g} s"
+        yield f"no bundle of {called(trace.topic, root_scope)} came within {timeout_s:g} s"
         yield from (f"peer {_named(each)} does not answer" for each in trace.unresponsive)
-        yield f"run `quillcast pub {trace.topic} MESSAGE` in another terminal meanwhile, or wait longer with --timeout"
+        publish = f"quillcast pub {trace.topic} MESSAGE" + (f" --scope {root_scope}@HOST:PORT" if root_scope else "")
+        yield f"run `{publish}` in another terminal meanwhile, or wait longer with --timeout"
         return
-    yield _headline(trace)
+    yield _headline(trace, called(trace.topic, root_scope))
     first = _first_hops(trace)
     peers = {node: _drawn(trace, hop, first) for node, hop in first.items()}
     for node, hop in first.items():
@@ -63,12 +67,12 @@ def draw(trace: TraceStatus, timeout_s: float) -> Iterator[str]:
     yield from _end(trace, first)
 
 
-def _headline(trace: TraceStatus) -> str:
+def _headline(trace: TraceStatus, topic: str) -> str:
     at = datetime.fromtimestamp(trace.published_ns / 1e9, UTC).astimezone()
     by = f" by peer {_named(trace.publisher)}" if trace.publisher is not None else ""
     what = f"{counted(trace.events, 'event')} ({sized(trace.size_bytes)}), index {trace.first} of term {trace.term}"
     what += f", serial {trace.serial}"
-    return f"{trace.topic}: {what}, published at {at:%H:%M:%S.%f}{by}"
+    return f"{topic}: {what}, published at {at:%H:%M:%S.%f}{by}"
 
 
 def _first_hops(trace: TraceStatus) -> dict[str, TraceHop]:

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from quillcast.cli.asking import ask_peer
 from quillcast.cli.judging import IDLE, no_answer
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
+from quillcast.cli.rooted import ask_about, called, is_unknown, no_topic
 from quillcast.cli.tables import counted
 from quillcast.core.boxes import Drawn, drawn
-from quillcast.core.errors import UnknownTopic
 from quillcast.core.status import TreePeer, TreeStatus
 
 
@@ -20,22 +19,25 @@ from quillcast.core.status import TreePeer, TreeStatus
 @JSON
 @NETWORK
 def command(topic: str, peer: str, network: str, as_json: bool) -> None:
-    """Draw a topic's live tree: root, forwarders, subscribers. Draws a box around the members of each scope."""
-    tree = ask_peer(network, peer, "tree", TreeStatus, topic=topic)
-    if tree.complete and not tree.peers and tree.settings is None:
-        raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
-    if as_json:
-        click.echo(msgspec.json.encode(tree).decode())
-        return
-    for line in draw(tree):
-        click.echo(line)
+    """Draw a topic's live tree: root, forwarders, subscribers. Draws a box around the members of each scope.
+
+    If topics with different root scopes have the name, draws the tree of each.
+    """
+    for root_scope, tree in ask_about(network, peer, topic, "tree", TreeStatus).items():
+        if is_unknown(tree):
+            raise no_topic(network, topic, peer)
+        if as_json:
+            click.echo(msgspec.json.encode(tree).decode())
+            continue
+        for line in draw(tree, root_scope):
+            click.echo(line)
 
 
-def draw(tree: TreeStatus) -> Iterator[str]:
+def draw(tree: TreeStatus, root_scope: str = "") -> Iterator[str]:
     """The tree as lines of text."""
     peers = {peer.node_id: peer for peer in tree.peers}
     subscribers = sum(peer.subscriptions > 0 for peer in tree.peers)
-    yield f"{tree.topic}: {counted(len(peers), 'peer')}, {counted(subscribers, 'subscriber')}"
+    yield f"{called(tree.topic, root_scope)}: {counted(len(peers), 'peer')}, {counted(subscribers, 'subscriber')}"
     if not peers and tree.complete:
         yield IDLE
     if tree.root in peers:

@@ -1,0 +1,92 @@
+"""Ask about a topic by its name. Scopes may have topics of that name of their own, beside that of the overlay.
+
+Peers outside a root scope know nothing of its topics, so those are asked that take part.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from quillcast.cli.asking import SILENT_S, answered, ask_each, ask_one, choose, peers_here
+from quillcast.core.errors import UnknownTopic
+from quillcast.core.status import NodeStatus, TopicStatus, TreeStatus
+from quillcast.live.discovery.rendezvous import Entry
+
+T = TypeVar("T")
+Statuses = Sequence[tuple[Entry, NodeStatus | None]]
+"""What peers of this machine answered."""
+Parts = list[tuple[Entry, TopicStatus]]
+"""Peers of this machine, and the parts that they have in one topic."""
+
+
+def called(topic: str, root_scope: str) -> str:
+    """A topic's name as people read it, told apart from others of the same name."""
+    return f"{topic} (root scope {root_scope})" if root_scope else topic
+
+
+def ask_about(
+    network: str, prefix: str, topic: str, question: str, kind: type[T], *,
+    statuses: Statuses = (), timeout_s: float = SILENT_S, **arguments: Any,
+) -> dict[str, T]:  # fmt: skip
+    """What peers here tell of the topics of this name, by root scope. Raises `UnknownTopic` if there is none.
+
+    `prefix` begins the ids of those peers. `statuses` are those of all peers here, if the caller has them.
+    """
+    entries = choose(network, prefix)
+    known = [each for each in statuses if each[0] in entries] or ask_each(network, entries, "status", NodeStatus)
+    answered(known)  # names who is silent
+    asked = _to_ask(network, topic, known)
+    if not asked:
+        raise no_topic(network, topic, prefix)
+
+    def ask(entries: list[Entry]) -> T:
+        return ask_one(network, entries, question, kind, timeout_s=timeout_s, topic=topic, **arguments)
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return dict(zip(asked, pool.map(ask, asked.values()), strict=True))
+
+
+def parts_by_root(topic: str, statuses: Statuses) -> dict[str, Parts]:
+    """The parts that peers have in the topics of this name, by root scope. Those in the tree come first."""
+    found: dict[str, Parts] = {}
+    for entry, status in statuses:
+        for part in status.topics if status is not None else ():
+            if part.name == topic:
+                found.setdefault(part.settings.root_scope, []).append((entry, part))
+    return {root: sorted(found[root], key=lambda each: not each[1].in_tree) for root in sorted(found)}
+
+
+def is_unknown(tree: TreeStatus) -> bool:
+    """Does nobody know the topic where this was asked?"""
+    return tree.complete and not tree.peers and tree.settings is None
+
+
+def no_topic(network: str, topic: str, prefix: str = "") -> UnknownTopic:
+    """That there is no such topic, or that the peers whose id begins with `prefix` do not know the one that is here."""
+    statuses = ask_each(network, peers_here(network), "status", NodeStatus) if prefix else []
+    for root, ((entry, _), *_) in parts_by_root(topic, statuses).items():
+        which = f"with the root scope {root}" if root else "of the overlay"
+        return UnknownTopic(
+            f"peer {prefix} knows no topic {topic!r}; peer {entry.node_id[:8]} knows one {which}: leave out --peer, or "
+            "name that peer"
+        )
+    return UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
+
+
+def _to_ask(network: str, topic: str, statuses: Statuses) -> dict[str, list[Entry]]:
+    """For each root scope that a topic of this name has, the peers here to ask: those that take part.
+
+    If none does, it is found out who can tell of it, where peers in the same scopes know the same.
+    """
+    if here := parts_by_root(topic, statuses):
+        return {root: [entry for entry, _ in parts] for root, parts in here.items()}
+    alike: dict[frozenset[str], list[Entry]] = {}
+    for entry, status in statuses:
+        if status is not None:
+            alike.setdefault(frozenset(each.scope for each in status.memberships), []).append(entry)
+    found: dict[str, list[Entry]] = {}
+    for entries in alike.values():
+        tree = ask_one(network, entries, "tree", TreeStatus, topic=topic)
+        if not is_unknown(tree):
+            found.setdefault(tree.settings.root_scope if tree.settings is not None else "", entries)
+    return dict(sorted(found.items()))
