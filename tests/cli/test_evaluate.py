@@ -34,7 +34,7 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
     [
         ([], "Missing argument 'EXPERIMENT'"),
         (["scribe-2003"], "built-in: churn, internet-10m"),
-        (["scribe-2002", "--nodes", "1"], "1 is not in the range x>=2. (quillcast evaluate --help)"),
+        (["scribe-2002", "--nodes", "1"], "1 is not in the range x>=2 (quillcast evaluate --help)"),
         (["scribe-2002", "--nodes", "2000"], "2000 peers are too few for 1500 groups"),
         (["--seed", "x", "scribe-2002"], "'x' is not a valid integer"),
         (["scribe-2002", "--policies", ""], "policies is empty"),

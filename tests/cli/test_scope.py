@@ -360,7 +360,7 @@ def test_senders_are_shown_with_the_rates_that_they_agreed_to() -> None:
 
 
 def test_a_managers_state_is_exported_once_and_only_while_it_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is no peer's data folder" in check(capsys, "export", "lab", "lab.state", "--data", "nowhere")[2]
+    assert "is not a peer's data folder" in check(capsys, "export", "lab", "lab.state", "--data", "nowhere")[2]
     store = Store(Path("manager"))
     running = check(capsys, "export", "lab", "lab.state", "--data", "manager")
     assert running[0] == 2

@@ -226,12 +226,17 @@ def test_settings_of_a_topic_in_use_change_after_their_costs_are_shown(quillcast
     assert subscriber.end() == (0, "eleven bytes\n", "")
     code, out, err = quillcast.run("topic", "set", "chat/room", "--delivery", "best_effort")
     assert (code, out) == (2, "")
-    assert "slow = 'wait' goes with delivery = 'reliable'" in err
+    assert "slow = 'wait' needs delivery = 'reliable'" in err
     code, out, err = quillcast.run("topic", "set", "chat/room", "--delivery", "best_effort", "--slow", "cut")
     assert code == 0
     assert out.startswith("chat/room: delivery = best_effort, ")
     assert out.endswith("session = 1\n")
     assert "a new session begins: " in err
+    code, out, err = quillcast.run(
+        "topic", "set", "chat/room", "--admission", "source", "--delivery", "reliable", "--yes"
+    )
+    why = "delivery of 'chat/room' cannot change from best_effort to reliable together with admission"
+    assert (code, out, err) == (2, "", f"quillcast: {why}: change one after the other\n"), "nothing is announced"
 
 
 def test_who_numbers_the_events_of_a_topic_changes_while_it_is_in_use(quillcast: Commands) -> None:

@@ -255,7 +255,7 @@ def test_a_check_that_could_not_look_or_print_is_unknown(quillcast: Commands) ->
 def test_peers_of_other_networks_are_pointed_at(quillcast: Commands) -> None:
     quillcast.start("node", "--network", "elsewhere").line()
     _, _, err = quillcast.run("status")
-    assert "--network names another one, and there are peers of: elsewhere" in err
+    assert "there are peers of: elsewhere (--network, or network= in Python)" in err
 
 
 @pytest.mark.live

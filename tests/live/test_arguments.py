@@ -23,7 +23,6 @@ GIVEN: dict[str, Any] = {"topic": "t", "name": "t", "payload": b"x", "payloads":
 NODES: list[tuple[dict[str, Any], str]] = [
     ({"listen": 7000}, "listen = 7000 is int; use host:port"),
     ({"listen": "127.0.0.1:0", "advertise": 7000}, "advertise = 7000"),
-    ({"network": None}, "network = None"),
     ({"network": 5}, "network = 5"),
     ({"contacts": 7000}, "contacts = 7000 is int; use a list of texts"),
     ({"contacts": [7000]}, "contacts = 7000"),

@@ -462,6 +462,18 @@ def test_without_a_peer_the_error_says_what_to_start() -> None:
     run(scenario())
 
 
+def test_the_network_of_the_environment_is_that_of_programs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUILLCAST_NETWORK", "office")
+
+    async def scenario() -> None:
+        async with Node() as node, quillcast.connect():
+            assert node.network == "office"
+            with pytest.raises(quillcast.Unreachable, match=r"peers of: office \(--network, or network= in Python\)"):
+                await quillcast.connect("attic").start()
+
+    run(scenario())
+
+
 def test_a_silent_peer_is_named() -> None:
     async def scenario() -> None:
         async with process(HOST) as host:

@@ -122,7 +122,7 @@ def test_a_folder_belongs_to_one_network(tmp_path: Path) -> None:
 def test_a_token_is_consumed_only_by_its_use(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path)
     token = keyring.issue_token(900.0, NOW)
-    with pytest.raises(Unadmitted, match="this peer did not issue its token"):
+    with pytest.raises(Unadmitted, match="did not issue its token"):
         keyring.use_token("guessed", NOW)
     with pytest.raises(Unadmitted, match="expired 1 minute ago"):
         keyring.use_token(token, NOW + 960 * S)

@@ -132,7 +132,7 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, Interrupted):
         return 130
     except click.ClickException as error:
-        return _failed(f"{error.format_message()}{_help_of(error)}", error.exit_code)
+        return _failed(f"{error.format_message().removesuffix('.')}{_help_of(error)}", error.exit_code)
     except ReaderGone:
         return 0
     except Terminated:

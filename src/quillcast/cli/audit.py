@@ -10,7 +10,7 @@ from quillcast.pipeline import extras
 
 
 @click.command(short_help="Prove from journals what happened.")
-@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", metavar="DIR", type=Place(exists=True, file_okay=False, path_type=Path))
 @click.option("--report", type=Place(dir_okay=False, path_type=Path), help="Write a page with pictures to this file.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @JSON

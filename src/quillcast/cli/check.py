@@ -80,9 +80,7 @@ def command(context: click.Context) -> None:
 
 @command.command("peer", short_help="Check this machine's peers, or one of them.")
 @peer_option("Check only the peers whose id starts like this.  [default: all]")
-@click.option(
-    "--neighbours-min", default=DEFAULTS.neighbours_min, show_default=True, help="CRITICAL with fewer live neighbours."
-)
+@bound("--neighbours-min", COUNT, DEFAULTS.neighbours_min, "NUMBER", "CRITICAL with fewer live neighbours.")
 @bound("--buffers-warning", SHARE, 80.0, "PERCENT", "WARNING above this.")
 @bound("--buffers-critical", SHARE, 95.0, "PERCENT", "CRITICAL above this.")
 @PROMETHEUS
@@ -117,9 +115,7 @@ def peer_(
 @command.command("topic", short_help="Check TOPIC and each of its subscribers.")
 @TOPIC
 @PEER
-@click.option(
-    "--subscribers-min", default=DEFAULTS.subscribers_min, show_default=True, help="CRITICAL with fewer subscribers."
-)
+@bound("--subscribers-min", COUNT, DEFAULTS.subscribers_min, "NUMBER", "CRITICAL with fewer subscribers.")
 @bound("--behind-warning", COUNT, DEFAULTS.behind_warning, "EVENTS", "WARNING if a subscriber is further behind.")
 @bound("--behind-critical", COUNT, DEFAULTS.behind_critical, "EVENTS", "CRITICAL if a subscriber is further behind.")
 @bound("--late-warning", TIME, DEFAULTS.late_warning_s, "SECONDS", "WARNING if a missing event is older.")

@@ -26,7 +26,7 @@ DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several ar
 @click.option(
     "--events",
     "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=Place(exists=True, dir_okay=False, path_type=Path),
     help="Publish the rows of this .csv or .jsonl file (or .gz) instead of the built-in flights.",
 )
 @click.option("--limit", type=Count(min=1), default=5000, show_default=True, help="Publish at most this many events.")

@@ -34,16 +34,20 @@ class Amount(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
 class Place(click.Path):
-    """A file or folder that may be created. An empty name is an error here; `Path("")` would be the current folder."""
+    """A file or folder. An empty name is an error here; `Path("")` would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail("the path is empty; name a file or folder, or . for the current one.", param, ctx)
+            self.fail("the path is empty; name a file or folder, or . for the current one", param, ctx)
+        if not self.dir_okay and Path(value).is_dir():
+            self.fail(f"{str(value)!r} is a folder, not a file", param, ctx)
+        if not self.file_okay and Path(value).is_file():
+            self.fail(f"{str(value)!r} is a file, not a folder", param, ctx)
         return super().convert(value, param, ctx)
 
 

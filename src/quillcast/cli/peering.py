@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from quillcast.cli.options import NETWORK
+from quillcast.cli.options import NETWORK, Place
 from quillcast.core.errors import LocalError
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.discovery.rendezvous import Rendezvous
@@ -96,7 +96,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--credential",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=Place(exists=True, dir_okay=False, path_type=Path),
         help="The network's credential (network.pem), if not in the user's folder (or, for `node`, in --data).",
     )
     @click.option(
@@ -118,7 +118,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--config",
         "config_file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=Place(exists=True, dir_okay=False, path_type=Path),
         help="Protocol settings (TOML), such as [overlay] digit_bits = 1.",
     )
     @functools.wraps(command)
@@ -185,7 +185,7 @@ def read_config(path: Path) -> Config:
     try:
         told = tomllib.loads(path.read_text("utf-8"))
         _check_names(path, told, Config)
-        return msgspec.convert(told, Config)
+        return _converted(path, told)
     except UnicodeDecodeError:
         raise LocalError(f"{path} is not text in UTF-8; convert it") from None
     except tomllib.TOMLDecodeError as error:
@@ -193,6 +193,14 @@ def read_config(path: Path) -> Config:
     except msgspec.ValidationError as error:
         what, _, setting = str(error).replace("`", "").partition(" - at $.")
         raise LocalError(f"{path}: {setting}: {what.replace('Expected', 'expected')}") from error
+
+
+def _converted(path: Path, told: Mapping[str, Any]) -> Config:
+    """The settings, once their names are checked. Raises `LocalError` for one that is out of range."""
+    try:
+        return msgspec.convert(told, Config)
+    except LocalError as problem:
+        raise LocalError(f"{path}: {problem}") from problem
 
 
 def _check_names(path: Path, told: Mapping[str, Any], kind: type[msgspec.Struct], table: str = "") -> None:

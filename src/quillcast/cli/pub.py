@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from quillcast.cli.options import AS, DATA, JSON, TOPIC, Amount, Count
+from quillcast.cli.options import AS, DATA, JSON, TOPIC, Amount, Count, Place
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
@@ -39,7 +39,7 @@ _WAIT_S_MIN = 0.5  # ... and so does the acknowledgement, if joining took most o
 @click.option(
     "--file",
     "files",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=Place(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     help="Publish the lines of this file. Repeatable.",
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import signal
 import sys
 import tomllib
@@ -369,4 +370,6 @@ def _parameter(text: str) -> tuple[str, Any]:
         (parsed,) = tomllib.loads(f"value = {value}").values()
     except tomllib.TOMLDecodeError:
         return name.strip(), value.strip()
+    if isinstance(parsed, float) and not math.isfinite(parsed):  # a question to a manager would turn it into null
+        raise click.UsageError(f"parameter {text}: {parsed} is not a finite number", click.get_current_context())
     return name.strip(), parsed

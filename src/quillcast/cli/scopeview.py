@@ -141,7 +141,7 @@ def topics(status: ScopeStatus) -> Iterator[str]:
     yield from table("topics", columns, (_topic(topic, names) for topic in status.topics))
     yield from (f"  {topic.name} {_rooted(topic, status, names)}" for topic in status.topics if topic.root_scope)
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
-    yield from (f"  {topic.name} changes: {topic.change}" for topic in status.topics if topic.change)
+    yield from (f"  {topic.name}: {topic.change}" for topic in status.topics if topic.change)
     yield from (f"  {rule.pattern}: {sentence}" for rule in status.rules for sentence in rule.rights)
 
 

@@ -24,6 +24,7 @@ from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
+from quillcast.protocol.topics.publishing.changes import check_change
 
 if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials
@@ -176,7 +177,7 @@ def set_(
         raise click.UsageError("nothing to set; name a setting, such as --slow wait", click.get_current_context())
     before = to_change(_known(topic, peering.network), peering.scopes).settings
     after = msgspec.structs.replace(before, **wanted)
-    Settings(*(getattr(after, name) for name in Settings.__struct_fields__)).validate()
+    check_change(topic, _settings(before), _settings(after))
     costs = list(_costs(before, after, opens_session=bool(publishers or subscribers)))
     for cost in costs:
         click.echo(cost, err=True)
@@ -190,6 +191,10 @@ def set_(
             ))  # fmt: skip
 
     _tell(run(change()), as_json=as_json)
+
+
+def _settings(shown: TopicSettings) -> Settings:
+    return Settings(*(getattr(shown, name) for name in Settings.__struct_fields__))
 
 
 def _costs(before: TopicSettings, after: TopicSettings, *, opens_session: bool) -> Iterator[str]:

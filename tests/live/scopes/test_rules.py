@@ -63,7 +63,7 @@ def test_a_rule_that_was_set_does_not_let_other_topics_in() -> None:
     site = rules()
     put(site, "#", "chain")
     assert site.policy("sport") is None
-    with pytest.raises(LocalError, match="scope site carries no topic of sport; its file has rules for: news/#, chat"):
+    with pytest.raises(LocalError, match="no rule of scope site matches sport; there are rules for: news/#, chat"):
         put(site, "sport", "chain")
 
 

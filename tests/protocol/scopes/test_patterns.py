@@ -47,6 +47,11 @@ def test_a_misplaced_wildcard_is_refused(pattern: str) -> None:
         check(pattern)
 
 
+def test_an_empty_pattern_is_refused() -> None:
+    with pytest.raises(LocalError, match="the pattern is empty; name a topic, or use # for all topics"):
+        check("")
+
+
 def test_patterns_and_names_are_accepted() -> None:
     for pattern in (*PATTERNS, *NAMES):
         check(pattern)

@@ -52,9 +52,7 @@ def test_old_channels_carry_bundles_until_all_members_have_the_new_ones() -> Non
     site.network.settle()
     assert site.phase() is Phase.INSTALLING
     assert site.constraints("A") == {(0, True), (1, False)}
-    assert site.manager.swaps.story(T) == (
-        "the policy changes: its new channels are being installed, which waits for D"
-    )
+    assert site.manager.swaps.story(T) == ("changing the policy: new channels are being installed, waiting for D")
     assert site.received() == dict.fromkeys("BCD", 1)
 
 

@@ -66,7 +66,7 @@ def test_clocks_may_differ_by_an_hour_and_not_by_a_day() -> None:
 
 def test_a_token_serves_once_and_for_its_life_by_the_issuers_clock() -> None:
     check_token(Token(NOW + 1), NOW)
-    with pytest.raises(Unadmitted, match="this peer did not issue its token"):
+    with pytest.raises(Unadmitted, match="did not issue its token"):
         check_token(None, NOW)
     with pytest.raises(Unadmitted, match="its token expired 5 minutes ago"):
         check_token(Token(NOW - 300 * S), NOW)

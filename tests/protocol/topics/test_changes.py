@@ -99,7 +99,7 @@ def test_no_change_makes_a_topic_promise_to_wait_for_best_effort_subscribers() -
         village.run(2)
     for answer in answers:
         assert isinstance(answer, LocalError)
-        assert str(answer).startswith("slow = 'wait' goes with delivery = 'reliable'")
+        assert str(answer).startswith("slow = 'wait' needs delivery = 'reliable'")
     assert len(answers) == 2
 
 

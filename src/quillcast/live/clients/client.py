@@ -18,6 +18,7 @@ from quillcast.live.clients.proxy import Process, Proxy, RemoteInbox
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.runtimefolder import chosen_network
 from quillcast.live.edges.choices import check_topic
 from quillcast.live.edges.endpoint import Endpoint, Sign
 from quillcast.protocol.scopes.uses import Doing
@@ -35,7 +36,7 @@ _REMEDY = "connect again, to another peer of this machine if need be: quillcast 
 
 
 def connect(
-    network: str = "default",
+    network: str | None = None,
     *,
     runtime_dir: Path | str | None = None,
     socket: Path | str | None = None,
@@ -48,7 +49,7 @@ def connect(
     """A client of a peer that runs on this machine: `async with quillcast.connect() as client`.
 
     Args:
-        network: name of the network.
+        network: name of the network; by default that of `QUILLCAST_NETWORK`, or "default".
         runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
             or the user's own (docs/live.md).
         socket: the socket of a certain peer: in the network's folder there, the file with the first 16 digits of its
@@ -87,12 +88,13 @@ class Client(Endpoint):
     """
 
     def __init__(
-        self, network: str, *, runtime_dir: Path | str | None, socket: Path | str | None, live: LiveConfig | None,
-        name: str | None = None, receive: str = "proxy", publish: str = "proxy", line: str | None = None,
+        self, network: str | None, *, runtime_dir: Path | str | None, socket: Path | str | None,
+        live: LiveConfig | None, name: str | None = None, receive: str = "proxy", publish: str = "proxy",
+        line: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig())
-        arguments.instance("network", network, str, "a name as text")
-        self._network, self._name = network, _program() if name is None else arguments.label(name)
+        self._network = chosen_network(arguments.instance("network", network, str, "a name as text"))
+        self._name = _program() if name is None else arguments.label(name)
         self._runtime_dir, self._socket = arguments.path("runtime_dir", runtime_dir), arguments.path("socket", socket)
         chosen: dict[Doing, str] = {
             "subscribes": _pattern("receive", receive), "publishes": _pattern("publish", publish)

@@ -148,7 +148,7 @@ class Rendezvous:
             )
         if not entries:
             others = [name for name in running_networks(self._given) if name != self.folder.name]
-            instead = f"; --network names another one, and there are peers of: {', '.join(others)}" if others else ""
+            instead = f"; there are peers of: {', '.join(others)} (--network, or network= in Python)" if others else ""
             raise Unreachable(
                 f"no peer of the network {self.folder.name!r} runs on this machine; start one with: quillcast "
                 f"node{instead}; looked in {self.looked_in}"

@@ -24,9 +24,15 @@ import msgspec
 from quillcast.core.errors import LocalError
 
 VARIABLE = "QUILLCAST_RUNTIME_DIR"
+NETWORK = "QUILLCAST_NETWORK"
 _LOGINS = Path("/run/user")  # pam_systemd(8) makes a folder here for each user that has logged in
 _NAME = "quillcast"
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def chosen_network(network: str | None) -> str:
+    """The network's name as given, or else that of `QUILLCAST_NETWORK`, as for commands."""
+    return network if network is not None else os.environ.get(NETWORK) or "default"
 
 
 class RuntimeFolder(msgspec.Struct, frozen=True):

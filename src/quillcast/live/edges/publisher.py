@@ -330,21 +330,22 @@ class Publisher:
 
     def _unacknowledged(self, batcher: Batcher, last: int, timeout_s: float, causes: Causes) -> QuillcastError:
         inner = batcher.inner
+        waiting, unheld = self.next - self.admitted, self.admitted - self.stable - self.dropped
         if inner.admitted < last and (bound := batcher.bound):
-            return NotAdmitted(f"no peer took the event within {timeout_s:g} s: {bound}")
+            return NotAdmitted(f"no peer took {_events(waiting)} within {timeout_s:g} s: {bound}")
         if inner.admitted < last and inner.root is None:
-            return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event: "
+            return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit {_events(waiting)}: "
                              f"{causes.held_back()}; it is still being tried", causes.peers)  # fmt: skip
         if inner.admitted < last:
-            failed = f"the root of {self.topic!r} did not admit the event"
+            failed = f"the root of {self.topic!r} did not admit {_events(waiting)}"
             if inner.descriptor.settings.by_source:
-                failed = f"the event in {self.topic!r} was not admitted"
+                failed = f"{_events(waiting)} in {self.topic!r} {'was' if waiting < 2 else 'were'} not admitted"
             return NotAdmitted(
                 f"{failed} within {timeout_s:g} s: {causes.held_back()}; it is still being tried", causes.peers
             )
         return NotStable(
-            f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "
-            f"{timeout_s:g} s: {causes.lagging()}", peers=causes.peers
+            f"{_events(unheld)} in {self.topic!r} {'is' if unheld < 2 else 'are'} admitted, but not known to be held "
+            f"by every subscriber within {timeout_s:g} s: {causes.lagging()}", peers=causes.peers
         )  # fmt: skip
 
     def _never_stable(self) -> NotStable:
@@ -355,6 +356,10 @@ class Publisher:
             f"(retain_bytes), for {config.retain_s:g} s (retain_s). Publish again what matters, raise these bounds, or "
             f"have publishers wait for slow subscribers: quillcast topic set {self.topic} --slow wait", "dropped"
         )  # fmt: skip
+
+
+def _events(count: int) -> str:
+    return "the event" if count < 2 else f"{count} events"
 
 
 def _as_bytes(what: str, value: Any) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any
 from quillcast.core.errors import LocalError
 from quillcast.live import arguments
 from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
+from quillcast.live.discovery.runtimefolder import chosen_network
 from quillcast.live.node.scopeaddress import ScopeAddress
 
 
@@ -41,10 +42,9 @@ def parsed_join_line(join: JoinLine | str | None) -> JoinLine | None:
     return arguments.instance("join", join, JoinLine, "the line that a peer of the network printed")
 
 
-def network_name(network: str, join: JoinLine | None) -> str:
+def network_name(given: str | None, join: JoinLine | None) -> str:
     """The network's name; that of the line to join with, where none was chosen."""
-    if not isinstance(network, str):
-        raise LocalError(f"network = {network!r} is {type(network).__name__}; use a name as text")
+    network = chosen_network(arguments.instance("network", given, str, "a name as text"))
     if join is None or join.network == network:
         return network
     if network != DEFAULT_NETWORK:

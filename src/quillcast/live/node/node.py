@@ -11,7 +11,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.status import NodeStatus, PolicyChange, ScopeStatus, TopicStatus, TraceStatus, Traffic, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.adoption import QUESTION, STEP_S
-from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
+from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.membership import MembershipResolver
 from quillcast.live.clients.line import ALL_LINES, ClientLine
 from quillcast.live.config import LiveConfig
@@ -43,7 +43,8 @@ class Node(Endpoint):
     """A peer of a network: publishes, subscribes, and forwards for others. Use it as `async with Node() as node`.
 
     Args:
-        network: name of the network; peers of different networks never link.
+        network: name of the network, by default that of `QUILLCAST_NETWORK`, or "default". Peers of different networks
+            never link.
         listen: `host:port`; port 0 takes any free port. Beyond loopback this needs a network credential. By default the
             node listens where the peers that it knows can reach it.
         contacts: addresses of peers to join through, or one; without any, the node finds peers of this machine and
@@ -78,7 +79,7 @@ class Node(Endpoint):
 
     def __init__(
         self,
-        network: str = DEFAULT_NETWORK,
+        network: str | None = None,
         listen: str | None = None,
         contacts: Sequence[str] | str = (),
         data: Path | str | None = None,

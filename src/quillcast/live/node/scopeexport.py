@@ -26,7 +26,9 @@ def export_scope(name: str, data: Path, file: Path) -> None:
     Raises `LocalError` if a peer does, or if there is no such scope or the file exists; `DiskFailed`.
     """
     if not (data / DATABASE).is_file():
-        raise LocalError(f"{data} is no peer's data folder; name the one of `quillcast scope serve --data`")
+        raise LocalError(
+            f"{data} is not a peer's data folder; give the folder that `quillcast scope serve --data` uses"
+        )
     store = Store(data)
     try:
         state = store.scope(name)

@@ -108,8 +108,7 @@ class Rules:
         if not any(patterns.overlap(each.pattern, rule.pattern) for each in self.of_file):
             carried = ", ".join(each.pattern for each in self.of_file)
             raise LocalError(
-                f"scope {self._described.scope.name} carries no topic of {rule.pattern}; its file has rules for: "
-                f"{carried}"
+                f"no rule of scope {self._described.scope.name} matches {rule.pattern}; there are rules for: {carried}"
             )
         return self._opened(rule)
 

@@ -7,6 +7,8 @@ ANY_PART, ALL_PARTS = "+", "#"
 
 def check(pattern: str) -> None:
     """Raise `LocalError` if this is no pattern."""
+    if not pattern:
+        raise LocalError("the pattern is empty; name a topic, or use # for all topics")
     parts = pattern.split("/")
     for at, part in enumerate(parts):
         wild = ANY_PART in part or ALL_PARTS in part

@@ -26,9 +26,9 @@ DRAIN_S = 30.0  # a guess: as long as a lease in a topic
 class Phase(Enum):
     """How far a change has come."""
 
-    INSTALLING = "its new channels are being installed"
-    SWITCHED = "its new channels are taken"
-    DRAINING = "its old channels drain"
+    INSTALLING = "new channels are being installed"
+    SWITCHED = "new channels are in use"
+    DRAINING = "old channels are draining"
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class Swaps:
         if swap is None:
             return refused[1] if refused is not None else ""
         waits = ", ".join(map(self.name, swap.awaited))
-        return f"the policy changes: {swap.phase.value}" + (f", which waits for {waits}" if waits else "")
+        return f"changing the policy: {swap.phase.value}" + (f", waiting for {waits}" if waits else "")
 
     # ---- what members do
 

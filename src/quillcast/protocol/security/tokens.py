@@ -25,7 +25,10 @@ def token_hash(token: str) -> bytes:
 def check_token(token: Token | None, now_ns: int, command: str = "quillcast node --invite") -> None:
     """Raise `Unadmitted` unless a token is known, unused and not expired. `command` prints a line with another one."""
     if token is None:
-        raise Unadmitted("token", f"this peer did not issue its token; print a new line: {command}")
+        raise Unadmitted(
+            "token",
+            f"the peer that was asked did not issue its token, or no longer knows it; print a new line: {command}",
+        )
     if token.used_ns:
         ago = spoken((now_ns - token.used_ns) / _S)
         raise Unadmitted(

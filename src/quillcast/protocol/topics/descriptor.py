@@ -88,12 +88,10 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
             if value not in choices:
                 raise LocalError(f"{field} = {value!r} is not valid; use one of: {', '.join(choices)}")
         if self.reliable and self.order == "none":
-            raise LocalError(
-                "order = 'none' goes with delivery = 'best_effort': reliable topics keep a publisher's order"
-            )
+            raise LocalError("order = 'none' needs delivery = 'best_effort': reliable topics keep a publisher's order")
         if self.slow == "wait" and not self.reliable:
             raise LocalError(
-                "slow = 'wait' goes with delivery = 'reliable': nobody waits for the subscribers of a best_effort "
+                "slow = 'wait' needs delivery = 'reliable': nobody waits for the subscribers of a best_effort "
                 "topic; use slow = 'cut'"
             )
         if not 0 < self.event_bytes_max <= 1 << 24:

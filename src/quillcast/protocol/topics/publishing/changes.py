@@ -19,6 +19,7 @@ from quillcast.protocol.topics.descriptor import (
     CHANGEABLE,
     FIRST_CHANGE,
     Descriptor,
+    Settings,
     described,
     unchangeable_list,
 )
@@ -182,19 +183,23 @@ def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
     if why := unchangeable_list(descriptor, access):
         raise LocalError(f"the access list of {descriptor.name!r} cannot change like this: {why}")
     settings = msgspec.structs.replace(before, **chosen)
-    settings.validate()
-    changed = [name for name in chosen if getattr(settings, name) != getattr(before, name)]
-    for name in changed:
-        if name in before.fixed(settings):
-            stands, value = getattr(before, name), getattr(settings, name)
-            raise LocalError(
-                f"{name} of {descriptor.name!r} cannot change from {stands} to {value} {_why_fixed(name, value)}"
-            )
+    changed = check_change(descriptor.name, before, settings)
     opens = access != descriptor.access or any(name not in CHANGEABLE for name in changed)
     version = max(FIRST_CHANGE, descriptor.version + 1)
     return msgspec.structs.replace(
         descriptor, settings=settings, access=access, version=version, session=descriptor.session + opens
     )
+
+
+def check_change(topic: str, before: Settings, after: Settings) -> list[str]:
+    """The settings of a topic that differ. Raises `LocalError` if they cannot change like this while it stands."""
+    after.validate()
+    changed = [name for name in Settings.__struct_fields__ if getattr(after, name) != getattr(before, name)]
+    for name in changed:
+        if name in before.fixed(after):
+            stands, value = getattr(before, name), getattr(after, name)
+            raise LocalError(f"{name} of {topic!r} cannot change from {stands} to {value} {_why_fixed(name, value)}")
+    return changed
 
 
 def _why_fixed(name: str, value: str) -> str:
