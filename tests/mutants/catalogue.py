@@ -550,6 +550,32 @@ MUTANTS = (
         "protocol/topics/test_candidacy.py::test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_not_asked",
     ),
     Mutant(
+        "few-peers-never-doubt",
+        "A topic is not new to a peer that misses all others that would know it, however few these are.",
+        "protocol/topics/state/replica_set.py",
+        "        if not lost or len(lost) < min(count - count // 2, len(lately)):\n",
+        "        if not lost or len(lost) < count - count // 2:\n",
+        "protocol/topics/test_candidacy.py::"
+        "test_a_restarted_peer_that_misses_all_it_knew_takes_no_topic_for_new_although_they_are_few",
+    ),
+    Mutant(
+        "restarted-peers-would-know",
+        "A process that began within a lease does not know that a topic was not in use before.",
+        "protocol/topics/state/replica_set.py",
+        "            return self.began_at <= self._lately\n",
+        "            return True\n",
+        "protocol/topics/test_candidacy.py::"
+        "test_a_restarted_peer_does_not_know_that_a_topic_is_new_to_those_that_are_lost",
+    ),
+    Mutant(
+        "returning-peers-not-asked",
+        "A root that took a topic for new asks lost peers that return what they know of it.",
+        "protocol/topics/root/replication.py",
+        "            topics = [topic for topic, absent in self._absent.items() if contact.node_id in absent]\n",
+        "            topics = list[bytes]()\n",
+        "protocol/topics/test_candidacy.py::test_a_root_that_took_a_topic_for_new_asks_lost_peers_that_return",
+    ),
+    Mutant(
         "declined-place-ends-leases",
         "A peer that declines a place, having found another, is waited for as before.",
         "protocol/topics/membership/children.py",

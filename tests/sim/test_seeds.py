@@ -284,6 +284,7 @@ WILD_SEEDS = {
     (1253, "admissions"): "an event that came again after two changes was not marked as one reported lost",
     (1282, "admissions"): "as 1253",
     (2048, "admissions"): "what a later session's root had admitted again was waited for in the stream before",
+    (6150068, "departures,lists"): "two peers that were restarted during a partition took a topic of four for new",
     (3036, "admissions"): "a stream ended with its session beyond a cut, and some of it was still on its way",
     (7730022, "admissions,visitors,late_readers"): "what came late of a stream that ended was older than its reader",
     (7731002, "admissions,visitors,late_readers"): "as 7730022, by positions",

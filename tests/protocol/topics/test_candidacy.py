@@ -261,6 +261,64 @@ def test_a_peer_that_loses_the_only_one_that_kept_the_state_takes_no_topic_for_n
     assert tree.root.hold_until > village.peers[lonely].host.now() + 15
 
 
+def without(village: Village, *lost: int) -> None:
+    """The others notice that these have died."""
+    for peer in lost:
+        village.kill(peer, silently=True)
+    village.run(10)
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_restarted_peer_that_misses_all_it_knew_takes_no_topic_for_new_although_they_are_few(restarted: bool) -> None:
+    village = Village(3)
+    village.run(TopicConfig().lease_s)
+    root, *others = by_distance(village)
+    without(village, *others)
+    replica_set = village.peers[root].scribe.replica_set
+    replica_set.began_at = village.peers[root].host.now() if restarted else replica_set.began_at
+    village.subscribe(root, NAME, Reader())
+    village.run(1)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    held = tree.root.hold_until > village.peers[root].host.now() + 15
+    assert held == restarted, "the process before would have known the topic, and so would this one"
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_restarted_peer_does_not_know_that_a_topic_is_new_to_those_that_are_lost(restarted: bool) -> None:
+    village = Village(4)
+    village.run(TopicConfig().lease_s)
+    told, asker, *lost = by_distance(village)
+    without(village, *lost)
+    replica_set, now = village.peers[told].scribe.replica_set, village.peers[told].host.now()
+    replica_set.began_at = now if restarted else replica_set.began_at
+    until = replica_set.doubtful_until(TOPIC, village.world.machines[asker].node_id)
+    assert (until > now + 15) == restarted
+
+
+def test_a_root_that_took_a_topic_for_new_asks_lost_peers_that_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that had a reader once, and keeps the state for nobody, may know the owner."""
+    village = Village(4, config=Config(topics=TopicConfig(replicas=1)))
+    root, *_, former = by_distance(village)
+    village.act(former, lambda peer: peer.scribe.learn(listed(Descriptor(NAME, version=1))))
+    cut = village.world.cut(lambda a, b: (a == former) != (b == former))
+    village.run(TopicConfig().lease_s)
+    village.subscribe(root, NAME, Reader())
+    village.run(1)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    sent = Sent(village, monkeypatch)
+    village.world.heal(cut)
+    village.run(6)
+    assert tree.descriptor.owner_key
+    assert tree.term.owned
+    asked = len(sent.of(StateQuery))
+    village.add()
+    assert len(sent.of(StateQuery)) == asked, "it has answered"
+
+
 def test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_not_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -172,6 +172,8 @@ class Candidacies:
         self.root_terms.become(
             tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until, candidacy.after
         )
+        if candidacy.how == "created":
+            self.replication.took_for_new(candidacy.topic)
         self.intake.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
             self.dispatch.routed(request)

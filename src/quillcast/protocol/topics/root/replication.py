@@ -71,6 +71,7 @@ class Replication:
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
         self._new: list[Round] = []
         self._again_set = False
+        self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics taken for new: lost peers, which may know better
         dispatch.on_message(StateQuery, self._asked)
         dispatch.on_message(RecordState, self._keep)
         dispatch.on_message(StateAnswer, self._answered)
@@ -196,6 +197,23 @@ class Replication:
         for round_ in rounds:
             self._look(round_)
         self._send(rounds)
+        self._ask_returned()
+
+    def took_for_new(self, topic: bytes) -> None:
+        """This peer is root of a topic that seemed new. Lost peers may know better: ask them if they return."""
+        if absent := self.replica_set.absent(topic):
+            self._absent[topic] = absent
+
+    def _ask_returned(self) -> None:
+        self._absent = {topic: absent for topic, absent in self._absent.items() if self._is_root(topic)}
+        for contact in self.overlay.leaf_set:
+            topics = [topic for topic, absent in self._absent.items() if contact.node_id in absent]
+            for page in pages(topics):
+                self.host.send(contact, StateQuery(page))
+
+    def _is_root(self, topic: bytes) -> bool:
+        tree = self.trees.get(topic)
+        return tree is not None and tree.root is not None
 
     # ---- questions and answers
 
@@ -265,6 +283,7 @@ class Replication:
                 self.known.learn(entry.descriptor)  # its terms may be of a session that was unknown here
                 if entry.rival is not None:
                     self.known.learn(entry.rival)
+            self._absent.get(entry.topic, {}).pop(sender.node_id, None)
             if self._has_rival(entry.topic, entry.term):
                 self._heard_of(sender, entry.topic, entry.term)
             for noting in (False, True):

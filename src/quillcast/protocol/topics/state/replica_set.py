@@ -1,5 +1,6 @@
 """The peers that keep a topic's root state: the k closest to it (Scribe, section 3.2)."""
 
+import math
 from collections.abc import Container, Iterable
 from typing import Protocol
 
@@ -78,22 +79,35 @@ class ReplicaSet:
 
         `answered`: by whom, if this peer asks. Those that it suspects were not asked, and may soon count as lost. Where
         another one asks, it does not matter whom this one suspects.
-        The peer that asks would not know, nor those that are joining. If a root alone keeps its state, the asker's
-        process before this one would know, too. The state was kept by as many as there were to keep it before others
-        were lost: a leaf set that has lost members may reach around the ring, and the full one did not.
+        Another peer that asks may have been restarted, and a process that began within a lease knows nothing of what
+        was before. If a root alone keeps its state, the asker's process before this one would know, too. The state was
+        kept by as many as there were to keep it before others were lost: a leaf set that has lost members may reach
+        around the ring, and the full one did not. Where there are fewer than keep a state, each of them would know.
         """
         since = self._lately
         beside = self.overlay.beside(topic)
         count = self._count_among(beside + self.overlay.lost_lately(topic, since))
         before = self.began_at + self.config.lease_s if count == 1 and asker == self.host.me else 0.0
         closest = self.overlay.closest_lately(topic, 1 + beside + count, since)
-        there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
+        there = [(c, at) for c, at in closest if self._would_know(c, asker)]
         lately, now = there[:count], self.host.now()
         gone = [now if at is None and self._may_be_lost(c.node_id, answered) else at for c, at in lately]
         lost = [at for at in gone if at is not None]
-        if len(lately) < count or len(lately) - len(lost) > count // 2:
+        if not lost or len(lost) < min(count - count // 2, len(lately)):
             return before
         return max(before, max(lost) + self.config.lease_s)
+
+    def _would_know(self, contact: Contact, asker: bytes) -> bool:
+        """Would this one know a topic whose state it is to keep, if it can be asked?"""
+        if contact.node_id == self.host.me:
+            return self.began_at <= self._lately
+        return contact.node_id != asker and not self.overlay.is_joining(contact)
+
+    def absent(self, topic: bytes) -> dict[bytes, None]:
+        """The peers near a topic that are lost, however long ago: if it seems new, they may know better."""
+        everybody = 1 + self.overlay.beside(topic) + self.overlay.lost_lately(topic, -math.inf)
+        closest = self.overlay.closest_lately(topic, everybody, -math.inf)
+        return {contact.node_id: None for contact, lost_at in closest if lost_at is not None}
 
     def has_suspected(self, topic: bytes, answered: Container[bytes]) -> bool:
         """Are any of those who keep a topic's state suspected, and have not answered?"""
