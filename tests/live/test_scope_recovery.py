@@ -146,7 +146,7 @@ def repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: str) -> 
 
 def knows_all(member: Node, topic: str) -> bool:
     """Does its agent know the two other members?"""
-    agent = member._peer.recovery.agents.of(described(topic).topic)[0].agent
+    agent = member._peer.recovery.agents.of(described(topic).topic)[0][0].agent
     if isinstance(agent, ConfinedAgent):
         return agent.is_made and len(agent.gate.others) == 2
     return isinstance(agent, TokenRing | Suppression) and len(agent.others) == 2

@@ -418,6 +418,22 @@ MUTANTS = (
         "protocol/test_recovery_domains.py",
     ),
     Mutant(
+        "neighbours-only",
+        "What neighbours refuse is searched in the whole domain before anybody outside is asked.",
+        "protocol/reliability/agents.py",
+        """ASKING_ALL = ("ring", SEARCH)\n""",
+        """ASKING_ALL = ("tree", "gossip", "ring", SEARCH)\n""",
+        "protocol/test_recovery_domains.py::test_nothing_crosses_the_border_for_what_one_member_holds_whoever_that_is",
+    ),
+    Mutant(
+        "refusal-outlives-offer",
+        "A member that refused events and offers them later is asked again.",
+        "protocol/reliability/gaps.py",
+        "            repairer.start_over(difference(ranges, known))\n",
+        "            repairer.start_over(())\n",
+        "protocol/test_recovery_domains.py::test_nothing_crosses_the_border_for_what_one_member_holds_whoever_that_is",
+    ),
+    Mutant(
         "floor-taken-for-stable",
         "What a publisher has discarded counts as stable for nobody.",
         "protocol/topics/state/admitter.py",
@@ -908,8 +924,8 @@ MUTANTS = (
         "outer-agent-seeks-what-is-inside",
         "The domain around a domain seeks only what nobody inside holds.",
         "protocol/reliability/agents.py",
-        "                lacks = RangeSet([*beyond(found), *at.seeks(stream, found.lacks)]).ranges()\n",
-        "                pass\n",
+        "                    lacks = RangeSet([*beyond(found), *level.seeks(stream, found.lacks)]).ranges()\n",
+        "                    pass\n",
         "protocol/reliability/test_levels.py",
     ),
     Mutant(

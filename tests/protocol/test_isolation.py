@@ -153,6 +153,7 @@ WAYS = [Way(KAry(fan_out=2)), Way(Chain()), Way(Mesh())]
 BUSY = [Way(KAry(fan_out=2), "ring", True), Way(Chain(), "tree", True), Way(Mesh(), "srm", True)]
 LOSSY = [
     Way(KAry(fan_out=2), "ring", True, True), Way(KAry(fan_out=2), "srm", True, True), Way(Mesh(), "tree", True, True),
+    Way(KAry(fan_out=2), "gossip", True, True),
 ]  # fmt: skip
 
 

@@ -1,18 +1,21 @@
 """A scope as a recovery domain: its members repair among themselves, and ask outside for what nobody inside has."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partialmethod
 
 import pytest
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Kind
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
-from quillcast.protocol.reliability.agents import TREE
+from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.reliability.domain import Findings, Post, Silent, StreamId
-from quillcast.protocol.reliability.messages import AgentWord, Fetch
+from quillcast.protocol.reliability.messages import AgentWord, Fetch, FetchFromRoot
 from quillcast.protocol.reliability.protocols import BUILT_IN
+from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 from quillcast.protocol.scopes.messages import RecoveryName
+from quillcast.protocol.scopes.policies import BUILT_IN as POLICIES
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
@@ -86,10 +89,72 @@ def test_what_a_member_holds_is_not_asked_for_outside(
     assert "asked_root" not in site.village.marks
 
 
-def takes_over_with_its_site_behind(losses: Losses, recovery: RecoveryName, domains: int = 3) -> Campus:
+class OneHasIt(Losses):
+    """What is to go into a scope goes to one member instead of the entry point, and no member sends it but as a repair.
+
+    Requests that cross the border are counted.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, site: Site, holder: int) -> None:
+        super().__init__(monkeypatch)
+        machines = site.village.world.machines
+        self.members = {machines[number].node_id for number in site.members}
+        self.holder, self.misdirects, self.crossed = machines[holder].contact, True, list[Message]()
+        self.only_there = set[int]()
+
+    def send(self, host: SimHost, to: Contact, message: Message) -> None:
+        asks = isinstance(message.message if isinstance(message, Routed) else message, (Fetch, FetchFromRoot))
+        if asks and host.me in self.members and to.node_id not in self.members:
+            self.crossed.append(message)
+        super().send(host, to, message)
+
+    def carry(self, host: SimHost, to: Contact, bundle: Bundle) -> None:
+        first = bundle.envelope.first
+        if bundle.envelope.kind == Kind.DOWN and to.node_id in self.members:
+            if host.me not in self.members and self.misdirects:
+                self.only_there.add(first)
+                to = self.holder
+            elif first in self.only_there:
+                return
+        super().carry(host, to, bundle)
+
+
+@pytest.mark.parametrize("policy", [each() for each in POLICIES.values()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("recovery", BUILT_IN)
+def test_nothing_crosses_the_border_for_what_one_member_holds_whoever_that_is(
+    policy: ScopePolicy, recovery: RecoveryName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder is as far from the entry point as can be, and nobody next to that one has it."""
+    site = Site(7, policy, recovery=recovery)
+    readers = site.subscribe(site.members)
+    publish(site, EVENTS[:3])
+    site.village.run(2)
+    parents, (entry,) = site.parents(), site.entered()
+    leaves = [number for number in site.members if number not in parents.values()]
+    holder = max(leaves, key=lambda number: len(list(_way(parents, number))))
+    has_it = OneHasIt(monkeypatch, site, holder)
+    publish(site, EVENTS[3:6])
+    has_it.misdirects = False
+    publish(site, EVENTS[6:])
+    assert len(has_it.only_there) == 3
+    site.village.run(20)
+    assert [reader.payloads for reader in readers.values()] == [EVENTS] * len(readers)
+    assert site.entered() == [entry]
+    assert has_it.requests, "members asked each other"
+    assert has_it.crossed == []
+    assert "asked_root" not in site.village.marks
+
+
+def _way(parents: dict[int, int | None], number: int | None) -> Iterator[int]:
+    """The peers above a member."""
+    while number is not None and (number := parents.get(number)) is not None:
+        yield number
+
+
+def takes_over_with_its_site_behind(losses: Losses, recovery: RecoveryName) -> Campus:
     """The south has what the north had. Of the north only the laboratory is left, which missed it and takes over.
 
-    Events come to its head again once it has agents in so many domains.
+    Events come to its head again once it has agents in all three domains.
     """
     nested = Campus(Ring(), Star(), Star(), recovery=lambda topic: recovery)
     village, machines = nested.village, nested.village.world.machines
@@ -100,7 +165,7 @@ def takes_over_with_its_site_behind(losses: Losses, recovery: RecoveryName, doma
     nested.publish(30)
     for number in nested.members["north"]:
         village.kill(number)
-    while nested.parents().get(head) != 0 or nested.domains(head) != domains:
+    while nested.parents().get(head) != 0 or nested.domains(head) != 3:
         village.run(0.1)
     losses.to, losses.requests = b"", []
     village.run(20)
@@ -108,7 +173,7 @@ def takes_over_with_its_site_behind(losses: Losses, recovery: RecoveryName, doma
     return nested
 
 
-@pytest.mark.parametrize("recovery", [name for name in BUILT_IN if name != "tree"])
+@pytest.mark.parametrize("recovery", BUILT_IN)
 def test_what_another_site_holds_is_not_asked_for_outside_the_campus(
     recovery: RecoveryName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,13 +184,6 @@ def test_what_another_site_holds_is_not_asked_for_outside_the_campus(
     assert losses.requests
     assert {to for _, to, _ in losses.requests} <= {machines[number].node_id for number in inside}
     assert "asked_root" not in nested.village.marks
-
-
-def test_along_the_tree_it_is_asked_for_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody told the head of the laboratory about the one of the south."""
-    losses = Losses(monkeypatch)
-    nested = takes_over_with_its_site_behind(losses, "tree", domains=0)
-    assert [to for _, to, _ in losses.requests] == [nested.village.world.machines[0].node_id]
 
 
 @pytest.mark.parametrize("recovery", ["tree", "ring", "srm"])
@@ -171,12 +229,12 @@ def test_agents_of_another_packages_protocol_speak_where_that_is_installed() -> 
     site = Site(4, Star(), recovery="greeter")
     *those_with, without = site.members
     for number in those_with:
-        site.village.peers[number].recovery.agents.others = {"greeter": Greeter}
+        site.village.peers[number].recovery.agents.offer({"greeter": Greeter})
     site.subscribe(site.members)
     topic = described(site.name).topic
-    agents = {number: site.village.peers[number].recovery.agents.of(topic)[0] for number in site.members}
-    assert agents[without] is TREE
-    others = [level.agent for number, level in agents.items() if number != without]
+    agents = {number: site.village.peers[number].recovery.agents.of(topic)[0][0].agent for number in site.members}
+    assert isinstance(agents[without], AlongTree)
+    others = [agent for number, agent in agents.items() if number != without]
     greeted = [agent.greeted for agent in others if isinstance(agent, Greeter)]
     assert len(greeted) == 3
     assert b"hello" in [word for words in greeted for word in words]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quillcast.core.messages import Contact, Message
-from quillcast.core.ranges import Range, RangeSet, difference, intersection
+from quillcast.core.ranges import Range, RangeSet, difference
 from quillcast.protocol.reliability.domain import StreamId
 from quillcast.protocol.reliability.messages import RingToken, Sought, Unavailable
 from quillcast.protocol.scopes.messages import RecoveryName
@@ -46,12 +46,12 @@ class Borders:
     def _look(self, host: SimHost, scope: bytes, stream: StreamId, ranges: tuple[Range, ...]) -> None:
         """`ranges` are sought in a scope's domain. What was sought there before may still be."""
         recovery = peer_of(host).recovery
-        levels = recovery.agents.of(stream.topic)
-        around = [each.within for each in levels[1:] if getattr(each.agent, "scope", b"") == scope]
-        if not around or around[0] is None or stream not in recovery.gaps:
+        levels = [level for domain in recovery.agents.of(stream.topic) for level in domain]
+        outer = [level for level in levels[1:] if getattr(level.agent, "scope", b"") == scope]
+        if not outer or stream not in recovery.gaps:
             return
         new = difference(ranges, self.sought.setdefault((host, scope, stream), RangeSet()))
-        own = intersection(around[0].lacks(stream), RangeSet(new))  # a token also names what others lack
+        own = outer[0].seeks(stream, new)  # a token also names what others lack
         self.left += bool(own)
         self.sought[host, scope, stream].update(ranges)
         gap, group = recovery.gaps[stream], recovery.groups.find(stream.topic)

@@ -398,7 +398,7 @@ def test_peers_outside_the_domain_are_asked_for_what_nobody_inside_has_and_in_no
 
 def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sought_of_nobody() -> None:
     world, agent = World(), CarolSays()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = (Level(agent),), 5
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(agent),),), 5
     agent.holds, agent.lacks = [(0, 2)], []
     world.look()
     assert world.asked == [(CAROL, [(0, 2)])], "who passes the topic on is not asked"
@@ -412,7 +412,7 @@ def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sough
 @pytest.mark.parametrize("refuses", [True, False])
 def test_what_a_member_does_not_have_after_all_is_asked_of_others(refuses: bool) -> None:
     world, agent = World(), CarolSays()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = (Level(agent),), 2
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(agent),),), 2
     agent.holds, agent.lacks = [(0, 2)], []
     world.look()
     if refuses:

@@ -7,11 +7,13 @@ import pytest
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
-from quillcast.protocol.reliability.agents import TREE, Domain, Level
+from quillcast.protocol.reliability.agents import Domain
 from quillcast.protocol.reliability.domain import Findings, Holder, Post, Silent, StreamId
 from quillcast.protocol.reliability.group import Peers
 from quillcast.protocol.reliability.messages import AgentWord, RingToken
 from quillcast.protocol.reliability.protocols import BUILT_IN
+from quillcast.protocol.reliability.protocols.along_tree import AlongTree
+from quillcast.protocol.reliability.protocols.suppression import Suppression
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, block, down
 from tests.protocol.reliability.test_groups import Circle, World
 
@@ -193,7 +195,9 @@ def test_messages_of_each_domain_reach_the_agent_there_and_agents_of_domains_tha
     inner, outer = world.inner, world.outer
     world.agents.follow({WEATHER: (Domain(INNER, "says", ()),)})
     assert (inner.has_ended, outer.has_ended) == (False, True)
-    assert world.agents.of(WEATHER) == (Level(inner),)
+    ((own, search),) = world.agents.of(WEATHER)
+    assert own.agent is inner
+    assert isinstance(search.agent, Suppression)
     world.dispatch.message(DAVE, AgentWord(OUTER, "says", b""))
     assert outer.heard == 1
 
@@ -238,7 +242,9 @@ def test_what_is_sought_around_is_until_it_is_found_whoever_is_inside_by_then() 
 def test_a_domain_whose_protocol_is_not_known_here_leaves_the_one_around_it_its_agent() -> None:
     world = TwoLevels()
     world.agents.follow({WEATHER: (Domain(INNER, "unheard of", ()), Domain(OUTER, "ring", (DAVE,)))})
-    assert world.agents.of(WEATHER)[0] is TREE
+    own, search = world.agents.of(WEATHER)[0]
+    assert isinstance(own.agent, AlongTree)
+    assert isinstance(search.agent, Suppression)
     world.look()
     world.refuse(CAROL, FIRST, [(0, 5)])
     world.dispatch.timer(next(timer for timer, _ in world.host.timers if getattr(timer, "scope", None) == OUTER))

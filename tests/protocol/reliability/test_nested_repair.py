@@ -102,12 +102,9 @@ class Campus:
         return self.members[int.from_bytes(contact.node_id, "big")]
 
     def neighbours(self, member: Member) -> list[list[Contact]]:
-        """In the tree: the members of a site are next to its head, and the heads next to the first of them."""
-        if member not in self.heads:
-            return [[self.heads[member.site].contact]]
-        inside = [each.contact for each in self.sites[member.site] if each is not member]
-        around = [each.contact for each in self.heads if each is not member]
-        return [inside, around if member is self.heads[0] else around[:1]]
+        """In the tree: the members of a site form a chain that begins at its head, and so do the heads."""
+        inside = _beside(member, self.sites[member.site])
+        return [inside, _beside(member, self.heads)] if member in self.heads else [inside]
 
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
         heappush(self.queue, (self.now + delay_s, next(self.numbers), act))
@@ -121,6 +118,12 @@ class Campus:
         while self.queue and self.queue[0][0] <= until_s:
             self.now, _, act = heappop(self.queue)
             act()
+
+
+def _beside(member: Member, chain: Sequence[Member]) -> list[Contact]:
+    """Who is next to a member, the one before it first."""
+    at = chain.index(member)
+    return [each.contact for each in (*chain[max(0, at - 1) : at], *chain[at + 1 : at + 2])]
 
 
 def _after(member: Member, circle: Sequence[Member]) -> tuple[Contact, ...]:

@@ -126,7 +126,7 @@ class Composition:
     def _check_domain(self, name: str, topic_: bytes, ordered: Mapping[str, Sequence[Circle]]) -> None:
         manager = self.network.managers[scope(name).id]
         parts = {label: parts[topic_] for label, parts in manager.orders.parts.items() if topic_ in parts}
-        members = [label for label, part in parts.items() if part.assignment.recovery != "tree"]
+        members = [label for label, part in parts.items() if part.assignment.recovery]
         heads = {self._head(manager, label, topic_) for label in members}
         circles = {each: circle for each, told in ordered.items() for circle in told if circle.scope == scope(name).id}
         if heads:

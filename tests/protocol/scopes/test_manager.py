@@ -74,9 +74,9 @@ def test_registrations_cascade_up_to_the_root_scope() -> None:
     network = campus()
     roles = {each.party.name: each.roles[T] for each in manager(network, "X").state.members.values()}
     assert roles == {
-        "P": Role(T, scope("X").id, publishes=True, subscribes=True),
-        "Q": Role(T, scope("X").id, publishes=False, subscribes=True),
-        "R": Role(T, scope("X").id, publishes=False, subscribes=True),
+        "P": Role(T, scope("X").id, publishes=True, subscribes=True, head=peer("B").contact),
+        "Q": Role(T, scope("X").id, publishes=False, subscribes=True, head=peer("C").contact),
+        "R": Role(T, scope("X").id, publishes=False, subscribes=True, head=peer("E").contact),
     }
     assert not manager(network, "X").membership.roles
     assert assignment(network, "E").depth == 2
@@ -818,11 +818,20 @@ def test_a_question_of_any_member_of_a_large_domain_reaches_all_others_also_from
         assert sorted(heard) == sorted(circle), "each hears it once"
 
 
-def test_members_that_repair_along_the_tree_are_told_of_nobody() -> None:
+def test_members_that_repair_along_the_tree_are_told_of_others_too_to_seek_what_no_neighbour_holds() -> None:
     network = campus()
-    assert {name: domains(network, name) for name in "BAC"} == {"B": {"P": ()}, "A": {"P": ()}, "C": {"Q": ()}}
-    assert manager(network, "P").orders.circle == {}
-    assert all(role.head is None for role in manager(network, "X").members.roles(T)), "nobody wants to know"
+    assert {name: domains(network, name) for name in "BAC"} == {
+        "B": {"P": ("A",), "X": ("C", "E")}, "A": {"P": ("B",)}, "C": {"Q": ("D",), "X": ("E", "B")},
+    }  # fmt: skip
+
+
+def test_clients_and_members_without_a_part_in_a_topic_are_in_no_recovery_domain() -> None:
+    state = manager(nested("ring"), "X").state
+    book, (label, *_) = OrderBook(state), state.members
+    assert book.update(T, {label: Part(Assignment(T, depth=1))})
+    assert book.circle == {}
+    assert book.update(T, {label: Part(Assignment(T, depth=1, recovery="tree"))})
+    assert [*book.circle] == [label]
 
 
 def nested(x: str, p: str = "tree", laboratory: str = "tree") -> Network:
@@ -840,10 +849,10 @@ def nested(x: str, p: str = "tree", laboratory: str = "tree") -> Network:
 
 def test_the_entry_points_of_scopes_in_a_scope_are_told_who_comes_next_in_the_domain_around_theirs() -> None:
     network = nested("ring")
-    assert domains(network, "D") == {"L": (), "P": (), "X": ("C", "Z")}, "through two scopes"
-    assert domains(network, "C") == {"Q": (), "X": ("Z", "D")}
+    assert domains(network, "D") == {"L": ("E",), "P": ("B",), "X": ("C", "Z")}, "through two scopes"
+    assert domains(network, "C") == {"Q": ("F",), "X": ("Z", "D")}
     assert domains(network, "Z") == {"X": ("D", "C")}
-    assert [domains(network, name) for name in "EBF"] == [{"L": ()}, {"P": ()}, {"Q": ()}], "none of these is a head"
+    assert [domains(network, name) for name in "EBF"] == [{"L": ("D",)}, {"P": ("D",)}, {"Q": ("C",)}], "no heads"
 
 
 def test_each_domain_around_has_a_protocol_of_its_own() -> None:
@@ -855,19 +864,12 @@ def test_each_domain_around_has_a_protocol_of_its_own() -> None:
     assert domains(network, "D") == {"L": ("E",), "P": ("B",), "X": ("C", "Z")}
 
 
-def test_a_head_whose_domain_repairs_otherwise_than_those_around_it_knows_that_they_are_around() -> None:
-    network = nested("tree", "tree", "ring")
-    assert domains(network, "D") == {"L": ("E",), "P": ()}
-    assert domains(network, "E") == {"L": ("D",)}
-    assert all(role.head is None for role in manager(network, "X").members.roles(T))
-
-
 def test_when_another_peer_becomes_an_entry_point_the_members_of_the_domains_around_hear_of_it() -> None:
     network = nested("ring")
     network.leave("D")
     network.settle()
-    assert domains(network, "E") == {"L": (), "P": (), "X": ("C", "Z")}
-    assert domains(network, "C") == {"Q": (), "X": ("Z", "E")}
+    assert domains(network, "E") == {"L": (), "P": ("B",), "X": ("C", "Z")}
+    assert domains(network, "C") == {"Q": ("F",), "X": ("Z", "E")}
     assert domains(network, "Z") == {"X": ("E", "C")}
     network.leave("E")
     network.settle()
@@ -932,7 +934,7 @@ def test_who_has_an_agent_is_looked_up_only_where_that_changed() -> None:
     parts = {first: Part(Assignment(T, depth=1)), second: Part(Assignment(T, depth=1, recovery="ring"))}
     assert book.update(T, parts)
     assert not book.update(T, parts)
-    assert looked == [second], "the first one repairs along the tree"
+    assert looked == [second], "the first one is in no domain"
     state.members[second].roles[T] = replace(state.members[second].roles[T], head=peer("F").contact)
     assert not book.update(T, parts)
     assert looked == [second] * 2, "it has another head"

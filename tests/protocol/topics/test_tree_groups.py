@@ -50,6 +50,18 @@ def test_events_of_a_past_term_are_asked_of_all_neighbours(world: Parts) -> None
     assert group.peers(SECOND).inside == list(tree.neighbours()) == [BOB, CAROL]
 
 
+def test_who_is_no_member_is_outside_also_where_the_root_above_it_is_a_member(world: Parts) -> None:
+    """Dave is the root and an entry point of this peer's scope. Bob, between them, is in no scope, and Carol in it."""
+    _, tree, group = between(world)
+    tree.path, tree.fallbacks = (DAVE.node_id, BOB.node_id), (DAVE,)
+    world.ring.entry_points = (DAVE,)
+    assert group.peers(FIRST).inside == [BOB, DAVE], "as long as no manager has said who is a member"
+    world.placement.know({tree.topic: {DAVE.node_id, CAROL.node_id}})
+    peers = group.peers(FIRST)
+    assert (peers.inside, peers.above) == ([DAVE], [BOB])
+    assert [member.contact for member in group.members()] == [CAROL, BOB]
+
+
 def test_the_root_is_asked_over_the_ring(world: Parts) -> None:
     groups, tree, group = between(world)
     message = FetchFromRoot(tree.topic, FIRST, [(0, 1)], ALICE)

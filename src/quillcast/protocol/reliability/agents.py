@@ -3,6 +3,9 @@
 A domain may be a member of another one around it (QuickSilver, *Recovery Domains*). The peer that is its head has an
 agent in that one, too, and so on outwards. An outer agent is of the same class as an inner one, and has the same two
 interfaces: below it is a domain instead of a peer. That domain lacks what nobody in it holds.
+
+Some protocols know of some members only. What these do not hold, a second agent in the same domain asks all members
+for, by the protocol `srm`. So nothing leaves a domain before it was sought in all of it, whatever its protocol.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +30,10 @@ from quillcast.protocol.reliability.messages import AGENT_MESSAGES, AgentMessage
 from quillcast.protocol.reliability.protocols import BUILT_IN
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 
+SEARCH = "srm"
+"""The protocol by which all members are asked for what a domain's own protocol does not find."""
+ASKING_ALL = ("ring", SEARCH)
+"""The protocols that ask all members themselves."""
 Protocols = Mapping[str, Callable[[Post], RecoveryProtocol]]
 """Recovery protocols by name. Each makes an agent."""
 
@@ -47,7 +54,14 @@ class InnerDomain:
 
     def __init__(self, head: Bottom) -> None:
         self.head = head
-        self.lacking: dict[StreamId, Sequence[Range]] = {}  # what nobody in it holds, as its own agent found
+        self.lacking: dict[StreamId, Sequence[Range]] = {}
+
+    def lack(self, stream: StreamId, lacks: Sequence[Range]) -> None:
+        """Nobody in it holds these, as its agents found."""
+        if lacks:
+            self.lacking[stream] = lacks
+        else:
+            self.lacking.pop(stream, None)
 
     def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
         """What its head can send of these ranges."""
@@ -62,46 +76,43 @@ class InnerDomain:
         self.head.found(stream)
 
 
-class Level(NamedTuple):
-    """An agent, and the domain that it speaks for; None: it speaks for its peer alone."""
+class Level:
+    """An agent in a domain, what it looks for, and the domain that it speaks for; None: only for its peer."""
 
-    agent: RecoveryProtocol
-    within: InnerDomain | None = None
+    def __init__(self, agent: RecoveryProtocol, within: InnerDomain | None = None) -> None:
+        self.agent, self.within = agent, within
+        self.sought: dict[StreamId, Sequence[Range]] = {}
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
-        """Where in the domain the ranges are that its member lacks. It need not look while the member lacks nothing."""
+        """Where in the domain these ranges are. The agent need not look while there are none."""
         if not lacks:
             self.filled(stream)
             return Findings((), neighbours, ())
-        if self.within is not None:
-            self.within.lacking[stream] = lacks
-        return self.agent.find(stream, lacks, neighbours, at_border=at_border)
+        self.sought[stream] = lacks
+        found = self.agent.find(stream, lacks, neighbours, at_border=at_border)
+        return found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *neighbours))])
 
     def seeks(self, stream: StreamId, lacks: Sequence[Range]) -> list[Range]:
-        """Of what the domain within lacks: what it looks for already."""
-        sought = self.within.lacking.get(stream, ()) if self.within is not None else ()
-        return intersection(lacks, RangeSet(sought))
+        """Of these ranges, those that it looks for already."""
+        return intersection(lacks, RangeSet(self.sought.get(stream, ())))
 
     def filled(self, stream: StreamId) -> None:
-        """Its member lacks nothing of it any more."""
-        if self.within is not None:
-            self.within.lacking.pop(stream, None)
+        """Nothing of it is to be looked for any more."""
+        self.sought.pop(stream, None)
         self.agent.filled(stream)
-
-
-TREE = Level(AlongTree())
-"""Of topics of no scope, and where a scope's manager orders a protocol that is not known here."""
 
 
 class Agents:
     """Makes agents as domains are ordered, and passes them what is for them."""
 
-    __slots__ = ("_others", "agents", "bottom", "host", "of_topics", "times")
+    __slots__ = ("_others", "agents", "bottom", "host", "inner", "of_topics", "times", "tree")
 
     def __init__(self, host: Host, times: RecoveryTimes, bottom: Bottom, dispatch: Dispatch) -> None:
         self.host, self.times, self.bottom = host, times, bottom
+        self.tree = Level(AlongTree())  # of topics of no scope
         self.agents: dict[tuple[bytes, str], Level] = {}
-        self.of_topics: dict[bytes, tuple[Level, ...]] = {}
+        self.inner: dict[bytes, InnerDomain] = {}  # by scope around: the domain within
+        self.of_topics: dict[bytes, tuple[tuple[Level, ...], ...]] = {}
         self._others: Protocols = {}
         dispatch.on_messages(AGENT_MESSAGES, self._received)
         dispatch.on_timer(AgentDue, self._due)
@@ -113,57 +124,69 @@ class Agents:
     def follow(self, domains: Mapping[bytes, Sequence[Domain]]) -> None:
         """By topic: the domains that it is repaired in from now on, the innermost first. Agents of others end."""
         former, self.agents, self.of_topics = self.agents, {}, {}
+        around = {domain.scope for nested in domains.values() for domain in nested[1:]}
+        self.inner = {scope: self.inner.get(scope) or InnerDomain(self.bottom) for scope in sorted(around)}
         for topic, nested in domains.items():
-            innermost, *around = nested
-            levels = [self._level(innermost, former, None)]
-            levels += [self._level(domain, former, InnerDomain(self.bottom)) for domain in around]
-            self.of_topics[topic] = tuple(levels)
+            self.of_topics[topic] = tuple(self._in_domain(domain, former) for domain in nested)
         for key, level in former.items():
             if key not in self.agents:
                 level.agent.end()
 
-    def _level(self, domain: Domain, former: Mapping[tuple[bytes, str], Level], within: InnerDomain | None) -> Level:
+    def _in_domain(self, domain: Domain, former: Mapping[tuple[bytes, str], Level]) -> tuple[Level, ...]:
+        """The agents in a domain, in the order in which they look."""
+        if domain.protocol not in BUILT_IN and domain.protocol not in self._others:
+            self.host.trace(Mark("recovery_protocol_unknown"))
+            domain = domain._replace(protocol="tree")
+        protocols = [domain.protocol, *([SEARCH] if domain.protocol not in ASKING_ALL else [])]
+        return tuple(self._level(domain._replace(protocol=each), former) for each in protocols)
+
+    def _level(self, domain: Domain, former: Mapping[tuple[bytes, str], Level]) -> Level:
         key = domain.scope, domain.protocol
         if key in self.agents:
             return self.agents[key]
-        make = BUILT_IN.get(domain.protocol) or self._others.get(domain.protocol)
-        if make is None:
-            self.host.trace(Mark("recovery_protocol_unknown"))
-            return TREE
+        within = self.inner.get(domain.scope)
+        make = BUILT_IN.get(domain.protocol) or self._others[domain.protocol]
         post = Post(self.host, self.times, domain.scope, within or self.bottom)
-        level = self.agents[key] = former.get(key) or Level(make(post), within)
+        level = former.get(key)
+        if level is not None and level.within is not within:
+            level.agent.end()  # it spoke for its peer alone, and now for a domain, or the other way round
+            level = None
+        level = self.agents[key] = level or Level(make(post), within)
         level.agent.follow(domain.others)
         return level
 
-    def of(self, topic: bytes) -> tuple[Level, ...]:
-        """The agents that a topic is repaired by, from the innermost domain outwards."""
-        return self.of_topics.get(topic, (TREE,))
+    def of(self, topic: bytes) -> tuple[tuple[Level, ...], ...]:
+        """The agents that a topic is repaired by, by domain from the innermost outwards."""
+        return self.of_topics.get(topic, ((self.tree,),))
 
     def find(
         self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Sequence[Contact]], upstream: Contact | None,
         beyond: Callable[[Findings], list[Range]],
     ) -> Iterator[Findings]:  # fmt: skip
-        """Where ranges are, domain by domain outwards: an agent looks for what nobody in the domains within holds.
+        """Where ranges are, domain by domain outwards: an agent looks for what those before it do not find.
 
         `neighbours` are those in the topic's tree, by the innermost domain that they are in. Those that an agent does
         not name come last: the peer upstream has a say in what is given up, and must be among them. `beyond` says what
-        of an agent's findings nobody in its domain is about to send. What was sought around once, is until it is found:
-        there may be other neighbours inside by then, who have to be asked first.
+        of an agent's findings nobody is about to send. What an agent has begun to look for, it looks for until that is
+        found: there may be other neighbours by then, who have to be asked first.
         """
         inside: list[Contact] = []
         found: Findings | None = None
-        for level, near in zip_longest(self.of(stream.topic), neighbours):
-            inside += near or ()
-            at = level or TREE
-            if found is not None:
-                lacks = RangeSet([*beyond(found), *at.seeks(stream, found.lacks)]).ranges()
-            found = at.find(stream, lacks, near or (), at_border=upstream not in inside)
-            found = found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *(near or ())))])
-            yield found
+        for levels, near in zip_longest(self.of(stream.topic), neighbours, fillvalue=()):
+            inside += near
+            for number, level in enumerate(levels or (self.tree,)):
+                if found is not None:
+                    lacks = RangeSet([*beyond(found), *level.seeks(stream, found.lacks)]).ranges()
+                if level.within is not None and not number:
+                    level.within.lack(stream, lacks)
+                found = level.find(stream, lacks, near, at_border=upstream not in inside)
+                yield found
 
     def filled(self, stream: StreamId) -> None:
         """Nothing of a stream is lacking here any more. Its topic may have had other agents when they were asked."""
-        for level in self.agents.values():
+        for within in self.inner.values():
+            within.lack(stream, [])
+        for level in (self.tree, *self.agents.values()):
             level.filled(stream)
 
     def link_lost(self, node: bytes) -> None:

@@ -30,6 +30,14 @@ class Repairer:
         """The ranges of these that it was asked for and has not refused."""
         return difference(intersection(ranges, self.asked), self.answered)
 
+    def start_over(self, ranges: Iterable[Range]) -> None:
+        """It may have these by now, whatever it answered."""
+        for first, last in ranges:
+            for at in intersection([(first, last)], self.answered):
+                self.asked.discard(*at)
+            for answers in (self.answered, self.refused, self.released):
+                answers.discard(first, last)
+
     def start_round(self) -> None:
         """Begin a new round. The latest answers count until the next ones."""
         self.asked, self.answered = RangeSet(), RangeSet()
@@ -49,6 +57,7 @@ class Gap:
         "_looked_at",
         "_missing",
         "_moved_at",
+        "_named",
         "_shrunk_at",
         "_under",
         "_wait_s",
@@ -66,6 +75,7 @@ class Gap:
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0
         self._hopeless: list[tuple[float, RangeSet]] = []  # ranges that nobody has, and since when
+        self._named: dict[bytes, RangeSet] = {}  # what agents said that members hold
 
     def press(self, event: int, repairer: bytes, now: float) -> None:
         """A peer is asked for an event without credit."""
@@ -143,6 +153,13 @@ class Gap:
             for first, last in ranges:
                 repairer.refused.discard(first, last)
                 repairer.released.discard(first, last)
+
+    def named(self, name: bytes, ranges: Iterable[Range]) -> None:
+        """An agent says that a member holds these ranges: what the member refused before that, it has got since."""
+        known, repairer = self._named.setdefault(name, RangeSet()), self.repairers.get(name)
+        if repairer is not None:
+            repairer.start_over(difference(ranges, known))
+        known.update(ranges)
 
     def refused(self, name: bytes, ranges: list[Range], released: Iterable[Range]) -> None:
         """A repairer does not have these ranges, and will never have the released ones again."""

@@ -200,7 +200,12 @@ class Recovery:
     ) -> list[Findings]:
         """What agents know of where ranges are, from this peer's own domain outwards."""
         stream, near = StreamId(group.flow.topic, term), (peers.inside, *peers.around)
-        return [*self.agents.find(stream, lacks, near, upstream, lambda each: self._beyond(gap, each))]
+        found: list[Findings] = []
+        for each in self.agents.find(stream, lacks, near, upstream, lambda each: self._beyond(gap, each)):
+            for contact, ranges in each.holders:
+                gap.named(contact.node_id, ranges)
+            found.append(each)
+        return found
 
     def _beyond(self, gap: Gap, findings: Findings) -> list[Range]:
         """What nobody in a domain is about to send: no holder, and no neighbour that has not refused it yet."""

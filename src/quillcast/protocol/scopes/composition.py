@@ -344,11 +344,8 @@ class Composition:
         return [label for label in only if any(each != label for each in group.senders)]
 
     def _around(self) -> tuple[Circle, ...]:
-        """The domains in which the entry point speaks for this one; none if all of these repair along the tree."""
+        """The domains in which the entry point speaks for this one."""
         circles, head = self.around.circles, self.state.head(self.topic)
-        protocols = {self.config.recovery(self.kept.name), *(each.recovery for each in circles)}
-        if protocols == {"tree"}:
-            return ()
         return tuple(msgspec.structs.replace(each, others=_following(head, each.others)) for each in circles)
 
     def _entry(self) -> Contact | None:

@@ -490,9 +490,8 @@ class ScopeManager:
             self.changed = True
 
     def _head(self, topic: bytes) -> Contact | None:
-        """Who speaks for this scope, if agents of any domain around it want to know."""
-        wanted = any(circle.recovery != "tree" for circle in self.membership.circles(topic))
-        return self.state.head(topic) if wanted else None
+        """Who speaks for this scope in the domain around it, if there is one."""
+        return self.state.head(topic) if self.membership.circles(topic) else None
 
     def scope_name(self, id_: bytes) -> str:
         """The name of a root scope; empty: the overlay."""

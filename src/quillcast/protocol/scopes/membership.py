@@ -424,7 +424,7 @@ def _domains(orders: Orders) -> Iterator[tuple[bytes, tuple[Circle, ...]]]:
     for assignment in orders.assignments:
         topic, recovery = assignment.topic, assignment.recovery
         if recovery not in own:  # topics share it: they may be many
-            own[recovery] = (Circle(orders.owner.id, recovery, orders.others if recovery != "tree" else ()),)
+            own[recovery] = (Circle(orders.owner.id, recovery, orders.others),) if recovery else ()
         yield topic, (*own[recovery], *around[topic]) if topic in around else own[recovery]
 
 

@@ -168,8 +168,8 @@ class Assignment(Message, frozen=True):
     """What it keeps to when it passes them on inside."""
     records: bool = False
     """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
-    recovery: Annotated[str, Meta(max_length=32)] = "tree"
-    """The recovery protocol of the topic's domain in the scope."""
+    recovery: Annotated[str, Meta(max_length=32)] = ""
+    """The recovery protocol of the topic's domain in the scope; empty: the member is not in that."""
     begins: bool = False
     """Is it the rendezvous point of a topic that is rooted at a managed scope, so that all bundles begin there?"""
     publishes: bool = False

@@ -44,7 +44,7 @@ class OrderBook:
         self.owed: dict[int, None] = dict.fromkeys(state.members)  # members that are to be told
         self.numbers = count(1)
         self.labels: dict[bytes, dict[int, None]] = {}  # by topic: the members that have a part in it
-        self.agents: dict[int, Heads] = {}  # by member: those who repair by messages of their own
+        self.agents: dict[int, Heads] = {}  # by member: its agents in the recovery domain
         self.circle: dict[int, tuple[Contact, ...]] = {}  # members of the recovery domain: the peers with agents
 
     def prove(self, succession: Succession | None) -> None:
@@ -91,7 +91,7 @@ class OrderBook:
         return bool(changed)
 
     def _note_agent(self, topic: bytes, label: int) -> bool:
-        """Who repairs a topic for a member by messages of its own: itself, or the head of a scope. Is it another?"""
+        """Who has a member's agent for a topic: itself, or the head of a scope. Is it another?"""
         member, who = self.state.members.get(label), None
         if member is not None and _has_agent(self.parts[label].get(topic)):
             role = member.roles.get(topic)
@@ -117,7 +117,7 @@ class OrderBook:
             self.owe([label for label, others in told if others != self._others(label)])
 
     def _with_agents(self, label: int) -> tuple[Contact, ...]:
-        """The peers through which a member repairs by messages of its own: itself, or the heads of a scope."""
+        """The peers that have a member's agents: itself, or the heads of a scope."""
         return tuple(self.agents[label].counts) if label in self.agents else ()
 
     def _others(self, label: int) -> tuple[Contact, ...]:
@@ -167,14 +167,14 @@ class OrderBook:
 
 
 class Heads:
-    """The peers through which a member repairs, by topic, and in how many topics each."""
+    """The peers that have a member's agents, by topic, and in how many topics each."""
 
     def __init__(self) -> None:
         self.of_topic: dict[bytes, Contact] = {}
         self.counts = Counter[Contact]()
 
     def set(self, topic: bytes, who: Contact | None) -> bool:
-        """This peer repairs a topic from now on; None: nobody. Is it another one than before?"""
+        """This peer has the agent for a topic from now on; None: nobody. Is it another one than before?"""
         former = self.of_topic.pop(topic, None)
         if who is not None:
             self.of_topic[topic] = who
@@ -187,8 +187,8 @@ class Heads:
 
 
 def _has_agent(part: Part | None) -> bool:
-    """Does a member with this part in a topic repair it by messages of its own?"""
-    return part is not None and part.assignment.recovery != "tree"
+    """Is a member with this part in a topic in the scope's recovery domain?"""
+    return part is not None and part.assignment.recovery != ""
 
 
 def _around(parts: Iterable[Part]) -> Iterator[Around]:

@@ -36,6 +36,7 @@ from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
+    OTHERS_MAX,
     Alive,
     Bounds,
     Control,
@@ -503,11 +504,12 @@ class Scoping:
         domains = {
             topic: tuple(Domain(each.scope, each.recovery, each.others) for each in circles)
             for topic, circles in ordered.items()
-            if any(each.recovery != "tree" for each in circles)
+            if circles
         }
         self.placement.stand(_stands(controller, domains))
         if domains != self.domains:
             self.domains = domains
+            self.placement.know(_fellows(domains))
             self.agents.follow(domains)
 
     def _members(self, controller: LocalController | None) -> dict[bytes, dict[Contact, int]]:
@@ -572,6 +574,13 @@ def _entered(controller: LocalController | None) -> dict[bytes, None]:
     """The topics in which a member is the entry point of its scope."""
     assignments = controller.membership.ordered_assignments() if controller is not None else {}
     return {topic: None for topic, assignment in assignments.items() if assignment.rank == 0}
+
+
+def _fellows(domains: Mapping[bytes, Sequence[Domain]]) -> dict[bytes, frozenset[bytes]]:
+    """By topic: all others in this peer's innermost domain. Of a large one it was not told of all."""
+    innermost = {topic: nested[0].others for topic, nested in domains.items() if len(nested[0].others) < OTHERS_MAX}
+    fellows = {others: frozenset(each.node_id for each in others) for others in innermost.values()}
+    return {topic: fellows[others] for topic, others in innermost.items()}
 
 
 def _stands(controller: LocalController | None, domains: Mapping[bytes, Sequence[Domain]]) -> dict[bytes, Stand]:

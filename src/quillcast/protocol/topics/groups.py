@@ -1,6 +1,6 @@
 """A topic's tree as recovery sees it: the parent, the children, and those that may stand in for the parent."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
@@ -102,17 +102,23 @@ class ScopeView:
     """What a peer knows of who is in its scopes, for one topic. Without a scope all peers are in the same domain."""
 
     def __init__(
-        self, tree: Tree, me: bytes, entry_points: Iterable[Contact], ordered: Mapping[Contact, int], stand: Stand
-    ) -> None:
-        """`ordered`: peers to whom scopes' managers ordered channels, and in which domain they are with this one."""
+        self, tree: Tree, me: bytes, entry_points: Iterable[Contact], ordered: Mapping[Contact, int], stand: Stand,
+        fellows: Collection[bytes] | None,
+    ) -> None:  # fmt: skip
+        """`ordered`: peers to whom scopes' managers ordered channels, and in which domain they are with this one.
+
+        `fellows`: all others of its scope that take part in topics; None: they are not known, or too many.
+        """
         entries, path = [contact.node_id for contact in entry_points], tree.path_here(me)
         head = next((node for node in path if node in entries), None)
         self.beside = tuple(ordered)
         self.ordered, self.stand = {contact.node_id: level for contact, level in ordered.items()}, stand
-        self.members = {*entries, *self.ordered}
-        self.outside = (
-            {*path[: path.index(head)], *(tree.children.keys() - self.members)} if head is not None else set()
-        )
+        self.members = {*entries, *self.ordered, *(fellows or ())}
+        self.outside = set[bytes]()
+        if head is not None:
+            self.outside = {*path[: path.index(head)], *(tree.children.keys() - self.members)}
+        if fellows is not None:  # the root may be a member, and who is between it and this peer none
+            self.outside |= {*path} - self.members - {me}
         self.is_head = head == me
 
     def divided(self, contacts: Iterable[Contact]) -> list[list[Contact]]:
@@ -155,7 +161,7 @@ class TreeGroups:
             tree, self.me, self.neighbours, self.schedule.held_back, self.source_streams,
             lambda: ScopeView(
                 tree, self.me, self.ring.entry_points, self.placement.members.get(topic, {}),
-                self.placement.stands.get(topic, IN_ONE),
+                self.placement.stands.get(topic, IN_ONE), self.placement.fellows.get(topic),
             ),
         )  # fmt: skip
 

@@ -58,7 +58,7 @@ class Suppression:
         self.host, self.times, self.scope, self.bottom = post
         self.others: tuple[Contact, ...] = ()
         self.known = KnownHolders()
-        self.about_to_ask: dict[StreamId, None] = {}
+        self.about_to_ask: dict[StreamId, list[Range]] = {}  # what was lacking when it set out to ask
         self.requests: dict[StreamId, list[Request]] = {}  # those to which offers may still come
         self.sought: dict[StreamId, RangeSet] = {}  # what all members were asked for, and nobody offered in time
         self.again: dict[StreamId, RangeSet] = {}  # what they were asked for twice
@@ -86,7 +86,7 @@ class Suppression:
         sought = (self.sought if at_border else self.again).get(stream, NO_RANGES)
         asked = RangeSet([*held_by(holders), *sought, *self._asked_for(stream)])
         if difference(lacks, asked) or now >= self.again_at.get(stream, now):
-            self._ask_later(stream, neighbours)
+            self._ask_later(stream, lacks, neighbours)
         return Findings(holders, neighbours, difference(intersection(lacks, sought), held_by(holders)))
 
     def filled(self, stream: StreamId) -> None:
@@ -126,9 +126,9 @@ class Suppression:
 
     # ---- questions
 
-    def _ask_later(self, stream: StreamId, neighbours: Sequence[Contact]) -> None:
+    def _ask_later(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact]) -> None:
         if stream not in self.about_to_ask and self.others:
-            self.about_to_ask[stream] = None
+            self.about_to_ask[stream] = lacks
             self._set_timer(AskDue(stream), neighbours[:1])
 
     def _set_timer(self, what: AskDue | OfferDue, away_from: Sequence[Contact]) -> None:
@@ -146,9 +146,8 @@ class Suppression:
                 self._offer(stream)
 
     def _ask(self, stream: StreamId) -> None:
-        """Ask for what is lacking, unless somebody asked for it meanwhile."""
-        self.about_to_ask.pop(stream, None)
-        lacks = self.bottom.lacks(stream)
+        """Ask for what is lacking still, unless somebody asked for it meanwhile."""
+        lacks = intersection(self.about_to_ask.pop(stream, []), RangeSet(self.bottom.lacks(stream)))
         asked = RangeSet([*held_by(self.known.holders(stream, lacks)), *self._asked_for(stream)])
         if not (ranges := difference(lacks, asked)[:RANGES_MAX]):
             self.host.trace(Mark("request_suppressed"))

@@ -34,6 +34,7 @@ class Placement:
         self.expected: Mapping[bytes, Collection[Contact]] = {}  # by topic: those that are to be children here
         self.members: Mapping[bytes, Mapping[Contact, int]] = {}
         """By topic: to whom these and the tree's links lead, and in which recovery domain they are with this peer."""
+        self.fellows: Mapping[bytes, Collection[bytes]] = {}  # by topic: all others in this peer's domain, if it knows
         self.stands: Mapping[bytes, Stand] = {}  # by topic in which this peer is the head of its scope within another
         self.entry_points: Mapping[bytes, Contact] = {}  # by topic: the scope's, where Joins reach another member first
         self.entered: Collection[bytes] = ()  # topics in which this peer is the entry point of its scope
@@ -52,6 +53,10 @@ class Placement:
     def stand(self, stands: Mapping[bytes, Stand]) -> None:
         """By topic: this peer is the head of its scope within another."""
         self.stands = stands
+
+    def know(self, fellows: Mapping[bytes, Collection[bytes]]) -> None:
+        """By topic: these are all others in this peer's domain."""
+        self.fellows = fellows
 
     def enter(self, topics: Collection[bytes]) -> Collection[bytes]:
         """This peer is the entry point of its scope in these topics. Returns those in which it was."""
