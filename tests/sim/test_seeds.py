@@ -153,6 +153,7 @@ LATE_READER_SEEDS = {
     1641308: "a source was paused before it had reported its last events, and took them for younger than they were",
     1641050: "a root came from beyond a cut, and was judged to have been there for a subscriber beside its writer",
     1771205: "peers for which a stream was over did not say so, and others kept it for good",
+    7311427: "events that a cut had held up ended a stream as they came, before its source could say how old they were",
     7301038: "a peer from beyond a cut was not told of a stream that was over before its parent's next report",
 }
 LATE_READER_WILD_SEEDS = {

@@ -518,7 +518,7 @@ class SourceStreams:
         """Is the source there, or since when is it gone? One lease later its stream ends with the last known event.
 
         Who knew of that may have left: where a best-effort session follows, nobody stays to hand over. The end moves if
-        a later event comes to be known before the stream is over.
+        a later event comes to be known before the stream is over: a lease after that, for its source may be back, too.
         """
         state, root = tree.sources.states[term], tree.root
         assert root is not None
@@ -530,7 +530,7 @@ class SourceStreams:
             return
         gone_since = state.miss(now)
         end = max(known_end(tree, term), tree.flow.others[term].milestones.end)
-        if now >= max(gone_since, root.began_at) + self.config.lease_s and state.end != end:
+        if now >= max(gone_since, root.began_at, state.came_at) + self.config.lease_s and state.end != end:
             state.end_at(end)
             self.host.trace(Mark("stream_ended"))
             self.news.note(tree, term)
