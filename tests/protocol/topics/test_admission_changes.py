@@ -122,7 +122,7 @@ def test_a_flushed_session_is_told_of_as_soon_as_its_last_stream_is_stable(world
     tree, _ = flushing(world)
     tree.sources.states[STREAM].close(4)
     world.progress.advance_streams(tree)
-    assert AllStable(tree) in world.ordered
+    assert AllStable(tree.topic) in world.ordered
 
 
 def test_a_source_that_says_nothing_delays_the_next_session_for_a_while_only(world: Parts) -> None:

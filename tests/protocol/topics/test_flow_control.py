@@ -242,7 +242,7 @@ def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(
     world.host.time = CONFIG.patience_s
     world.dispatch.timer(PatienceOver())
     assert child.cut is not None
-    assert LeaseEnded(tree) in world.ordered
+    assert LeaseEnded(tree.topic) in world.ordered
     assert Mark("lease_cut") in world.host.records
 
 
@@ -304,7 +304,7 @@ def test_publishers_of_a_topic_without_room_are_told_and_their_credit_goes_back(
     world.budget.limit_bytes = 10 * world.budget.used_bytes
     world.flow_control.relieved()
     assert len(world.host.released) == 1
-    assert RoomAgain(tree) in world.ordered
+    assert RoomAgain(tree.topic) in world.ordered
     intake.room_again(tree)
     assert [message.held_back for _, message in world.host.sent if isinstance(message, Receipts)] == [True, False]
 

@@ -34,7 +34,7 @@ def test_a_candidate_that_is_alone_becomes_root_and_answers_waiting_requests(wor
     assert world.rendezvous.trees is world.trees
     world.candidacies.wait(tree.topic, FindRoot(tree.topic, BOB, DESCRIPTOR, NO_TERM))
     assert tree.root is not None
-    assert world.ordered == [PlaceTaken(tree), RootHere(tree)]
+    assert world.ordered == [PlaceTaken(tree.topic), RootHere(tree.topic)]
     assert (BOB, "RootIs") in world.sent
     assert world.candidacies.by_topic == {}
 
@@ -94,7 +94,7 @@ def test_a_round_of_housekeeping_looks_at_topics_that_are_due_and_comes_again(wo
     assert world.ordered == []
     world.schedule.wake(tree)
     world.housekeeping.housekeep()
-    assert world.ordered == [GapNoticed(tree.topic), LeaveIfIdle(tree, anyway=True)]
+    assert world.ordered == [GapNoticed(tree.topic), LeaveIfIdle(tree.topic, anyway=True)]
     assert world.timers == [HousekeepingDue()] * 2
 
 

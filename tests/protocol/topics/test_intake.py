@@ -66,7 +66,7 @@ def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -
     world.progress.advance_stable(tree, world.host.now())
     assert tree.flow.current.stable == 1
     assert world.sent == [(BOB, "Receipts")]
-    assert world.ordered == [AllStable(tree)]
+    assert world.ordered == [AllStable(tree.topic)]
 
 
 def test_a_peer_that_is_not_root_returns_credit_and_names_the_likely_root(world: Parts) -> None:

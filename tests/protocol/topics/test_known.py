@@ -51,7 +51,7 @@ def test_a_root_whose_term_a_replica_answers_with_a_later_one_begins_one_later_s
     world.host.time = CONFIG.lease_s / 2
     world.dispatch.message(CAROL, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, SECOND)]))
     assert world.known.terms[tree.topic] == SECOND
-    assert world.ordered == [Outdone(tree)]
+    assert world.ordered == [Outdone(tree.topic)]
 
 
 def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) -> None:
@@ -64,10 +64,10 @@ def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) 
     assert tree.root.held_until == 1.0 + CONFIG.lease_s
     assert (RivalDue(tree.topic), CONFIG.lease_s / 2 - 1.0) in world.host.timers
     world.dispatch.timer(RivalDue(tree.topic))
-    assert world.ordered == [Outdone(tree)]
+    assert world.ordered == [Outdone(tree.topic)]
     del world.trees[tree.topic]
     world.dispatch.timer(RivalDue(tree.topic))
-    assert world.ordered == [Outdone(tree)]
+    assert world.ordered == [Outdone(tree.topic)]
 
 
 def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:
@@ -75,7 +75,7 @@ def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:
     assert world.replication.trees is world.trees
     rival = Contact(SECOND.node[:8] + bytes(8), "rival")
     world.dispatch.message(rival, RecordState([(DESCRIPTOR, SECOND)]))
-    assert world.ordered == [Outdone(tree)]
+    assert world.ordered == [Outdone(tree.topic)]
 
 
 def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> None:

@@ -47,9 +47,9 @@ from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, P
 def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
     subscription = world.subscribing.subscribe("weather", Notes())
     tree = world.trees[DESCRIPTOR.topic]
-    assert world.ordered == [FindParent(tree)]
+    assert world.ordered == [FindParent(tree.topic)]
     world.subscribing.unsubscribe(subscription)
-    assert world.ordered == [FindParent(tree), LeaveIfIdle(tree)]
+    assert world.ordered == [FindParent(tree.topic), LeaveIfIdle(tree.topic)]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_peer_that_was_accepted_by_the_settings_of_a_former_start_asks_for_the
 def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:
     world.joins.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
     tree = world.trees[DESCRIPTOR.topic]
-    assert (world.ordered, list(tree.waiting)) == ([FindParent(tree)], [BOB.node_id])
+    assert (world.ordered, list(tree.waiting)) == ([FindParent(tree.topic)], [BOB.node_id])
     assert world.host.sent == []
 
 
@@ -215,7 +215,7 @@ def test_the_peer_that_is_the_closest_itself_becomes_root() -> None:
     tree = world.tree()
     world.terms.keep(tree)
     world.membership.join(tree)
-    assert world.ordered == [BecomeRoot(tree, "created")]
+    assert world.ordered == [BecomeRoot(tree.topic, "created")]
     assert world.ring.routed == []
 
 
@@ -224,7 +224,7 @@ def test_an_accepted_child_tells_its_parent_and_looks_at_what_that_reported(worl
     world.terms.keep(tree)
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
     assert (tree.parent, tree.term) == (BOB, FIRST)
-    assert world.ordered == [PlaceTaken(tree), ParentAccepted(tree, BOB)]
+    assert world.ordered == [PlaceTaken(tree.topic), ParentAccepted(tree.topic, BOB)]
 
 
 @pytest.mark.parametrize("young", [True, False])
@@ -282,14 +282,14 @@ def test_a_refusal_of_a_join_without_a_warrant_is_not_for_a_subscriber_that_has_
     world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list", unwarranted=True))
     assert not [order for order in world.ordered if isinstance(order, TopicFailed)]
     world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list"))
-    assert [order.tree for order in world.ordered if isinstance(order, TopicFailed)] == [tree]
+    assert [order.topic for order in world.ordered if isinstance(order, TopicFailed)] == [tree.topic]
 
 
 def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:
     tree = world.root()
     world.child(tree, BOB)
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
-    assert world.ordered == [Outdone(tree)]
+    assert world.ordered == [Outdone(tree.topic)]
 
 
 def test_a_root_that_has_outbid_a_rival_keeps_its_term_for_a_while_when_a_child_knows_of_a_later_one() -> None:
@@ -301,12 +301,12 @@ def test_a_root_that_has_outbid_a_rival_keeps_its_term_for_a_while_when_a_child_
     tree.root.outbids = True
     world.child(tree, BOB)
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
-    assert world.ordered == [RivalKnown(tree, SECOND)]
+    assert world.ordered == [RivalKnown(tree.topic, SECOND)]
     world.replication.heard_of_rival(tree.topic, SECOND)
-    assert world.ordered == [RivalKnown(tree, SECOND)]
+    assert world.ordered == [RivalKnown(tree.topic, SECOND)]
     assert tree.root.held_until == world.host.time + CONFIG.lease_s
     world.dispatch.timer(RivalDue(tree.topic))
-    assert world.ordered == [RivalKnown(tree, SECOND), Outdone(tree)]
+    assert world.ordered == [RivalKnown(tree.topic, SECOND), Outdone(tree.topic)]
 
 
 def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Parts) -> None:
@@ -407,7 +407,7 @@ def test_a_peer_that_must_leave_does_not_stay_for_longer_than_leaving_may_take(w
     assert tree.keeping_until == world.host.time + CONFIG.leave_s
     world.host.time += CONFIG.leave_s
     world.housekeeping._check_tree(tree, world.host.time, paused=paused)
-    assert LeaveIfIdle(tree, anyway=True) in world.ordered
+    assert LeaveIfIdle(tree.topic, anyway=True) in world.ordered
     world.membership.leave_if_idle(tree, anyway=True)
     assert tree.topic not in world.trees
 

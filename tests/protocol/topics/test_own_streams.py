@@ -26,10 +26,10 @@ def test_a_stream_needs_a_parent_unless_its_peer_has_one_or_looks_for_one(world:
     streams, tree = world.own_streams, world.tree(BY_SOURCE)
     streams.open(publisher(world))
     streams.take_place(TOPIC)
-    assert world.ordered == [FindParent(tree)]
+    assert world.ordered == [FindParent(tree.topic)]
     tree.begin_attempt()
     streams.take_place(TOPIC)
-    assert world.ordered == [FindParent(tree)]
+    assert world.ordered == [FindParent(tree.topic)]
 
 
 def test_where_there_are_too_many_streams_a_source_waits_until_its_events_are_admitted(world: Parts) -> None:
@@ -49,7 +49,7 @@ def test_a_stream_that_nobody_has_yet_gives_way_to_others(world: Parts) -> None:
     assert streams.crowded == {TOPIC: None}
     assert tree.sources.own is None
     streams.leave_place(TOPIC)
-    assert world.ordered == [LeaveIfIdle(tree)]
+    assert world.ordered == [LeaveIfIdle(tree.topic)]
 
 
 def test_a_stream_that_another_peer_has_some_of_does_not_give_way(world: Parts) -> None:

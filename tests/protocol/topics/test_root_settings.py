@@ -89,7 +89,7 @@ def test_new_settings_are_answered_once_the_replicas_have_recorded_them(world: P
     assert world.host.sent == []
     world.root_settings.learned(tree)
     world.replication.due(RoundsDue(again=False))  # nobody else keeps the topic's state
-    assert world.ordered[1:] == [SettingsEntered(tree)]
+    assert world.ordered[1:] == [SettingsEntered(tree.topic)]
     assert (root.noted, root.holders) == (SLOWER, 1)
 
 
@@ -119,14 +119,14 @@ def test_settings_of_a_next_session_and_all_that_come_while_one_is_being_opened_
     tree = world.root(known)
     request = Create(NEXT if known.upcoming is None else SLOWER, BOB)
     world.root_settings.create(request)
-    assert world.ordered == [OpenSession(tree, request)]
+    assert world.ordered == [OpenSession(tree.topic, request)]
 
 
 def test_a_root_of_an_earlier_session_is_outdone_by_the_settings_of_a_later_one(world: Parts) -> None:
     tree, _ = rooted(world)
     tree.descriptor = NEXT
     world.root_settings.learned(tree)
-    assert world.ordered == [Outdone(tree)]
+    assert world.ordered == [Outdone(tree.topic)]
 
 
 @pytest.mark.parametrize("owned", [True, False])
@@ -137,7 +137,7 @@ def test_a_root_that_learns_of_an_owner_and_a_list_of_publishers_is_outdone_if_i
     root.term = root.term.noting(owned=owned)
     tree.adapt(CLAIMED)
     world.root_settings.learned(tree)
-    assert (Outdone(tree) in world.ordered) is not owned
+    assert (Outdone(tree.topic) in world.ordered) is not owned
 
 
 def test_a_topic_that_everybody_used_gets_a_list_of_publishers_with_the_next_term_at_once() -> None:
@@ -145,9 +145,9 @@ def test_a_topic_that_everybody_used_gets_a_list_of_publishers_with_the_next_ter
     tree, _ = rooted(world)
     request = Create(CLAIMED, BOB)
     world.root_settings.create(request)
-    assert world.ordered == [OpenSession(tree, request)]
+    assert world.ordered == [OpenSession(tree.topic, request)]
     world.sessions.asked(tree, request)
-    assert world.ordered[1:] == [SettingsLearned(CLAIMED, lists=True), BecomeRoot(tree, "transferred", ())]
+    assert world.ordered[1:] == [SettingsLearned(CLAIMED, lists=True), BecomeRoot(tree.topic, "transferred", ())]
     assert world.ring.routed == [(request, tree.topic)]
     assert world.root_terms.next_term(tree).owned
 
@@ -155,7 +155,7 @@ def test_a_topic_that_everybody_used_gets_a_list_of_publishers_with_the_next_ter
 def test_a_root_that_is_not_the_closest_any_more_leaves_the_first_list_to_the_one_that_is(world: Parts) -> None:
     tree, _ = rooted(world)
     world.sessions.asked(tree, request := Create(CLAIMED, BOB))
-    assert world.ordered == [Resign(tree)]
+    assert world.ordered == [Resign(tree.topic)]
     assert world.ring.routed == [(request, tree.topic)]
 
 
@@ -213,7 +213,7 @@ def test_a_session_whose_events_are_stable_ends_at_once_and_the_closest_peer_beg
     root.noted = tree.descriptor
     del world.ordered[:]
     world.sessions.recorded(tree)
-    assert world.ordered == [SettingsLearned(NEXT), BecomeRoot(tree, "transferred", ())]
+    assert world.ordered == [SettingsLearned(NEXT), BecomeRoot(tree.topic, "transferred", ())]
     assert Mark("session_ended") in world.host.records
     assert world.ring.routed == [(request, tree.topic)]
 
@@ -222,7 +222,7 @@ def test_a_root_that_is_not_the_closest_any_more_leaves_the_next_session_to_the_
     tree, root = active(world)
     root.noted = replace(DESCRIPTOR, upcoming=NEXT)
     world.sessions.recorded(tree)
-    assert world.ordered == [Resign(tree)]
+    assert world.ordered == [Resign(tree.topic)]
     assert Mark("session_ended") not in world.host.records
 
 
@@ -232,7 +232,7 @@ def test_a_session_admits_nothing_more_while_its_events_are_awaited_at_the_subsc
     assert world.host.timers[-1] == (FlushDue(tree.topic, FIRST), CONFIG.linger_s)
     assert world.ordered == []
     world.sessions.all_stable(tree)
-    assert world.ordered == [Resign(tree)]
+    assert world.ordered == [Resign(tree.topic)]
 
 
 @pytest.mark.parametrize(("term", "ordered"), [(FIRST, True), (SECOND, False)])
@@ -242,7 +242,7 @@ def test_a_session_ends_after_its_time_and_no_other_sessions_timer_ends_it(
     tree, _ = ending(world)
     world.host.time += CONFIG.linger_s
     world.sessions.due(FlushDue(tree.topic, term))
-    assert world.ordered == ([Resign(tree)] if ordered else [])
+    assert world.ordered == ([Resign(tree.topic)] if ordered else [])
 
 
 @pytest.mark.parametrize("following", [BEST_EFFORT, LISTED])
@@ -269,4 +269,4 @@ def test_before_a_best_effort_session_publishers_first_send_again_what_earlier_t
     assert (root.closing, world.ordered) == (False, [])
     world.host.time = 4.0
     world.sessions.due(FlushDue(tree.topic, FIRST))
-    assert world.ordered == [Resign(tree)]
+    assert world.ordered == [Resign(tree.topic)]

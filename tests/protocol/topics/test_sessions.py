@@ -194,7 +194,7 @@ def test_a_root_of_a_session_that_is_best_effort_begins_a_term_when_the_reliable
     world.known.learn(RELIABLE)
     assert tree.root.descriptor == BEST_EFFORT
     world.root_settings.learned(tree)
-    assert world.ordered[-1] == Outdone(tree)
+    assert world.ordered[-1] == Outdone(tree.topic)
 
 
 def test_a_session_does_not_begin_if_other_settings_came_to_be_known_while_the_last_one_was_flushed() -> None:
@@ -562,4 +562,4 @@ def test_a_root_that_is_not_the_closest_any_more_hands_over_even_if_its_next_ses
     tree.root.flush_until = world.host.time
     assert tree.root.noted.upcoming is None
     world.sessions.due(FlushDue(tree.topic, tree.root.term))
-    assert world.ordered == [Resign(tree)]
+    assert world.ordered == [Resign(tree.topic)]

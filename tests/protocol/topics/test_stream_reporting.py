@@ -181,7 +181,7 @@ def test_a_parent_may_speak_of_the_first_stream_that_a_topic_is_known_to_have(wo
     tree.parent = BOB
     report(world, tree, BOB, StreamDown(0, 5, 0))
     assert list(tree.sources.states) == [STREAM]
-    assert StreamsBegin(tree) in world.ordered, "children are to join anew, with streams"
+    assert StreamsBegin(tree.topic) in world.ordered, "children are to join anew, with streams"
 
 
 def test_a_stream_that_was_over_here_goes_on_where_the_parent_says_so_also_in_a_topic_whose_root_numbers_the_events(
@@ -196,7 +196,7 @@ def test_a_stream_that_was_over_here_goes_on_where_the_parent_says_so_also_in_a_
     assert world.ordered == [], "that is over"
     report(world, tree, BOB, StreamDown(9, 9, 4, end=9, closed=True))
     assert [(state.end, state.closed) for state in tree.sources.states.values()] == [(9, True)]
-    assert StreamsBegin(tree) in world.ordered, "children are to join anew, with streams"
+    assert StreamsBegin(tree.topic) in world.ordered, "children are to join anew, with streams"
 
 
 def test_children_join_anew_where_one_speaks_of_the_first_stream_that_a_topic_is_known_to_have(
@@ -210,7 +210,7 @@ def test_children_join_anew_where_one_speaks_of_the_first_stream_that_a_topic_is
     assert (tree.sources.states, world.ordered) == ({}, []), "that is over"
     report(world, tree, CAROL, StreamUp(18, 21, 21, alive=True))
     assert list(tree.sources.states) == [STREAM]
-    assert world.ordered == [StreamsBegin(tree)]
+    assert world.ordered == [StreamsBegin(tree.topic)]
 
 
 def test_a_childs_report_is_noted_and_judged_at_the_end_of_the_turn(world: Parts) -> None:

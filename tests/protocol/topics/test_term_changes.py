@@ -32,7 +32,7 @@ def test_a_root_that_learns_of_a_later_term_is_outdated(world: Parts, terms: Ter
     terms.heard_of(tree, FIRST)
     assert world.ordered == []
     terms.heard_of(tree, SECOND)
-    assert world.ordered == [Outdone(tree)]
+    assert world.ordered == [Outdone(tree.topic)]
     assert tree.heard == SECOND
 
 

@@ -489,7 +489,7 @@ class Scoping:
             forwards = tree.topic in ordered and may_have_others(tree.descriptor)
             if tree.sources.forwards != forwards:
                 tree.sources.set_forwards(forwards)
-                self.dispatch.order(FindParent(tree) if forwards else LeaveIfIdle(tree))
+                self.dispatch.order(FindParent(tree.topic) if forwards else LeaveIfIdle(tree.topic))
 
     def _enter(self, controller: LocalController | None) -> None:
         """Report to those above as the entry point of a scope, where this peer is."""

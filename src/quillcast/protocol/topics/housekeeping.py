@@ -79,18 +79,18 @@ class Housekeeping:
         self.source_streams.dismiss_denied(tree)
         self.source_streams.news.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
-            self.dispatch.order(FindParent(tree))
+            self.dispatch.order(FindParent(tree.topic))
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keep_no_longer()
             if self.trees.must_leave(tree):
-                self.dispatch.order(LeaveIfIdle(tree, anyway=True))
+                self.dispatch.order(LeaveIfIdle(tree.topic, anyway=True))
         if not tree.flow.past:  # also a topic that was transferred here and that nobody uses
-            self.dispatch.order(LeaveIfIdle(tree, anyway=True))
+            self.dispatch.order(LeaveIfIdle(tree.topic, anyway=True))
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
         if paused:  # no lease ran out meanwhile, and stability waits for the replicas
             tree.prolong(now + self.config.lease_s, stays=not self.trees.must_leave(tree))
-            self.dispatch.order(ProcessPaused(tree))
+            self.dispatch.order(ProcessPaused(tree.topic))
         if tree.expire(now):
             self.schedule.touch(tree)
 

@@ -79,10 +79,12 @@ from quillcast.protocol.topics.state.effects import (
     FarewellRefused,
     FindParent,
     FrontFilled,
+    GapEffect,
     GapNoticed,
     Invited,
     LeaseEnded,
     LeaveIfIdle,
+    LinkEffect,
     NeighbourLost,
     NobodyAnswers,
     OpenSession,
@@ -92,6 +94,7 @@ from quillcast.protocol.topics.state.effects import (
     PlaceTaken,
     ProcessPaused,
     RefuseRequest,
+    RequestEffect,
     Resign,
     Restored,
     RivalKnown,
@@ -101,9 +104,7 @@ from quillcast.protocol.topics.state.effects import (
     RootHere,
     RootScopesChanged,
     SayFarewell,
-    ScopeEffect,
     SeekNearerParent,
-    SettingsEffect,
     SettingsEntered,
     SettingsLearned,
     StreamsBegin,
@@ -205,8 +206,9 @@ class Scribe:
         dispatch.on_orders(get_args(PlaceEffect), self._at_place)
         dispatch.on_orders(get_args(ArrivalEffect), self._at_arrival)
         dispatch.on_orders(get_args(RootEffect), self._at_root)
-        dispatch.on_orders(get_args(SettingsEffect), self._at_settings)
-        dispatch.on_orders(get_args(ScopeEffect), self._at_scope)
+        dispatch.on_orders(get_args(GapEffect), self._at_gap)
+        dispatch.on_orders(get_args(RequestEffect), self._at_request)
+        dispatch.on_orders(get_args(LinkEffect), self._at_link)
 
     # ---- the parts, from the bottom up
 
@@ -347,61 +349,82 @@ class Scribe:
 
     def _at_place(self, effect: PlaceEffect) -> None:
         """This peer's place in a tree, or the neighbours in it, change."""
+        tree = self.trees.get(effect.topic)
+        if tree is None:
+            return  # it was left before
         match effect:
-            case FindParent(tree, fault):
+            case FindParent(_, fault):
                 self.membership.join(tree, fault=fault)
-            case Invited(topics, parent):
-                self.membership.move(topics, parent, whole=True)
-            case LeaveIfIdle(tree, anyway):
+            case LeaveIfIdle(_, anyway):
                 self.membership.leave_if_idle(tree, anyway=anyway)
             case SayFarewell():
-                self.farewells.say(effect)
-            case FarewellRefused(tree, sender):
+                self.farewells.say(tree)
+            case FarewellRefused(_, sender):
                 self.farewells.refused(tree, sender)
-            case ParentAccepted(tree, parent):
+            case ParentAccepted(_, parent):
                 self.reporting.take_up_parent(tree, parent)
                 self.stream_reporting.take_up(tree, parent)
                 self.intake.attached(tree)
-            case ChildIsParent(tree, node):
+            case ChildIsParent(_, node):
                 self.children.remove(tree, node, "moved", lease=False)
-            case NobodyAnswers(tree):
+            case NobodyAnswers():
                 self.children.send_away(tree)
-            case PlaceTaken(tree, gone):
+            case PlaceTaken(_, gone):
                 self.joins.accept_waiting(tree, gone)
                 self.subscribing.start_waiting(tree, gone)
-            case TopicFailed(tree, error):
+            case TopicFailed(_, error):
                 self.subscribing.fail(tree, error)
                 self.children.fail(tree, error)
-            case NeighbourLost(node):
-                self.admissions.lost(node)
-                self.publishing.lost(node)
-
-    def _at_scope(self, effect: ScopeEffect) -> None:
-        """Orders of scopes change what a topic goes by."""
-        match effect:
-            case SeekNearerParent(topic):
-                self.climbing.begin(topic)
-            case RoomTowards(contact):
-                self.room(contact)
-            case RootScopesChanged():
-                self._root_scopes_changed()
 
     def _at_arrival(self, effect: ArrivalEffect) -> None:
-        """Bundles or words of them came, or are missing."""
+        """Children and words of what they have came."""
+        tree = self.trees.get(effect.topic)
+        if tree is None:
+            return  # it was left before
+        match effect:
+            case ChildEntered(_, child):
+                self.stream_reporting.take_up(tree, child)
+            case StreamsBegin():
+                self.joins.dismiss_mistaken(tree)
+            case LeaseEnded():
+                self.progress.advance_stable(tree, self.host.now())
+            case AllStable() if tree.root is not None:
+                self.leadership_transfer.all_stable(tree.root)
+                self.sessions.all_stable(tree)
+            case RoomAgain():
+                self.intake.room_again(tree)
+
+    def _at_root(self, effect: RootEffect) -> None:
+        """A topic gets another root, or other settings, or needs them."""
+        tree = self.trees.get(effect.topic)
+        if tree is None:
+            return  # it was left before
+        match effect:
+            case BecomeRoot(_, how, publishers):
+                self.candidacies.begin(tree, how, publishers)
+            case RootHere():
+                self.publishing.root_here(tree)
+                self.sessions.root_here(tree)
+            case ProcessPaused():
+                self.root_terms.hold(tree, self.host.now())
+            case Outdone():
+                self.root_terms.outdone(tree)
+            case RivalKnown(_, term):
+                self.replication.heard_of_rival(tree.topic, term)
+            case Resign():
+                self.leadership_transfer.resign(tree)
+            case SettingsEntered():
+                self.schedule.touch(tree)
+                self.changes.entered(tree)
+                self.sessions.recorded(tree)
+            case OpenSession(_, request):
+                self.sessions.asked(tree, request)
+
+    def _at_gap(self, effect: GapEffect) -> None:
+        """Bundles are missing, or came."""
         match effect:
             case GapNoticed(topic):  # the first, as it comes with many reports
                 self.recovery.look_soon(topic)
-            case ChildEntered(tree, child):
-                self.stream_reporting.take_up(tree, child)
-            case StreamsBegin(tree):
-                self.joins.dismiss_mistaken(tree)
-            case LeaseEnded(tree):
-                self.progress.advance_stable(tree, self.host.now())
-            case AllStable(tree) if tree.root is not None:
-                self.leadership_transfer.all_stable(tree.root)
-                self.sessions.all_stable(tree)
-            case RoomAgain(tree):
-                self.intake.room_again(tree)
             case FrontFilled(topic, term):
                 self.recovery.front_filled(topic, term)
             case Restored(bundle, sender):
@@ -409,40 +432,32 @@ class Scribe:
             case CameFromSource(topic, term, source):
                 self.stream_reporting.came(topic, term, source)
 
-    def _at_root(self, effect: RootEffect) -> None:
-        """A topic gets another root, or needs one."""
+    def _at_request(self, effect: RequestEffect) -> None:
+        """Somebody wants something of a topic, or it has other settings: it may have no tree here."""
         match effect:
-            case BecomeRoot(tree, how, publishers):
-                self.candidacies.begin(tree, how, publishers)
             case AwaitRoot(topic, request):
                 self.candidacies.wait(topic, request)
             case RefuseRequest(request, why):
                 self.rendezvous.refuse(request, why)
-            case RootHere(tree):
-                self.publishing.root_here(tree)
-                self.sessions.root_here(tree)
-            case ProcessPaused(tree):
-                self.root_terms.hold(tree, self.host.now())
-            case Outdone(tree):
-                self.root_terms.outdone(tree)
-            case RivalKnown(tree, term):
-                self.replication.heard_of_rival(tree.topic, term)
-            case Resign(tree):
-                self.leadership_transfer.resign(tree)
-
-    def _at_settings(self, effect: SettingsEffect) -> None:
-        """A topic's settings change."""
-        match effect:
             case SettingsLearned(descriptor, lists, first):
                 self.changes.learned(descriptor)
                 self._learned(descriptor, lists=lists, first=first)
                 self.publishing.settings_learned(descriptor, lists=lists)
-            case SettingsEntered(tree):
-                self.schedule.touch(tree)
-                self.changes.entered(tree)
-                self.sessions.recorded(tree)
-            case OpenSession(tree, request):
-                self.sessions.asked(tree, request)
+
+    def _at_link(self, effect: LinkEffect) -> None:
+        """Neighbours, and the orders of scopes, change what several topics go by."""
+        match effect:
+            case Invited(topics, parent):
+                self.membership.move(topics, parent, whole=True)
+            case NeighbourLost(node):
+                self.admissions.lost(node)
+                self.publishing.lost(node)
+            case SeekNearerParent(topic):
+                self.climbing.begin(topic)
+            case RoomTowards(contact):
+                self.room(contact)
+            case RootScopesChanged():
+                self._root_scopes_changed()
 
     def _learned(self, descriptor: Descriptor, *, lists: bool, first: bool) -> None:
         """If the topic has a tree here, that goes by its settings. Those who may not have its events go first."""

@@ -89,7 +89,7 @@ class ChildrenTables:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
         if tree.by_source:
-            self.dispatch.order(ChildEntered(tree, contact))
+            self.dispatch.order(ChildEntered(tree.topic, contact))
         self.schedule.touch(tree)
         return child
 
@@ -181,7 +181,7 @@ class ChildrenTables:
             elif now - since > self.config.lease_s:
                 self.host.send(child.contact, Orphaned([topic]))
                 self.remove(tree, node, "denied", lease=False)
-                self.dispatch.order(LeaveIfIdle(tree))
+                self.dispatch.order(LeaveIfIdle(tree.topic))
 
     # ---- letting go
 
@@ -276,7 +276,7 @@ class ChildrenTables:
         is_over = not (message.moved or message.declined) or message.leases  # where it names others', its own is over
         if child is not None and is_over:
             self._ended(tree, child, message.number)
-        self.dispatch.order(LeaveIfIdle(tree))
+        self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def parted(self, tree: Tree, sender: Contact, message: Farewell) -> None:
         """A peer that others may wait for has left; it is a child only if its lease was renewed here meanwhile."""
@@ -371,5 +371,5 @@ class ChildrenTables:
                 self.host.trace(Mark("child_never_spoke"))
                 self.host.send(child.contact, Orphaned([topic]))
                 self.remove(tree, node, "expired", lease=True)
-                self.dispatch.order(LeaveIfIdle(tree))
+                self.dispatch.order(LeaveIfIdle(tree.topic))
         self.unheard = self.unheard or {}  # one that was emptied keeps the memory of all that it ever held

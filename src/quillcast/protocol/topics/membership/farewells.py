@@ -15,7 +15,6 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import BESIDE_ROOT, TreeMembership
 from quillcast.protocol.topics.messages import Farewell, FarewellHeard, Refused
-from quillcast.protocol.topics.state.effects import SayFarewell
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -41,9 +40,8 @@ class Farewells:
         dispatch.on_message(FarewellHeard, self._heard)
         dispatch.on_timer(FarewellDue, self._due)
 
-    def say(self, effect: SayFarewell) -> None:
+    def say(self, tree: Tree) -> None:
         """Tell the next of those that may know of this peer, unless one has yet to answer."""
-        tree = effect.tree
         if tree.topic not in self.told:
             self._tell_next(tree)
 

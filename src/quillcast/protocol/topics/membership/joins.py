@@ -74,7 +74,7 @@ class Joins:
         else:
             tree.await_parent(join)
             if not tree.joining:
-                self.dispatch.order(FindParent(tree))
+                self.dispatch.order(FindParent(tree.topic))
 
     def send_on(self, join: Join, entry: Contact) -> bool:
         """Send a newcomer to the topic's own entry point. False: it was there, and comes back."""

@@ -107,7 +107,7 @@ class TreeMembership:
         if self.ring.active:
             if self.ring.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
-                self.dispatch.order(BecomeRoot(tree, how))
+                self.dispatch.order(BecomeRoot(tree.topic, how))
                 return
             join = self.join_message(tree, fault=fault)
             self.ring.route(join, tree.topic)
@@ -128,7 +128,7 @@ class TreeMembership:
     def _ask_another(self, tree: Tree, join: Join) -> None:
         """Nobody answers: the root may be out of reach of this peer alone. Ask one peer after another beside it."""
         if tree.attempt > UNANSWERED + 1 and tree.children:
-            self.dispatch.order(NobodyAnswers(tree))
+            self.dispatch.order(NobodyAnswers(tree.topic))
         others = [each for each in self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if each.node_id != self.host.me]
         if tree.attempt > UNANSWERED and others:
             self.host.trace(Mark("asked_beside_root"))
@@ -321,7 +321,7 @@ class TreeMembership:
             if tree.descriptor.supersedes(message.descriptor):  # all who kept it may have died
                 self.host.send(parent, RecordState([(tree.descriptor, NO_TERM)]))
         if parent.node_id in tree.children:
-            self.dispatch.order(ChildIsParent(tree, parent.node_id))
+            self.dispatch.order(ChildIsParent(tree.topic, parent.node_id))
         whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
@@ -355,7 +355,7 @@ class TreeMembership:
         if message.version > tree.descriptor.version:
             joins = [self.join_message(tree, fault=False, whole=False)]
             self.host.send(parent, Rejoin(self.host.contact, b"", joins))
-        self.dispatch.order(ParentAccepted(tree, parent))
+        self.dispatch.order(ParentAccepted(tree.topic, parent))
 
     def _reopen(self, tree: Tree, message: Accepted) -> None:
         """The parent sends what it keeps anew: this peer had discarded some of it, and what comes now may get lost."""
@@ -376,7 +376,7 @@ class TreeMembership:
                 self.join(tree)
             self.schedule.touch(tree)
             return
-        self.dispatch.order(PlaceTaken(tree, gone))
+        self.dispatch.order(PlaceTaken(tree.topic, gone))
         self.schedule.touch(tree)
         self._send_only(tree)
         if tree.served:
@@ -421,7 +421,7 @@ class TreeMembership:
             return
         if self.trees.leaving and tree.moved and not tree.attached:
             if not tree.joining:
-                self.dispatch.order(SayFarewell(tree))
+                self.dispatch.order(SayFarewell(tree.topic))
             return
         if tree.parent is not None or not tree.joining:
             self.close(tree)
@@ -545,7 +545,7 @@ class TreeMembership:
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and those below, and forget it."""
-        self.dispatch.order(TopicFailed(tree, error))
+        self.dispatch.order(TopicFailed(tree.topic, error))
         tree.keep_no_longer()
         self.leave_if_idle(tree, anyway=isinstance(error, AccessDenied))  # it may not be there even to help others
 

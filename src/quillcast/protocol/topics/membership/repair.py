@@ -130,7 +130,7 @@ class TreeRepair:
         if tree is None or (tree.attached and (tree.served or message.why != "denied")):
             return
         if self.trees.leaving:
-            self.dispatch.order(FarewellRefused(tree, sender))
+            self.dispatch.order(FarewellRefused(tree.topic, sender))
             return
         match message.why:
             case "full" if message.instead:

@@ -86,7 +86,7 @@ class Reporting:
         if first or report.newcomers or report.arrivals:
             self.children.heard_from(tree, child)
         if tree.root is not None and tree.root.outbids and report.heard > tree.root.term:
-            self.dispatch.order(RivalKnown(tree, report.heard))
+            self.dispatch.order(RivalKnown(tree.topic, report.heard))
         else:
             self.terms.heard_of(tree, report.heard)
         if tree.root is not None:

@@ -79,14 +79,14 @@ class StreamReporting:
         elif tree.parent is not None and tree.parent.node_id == sender.node_id and isinstance(report, StreamDown):
             self._parent_says(tree, tree.parent, term, report)
         if tree.by_source and not by_source:  # it is the first one known here, or was over
-            self.dispatch.order(StreamsBegin(tree))
+            self.dispatch.order(StreamsBegin(tree.topic))
 
     def _first_stream(self, tree: Tree, child: Child, term: Term, report: StreamUp) -> None:
         """Peers came below a child from where sources number the events: children are to join anew, with streams."""
         if self._is_over(tree, term, report):
             self.source_streams.answer(tree, child.contact, term)
         elif tree.attached and self._known(tree, child.contact, term, report) is not None:
-            self.dispatch.order(StreamsBegin(tree))
+            self.dispatch.order(StreamsBegin(tree.topic))
 
     def _is_over(self, tree: Tree, term: Term, report: StreamUp) -> bool:
         """Did a stream end here, at what a child reports or later?"""

@@ -87,7 +87,7 @@ class Subscribing:
                 if permissions.why_not(tree.descriptor, "subscribes"):
                     tree.take_unstarted(number)
                     self.unpermitted[number] = tree.descriptor, subscription
-                    self.dispatch.order(LeaveIfIdle(tree))
+                    self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def permitted(self) -> None:
         """A scope may let subscriptions begin that wait for it."""
@@ -107,7 +107,7 @@ class Subscribing:
             self._end(tree, list(tree.subscriptions), error)
             self.fail(tree, error)
             self.schedule.touch(tree)
-            self.dispatch.order(LeaveIfIdle(tree))
+            self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def _enter(self, descriptor: Descriptor, subscription: Subscription) -> None:
         tree = self.trees.open(descriptor)
@@ -118,7 +118,7 @@ class Subscribing:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
-            self.dispatch.order(FindParent(tree))
+            self.dispatch.order(FindParent(tree.topic))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription. A peer that has no more use for the topic leaves the tree once its parent is known."""
@@ -132,7 +132,7 @@ class Subscribing:
             tree.stop(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
         self.schedule.touch(tree)
-        self.dispatch.order(LeaveIfIdle(tree))
+        self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def count(self, topic: bytes) -> int:
         """How many subscriptions to a topic there are here, begun or not."""

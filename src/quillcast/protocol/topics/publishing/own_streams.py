@@ -33,7 +33,7 @@ class OwnStreams:
         """The stream leaves here through the topic's tree: find a parent, unless there is one or will be."""
         tree = self.trees.by_topic[topic]
         if not tree.attached and not tree.joining:
-            self.dispatch.order(FindParent(tree))
+            self.dispatch.order(FindParent(tree.topic))
 
     def note_admitted(self, topic: bytes) -> None:
         """Events of this peer were admitted: it waits for no other stream."""
@@ -55,7 +55,7 @@ class OwnStreams:
 
     def leave_place(self, topic: bytes) -> None:
         """The place in the tree is needed no more, unless for something else."""
-        self.dispatch.order(LeaveIfIdle(self.trees.by_topic[topic]))
+        self.dispatch.order(LeaveIfIdle(topic))
 
     def settings_learned(self, tree: Tree) -> None:
         """This peer's stream ends if the next session has another guarantee, or a root that numbers the events.

@@ -231,7 +231,7 @@ class LeadershipTransfer:
         publishers = dict.fromkeys((*self.intake.forget_term(tree), *turned_away))
         self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s, self.host.contact)
         self.known.learn(session)
-        self.dispatch.order(BecomeRoot(tree, "transferred", tuple(publishers)))
+        self.dispatch.order(BecomeRoot(tree.topic, "transferred", tuple(publishers)))
 
     # ---- a peer that leaves
 
@@ -445,11 +445,11 @@ class LeadershipTransfer:
             if message.leases:
                 tree.root.was_used(message.term)
             if tree.heard > tree.root.term:
-                self.dispatch.order(Outdone(tree))
+                self.dispatch.order(Outdone(tree.topic))
             else:
                 self._hear_late(tree, tree.root, offer)
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.dispatch.order(BecomeRoot(tree, "transferred" if offer.root is not None else "took_over"))
+            self.dispatch.order(BecomeRoot(tree.topic, "transferred" if offer.root is not None else "took_over"))
         self.terms.recall(tree, message.term, message.index, message.there_s)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)

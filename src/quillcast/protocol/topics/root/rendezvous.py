@@ -44,7 +44,7 @@ class Rendezvous:
         if message.child.node_id == self.host.me:
             tree = self.trees.get(message.topic)
             if tree is not None and not tree.attached and tree.needed:
-                self.dispatch.order(BecomeRoot(tree, "took_over"))
+                self.dispatch.order(BecomeRoot(tree.topic, "took_over"))
             return
         tree = self._if_root(message)
         if tree is None:
@@ -76,7 +76,7 @@ class Rendezvous:
     def _is_over(self, tree: Tree) -> bool:
         """Did what a message said end this root's term? Its descriptor or its term may be later ones."""
         if tree.root is not None and tree.heard > tree.root.term:
-            self.dispatch.order(Outdone(tree))
+            self.dispatch.order(Outdone(tree.topic))
         return tree.root is None
 
     def _rival_spoke(self, root: Root, term: Term, at: float) -> None:

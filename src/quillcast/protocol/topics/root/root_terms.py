@@ -85,7 +85,7 @@ class RootTerms:
         self.host.trace(BecameRoot(topic, term, how))
         self.terms.enter(tree, term, 0, here=True)
         self.membership.settled(tree)
-        self.dispatch.order(RootHere(tree))
+        self.dispatch.order(RootHere(tree.topic))
         self.transfer.watch_closer(tree)
 
     def _hold(self, how: str, doubtful_until: float) -> float:
@@ -127,7 +127,7 @@ class RootTerms:
             return
         if self.replication.has_answers_of_all(round_):
             root.go_on_after_pause()
-            self.dispatch.order(LeaseEnded(tree))
+            self.dispatch.order(LeaseEnded(tree.topic))
         if tree.doubted:
             self.membership.settled(tree)
 
@@ -143,6 +143,6 @@ class RootTerms:
         if self.ring.is_closest(tree.topic):
             self.host.trace(Mark("root_outdone"))
             publishers = self.intake.forget_term(tree)
-            self.dispatch.order(BecomeRoot(tree, "merged", publishers))
+            self.dispatch.order(BecomeRoot(tree.topic, "merged", publishers))
         else:
-            self.dispatch.order(Resign(tree))
+            self.dispatch.order(Resign(tree.topic))

@@ -65,7 +65,7 @@ class Sessions:
         if self.ring.is_closest(tree.topic):
             self.transfer.begin_session(tree, root, request.descriptor)
         else:
-            self.dispatch.order(Resign(tree))  # the next root is asked
+            self.dispatch.order(Resign(tree.topic))  # the next root is asked
         self.ring.route(request, tree.topic)
 
     def root_here(self, tree: Tree) -> None:
@@ -150,7 +150,7 @@ class Sessions:
     def _begin(self, tree: Tree, root: Root) -> None:
         session = root.noted.upcoming
         if not self.ring.is_closest(tree.topic):
-            self.dispatch.order(Resign(tree))  # the next root goes on with it
+            self.dispatch.order(Resign(tree.topic))  # the next root goes on with it
             return
         if session is None:  # meanwhile other settings came to be known, as from beyond a partition
             self.host.trace(Mark("session_called_off"))

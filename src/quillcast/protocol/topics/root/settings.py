@@ -38,7 +38,7 @@ class RootSettings:
         takes_over = claims and not known.owner_key and descriptor.genuine
         lists = takes_over and is_restricted(descriptor.access, "publish")
         if known.upcoming is not None or opens_session(known, descriptor) or lists:
-            self.dispatch.order(OpenSession(tree, message))
+            self.dispatch.order(OpenSession(tree.topic, message))
             return
         if claims or follows(known, descriptor):
             self.known.learn(descriptor)
@@ -69,7 +69,7 @@ class RootSettings:
         if root is None:
             return
         if tree.descriptor.guarantee != root.descriptor.guarantee or tree.flow.disowns(root.term):
-            self.dispatch.order(Outdone(tree))  # another root began that session, or knew who may publish
+            self.dispatch.order(Outdone(tree.topic))  # another root began that session, or knew who may publish
         elif tree.descriptor != root.noted:
             self.replication.note(tree.descriptor, root.term, lambda round_: self._noted(tree, root, round_))
 
@@ -81,4 +81,4 @@ class RootSettings:
             self.terms.heard_of(tree, entry.term)
         if tree.root is root and round_.note == (tree.descriptor, root.term):
             root.note_settings(tree.descriptor, round_.holders)
-            self.dispatch.order(SettingsEntered(tree))
+            self.dispatch.order(SettingsEntered(tree.topic))

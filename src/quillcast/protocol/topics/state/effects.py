@@ -12,13 +12,12 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Create, FindRoot, Join
-from quillcast.protocol.topics.state.tree import Tree
 
 
 class FindParent(msgspec.Struct, frozen=True):
     """The tree has no parent here and needs one: join; `fault` if that follows the loss of a parent."""
 
-    tree: Tree
+    topic: bytes
     fault: bool = False
 
 
@@ -35,14 +34,14 @@ class LeaveIfIdle(msgspec.Struct, frozen=True):
     `anyway`: also where others may be owed what only this peer has.
     """
 
-    tree: Tree
+    topic: bytes
     anyway: bool = False
 
 
 class BecomeRoot(msgspec.Struct, frozen=True):
     """This peer is the closest to the topic: be its root. `publishers` are told once that is settled."""
 
-    tree: Tree
+    topic: bytes
     how: str
     publishers: tuple[Contact, ...] = ()
 
@@ -50,59 +49,59 @@ class BecomeRoot(msgspec.Struct, frozen=True):
 class Outdone(msgspec.Struct, frozen=True):
     """A later term exists than that of this root."""
 
-    tree: Tree
+    topic: bytes
 
 
 class RivalKnown(msgspec.Struct, frozen=True):
     """A child of a root that has outbid a rival says that a later term exists."""
 
-    tree: Tree
+    topic: bytes
     term: Term
 
 
 class RoomAgain(msgspec.Struct, frozen=True):
     """There is room for more of a topic: tell its publishers, which were held back."""
 
-    tree: Tree
+    topic: bytes
 
 
 class Resign(msgspec.Struct, frozen=True):
     """Another peer is to be the topic's root: transfer it."""
 
-    tree: Tree
+    topic: bytes
 
 
 class ParentAccepted(msgspec.Struct, frozen=True):
     """A parent took this peer in: believe the report that it may have sent before."""
 
-    tree: Tree
+    topic: bytes
     parent: Contact
 
 
 class ChildEntered(msgspec.Struct, frozen=True):
     """A child was entered in the table: believe what it may have reported of streams before."""
 
-    tree: Tree
+    topic: bytes
     child: Contact
 
 
 class StreamsBegin(msgspec.Struct, frozen=True):
     """The topic was not known to have streams of sources: children that joined so are to join anew."""
 
-    tree: Tree
+    topic: bytes
 
 
 class ChildIsParent(msgspec.Struct, frozen=True):
     """A child of this peer becomes its parent: it is none of its children any more."""
 
-    tree: Tree
+    topic: bytes
     node: bytes
 
 
 class NobodyAnswers(msgspec.Struct, frozen=True):
     """This peer finds no parent. Maybe only those below it reach one: they are to join for themselves."""
 
-    tree: Tree
+    topic: bytes
 
 
 class PlaceTaken(msgspec.Struct, frozen=True):
@@ -111,14 +110,14 @@ class PlaceTaken(msgspec.Struct, frozen=True):
     `gone` is what the parent does not keep any more, if it was asked for the earliest events.
     """
 
-    tree: Tree
+    topic: bytes
     gone: tuple[Gone, ...] | None = None
 
 
 class TopicFailed(msgspec.Struct, frozen=True):
     """The topic cannot be had: tell the local subscribers and those below."""
 
-    tree: Tree
+    topic: bytes
     error: QuillcastError
 
 
@@ -153,19 +152,19 @@ class Restored(msgspec.Struct, frozen=True):
 class ProcessPaused(msgspec.Struct, frozen=True):
     """This process stood still: another peer may be the topic's root by now, if this one was."""
 
-    tree: Tree
+    topic: bytes
 
 
 class LeaseEnded(msgspec.Struct, frozen=True):
     """A lease or a doubt ended at a root: what it held back may be stable now."""
 
-    tree: Tree
+    topic: bytes
 
 
 class AllStable(msgspec.Struct, frozen=True):
     """All that this root admitted is stable, and it is about to transfer the topic: it waits for nothing more."""
 
-    tree: Tree
+    topic: bytes
 
 
 class NeighbourLost(msgspec.Struct, frozen=True):
@@ -194,7 +193,7 @@ class RefuseRequest(msgspec.Struct, frozen=True):
 class RootHere(msgspec.Struct, frozen=True):
     """This peer became the topic's root: its own publishers use it."""
 
-    tree: Tree
+    topic: bytes
 
 
 class SettingsLearned(msgspec.Struct, frozen=True):
@@ -211,13 +210,13 @@ class SettingsLearned(msgspec.Struct, frozen=True):
 class SettingsEntered(msgspec.Struct, frozen=True):
     """The root entered settings, and most of those who keep its state noted them: tell the tree and the publishers."""
 
-    tree: Tree
+    topic: bytes
 
 
 class OpenSession(msgspec.Struct, frozen=True):
     """Somebody asked this root for settings that open a session, or while one is being opened."""
 
-    tree: Tree
+    topic: bytes
     request: Create
 
 
@@ -240,19 +239,18 @@ class RootScopesChanged(msgspec.Struct, frozen=True):
 class SayFarewell(msgspec.Struct, frozen=True):
     """This peer leaves, and has no parent that it could tell whose leases go on."""
 
-    tree: Tree
+    topic: bytes
 
 
 class FarewellRefused(msgspec.Struct, frozen=True):
     """A peer that was told that this one leaves cannot tell anybody."""
 
-    tree: Tree
+    topic: bytes
     sender: Contact
 
 
 PlaceEffect = (
     FindParent
-    | Invited
     | LeaveIfIdle
     | SayFarewell
     | FarewellRefused
@@ -261,20 +259,10 @@ PlaceEffect = (
     | NobodyAnswers
     | PlaceTaken
     | TopicFailed
-    | NeighbourLost
 )
-ArrivalEffect = (
-    ChildEntered
-    | StreamsBegin
-    | LeaseEnded
-    | AllStable
-    | RoomAgain
-    | GapNoticed
-    | FrontFilled
-    | Restored
-    | CameFromSource
-)
-RootEffect = BecomeRoot | AwaitRoot | RefuseRequest | RootHere | ProcessPaused | Outdone | RivalKnown | Resign
-SettingsEffect = SettingsLearned | SettingsEntered | OpenSession
-ScopeEffect = SeekNearerParent | RoomTowards | RootScopesChanged
-Effect = PlaceEffect | ArrivalEffect | RootEffect | SettingsEffect | ScopeEffect
+ArrivalEffect = ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain
+RootEffect = BecomeRoot | RootHere | ProcessPaused | Outdone | RivalKnown | Resign | SettingsEntered | OpenSession
+GapEffect = GapNoticed | FrontFilled | Restored | CameFromSource
+RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned
+LinkEffect = Invited | NeighbourLost | SeekNearerParent | RoomTowards | RootScopesChanged
+Effect = PlaceEffect | ArrivalEffect | RootEffect | GapEffect | RequestEffect | LinkEffect

@@ -202,7 +202,7 @@ class FlowControl:
             if tree is not None and (tree.root is not None or tree.parent is None):  # else it is for the parent to say
                 self.schedule.note_held_back(tree, held_back=False)
             if tree is not None and tree.admitter is not None:
-                self.dispatch.order(RoomAgain(tree))
+                self.dispatch.order(RoomAgain(tree.topic))
 
     def _is_to_wait(self, tree: Tree | None) -> bool:
         """Is this a root, or a source that the root holds back, of a topic whose share is used up?"""
@@ -387,7 +387,7 @@ class FlowControl:
 
     def _discard(self, tree: Tree, now: float) -> None:
         if tree.root is not None:
-            self.dispatch.order(LeaseEnded(tree))
+            self.dispatch.order(LeaseEnded(tree.topic))
         if self.budget.used_bytes > self._goal_bytes:
             self._shed_tree(tree, now)
 

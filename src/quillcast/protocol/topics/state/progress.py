@@ -179,7 +179,7 @@ class Progress:
             self.send_receipts(tree, admitter)
         self.moved(tree, gone_bytes)
         if root.closing and tree.is_flushed:
-            self.dispatch.order(AllStable(tree))
+            self.dispatch.order(AllStable(tree.topic))
 
     def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
         """The same for some or all streams of sources; those that are over are forgotten."""
@@ -199,9 +199,9 @@ class Progress:
         if over and tree.flow.undated():
             self.dispatch.order(GapNoticed(tree.topic))
         if self.source_streams.handed_over(tree) or over:
-            self.dispatch.order(LeaveIfIdle(tree))
+            self.dispatch.order(LeaveIfIdle(tree.topic))
         if tree.root is not None and tree.root.closing and tree.is_flushed:
-            self.dispatch.order(AllStable(tree))
+            self.dispatch.order(AllStable(tree.topic))
 
     def _trim(self, tree: Tree, some: Iterable[Term] | None = None) -> int:
         """Discard what nobody needs any more of all or some live terms; how many bytes that was."""

@@ -133,7 +133,7 @@ class Terms:
         if term > tree.heard:
             self.note(tree, term)
         if tree.root is not None and tree.heard > tree.root.term:
-            self.dispatch.order(Outdone(tree))
+            self.dispatch.order(Outdone(tree.topic))
 
     def note(self, tree: Tree, *terms: Term) -> None:
         """The next root's term is to be above these, unless the settings of their sessions are unknown."""
