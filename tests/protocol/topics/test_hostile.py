@@ -5,7 +5,7 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, NO_TERM, RELIABLE_TERMS, REPAIR, SESSION_TERMS, Envelope, Kind, Term
 from quillcast.core.errors import Implausible, Malformed
-from quillcast.core.messages import ADDRESS_MAX, Contact, Message
+from quillcast.core.messages import ADDRESS_MAX, NUMBER_MAX, Contact, Message
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.messages import Heartbeat
 from quillcast.protocol.overlay.messages import Routed
@@ -13,10 +13,13 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
     NEWCOMERS_MAX,
     AnotherFollows,
+    Farewell,
     FindRoot,
+    Join,
     NotRoot,
     Receipts,
     RecordState,
+    Rejoin,
     RootIs,
     StateQuery,
     TransferLeadership,
@@ -261,3 +264,30 @@ def test_terms_that_a_hostile_root_made_up_are_neither_told_on_without_bound_nor
     assert len(tree.flow.held(0.0)) == 16
     assert len(tree.flow.overdue(0.0)) == 5000 - 16
     assert Mark("implausible") not in world.host.records
+
+
+def test_a_farewell_with_the_largest_number_does_not_make_honest_reports_malformed() -> None:
+    """Its move counts as one more than that, and is named to those above (`ChildReport.arrivals`)."""
+    stage = Stage()
+    stage.say(stage.at, Farewell(TOPIC, number=NUMBER_MAX))
+    stage.publish(b"after")
+    assert stage.reader.payloads == [b"before", b"after"]
+
+
+def test_nobody_joins_in_the_name_of_another() -> None:
+    """Not in that of a child, which would be taken for one that wants no events, nor in that of the parent itself."""
+    stage, name = Stage(), "by source"
+    village = stage.village
+    village.act(stage.writer, lambda peer: peer.create(name, Settings(admission="source"), lambda _: None))
+    village.run(1)
+    root = village.root(name)
+    at, liar, *_ = [stage.contact(peer) for peer in village.alive() if peer != root]
+    village.subscribe(village.world.number_at(at.address), name, Reader())
+    village.run(3)
+    tree = village.tree(root, name)
+    assert tree is not None
+    for child in (at, stage.contact(root)):
+        join = Join(tree.topic, child, digest=tree.descriptor.digest, sends_only=True)
+        for message in (Rejoin(child, b"", [join]), Rejoin(liar, b"", [join])):
+            village.act(root, lambda peer, said=message: peer.message(liar, said))
+    assert {node: child.sends_only for node, child in tree.children.items()} == {at.node_id: False}

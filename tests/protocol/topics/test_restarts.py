@@ -9,6 +9,7 @@ from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, L
 from quillcast.protocol.topics.root.leadership_transfer import Offer
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Ended
 from quillcast.protocol.topics.state.link_reports import (
+    COUNT_BITS,
     LIVES_TOLD_APART_MAX,
     ChildReport,
     Move,
@@ -383,6 +384,15 @@ def test_a_peer_that_leaves_others_behind_in_a_topic_speaks_for_those_below_it_i
     assert same_life(moves.of(other), elsewhere)
     assert not same_life(moves.of(tree.topic), before)
     assert joined_since(moves.next(tree.topic), before)
+
+
+def test_a_peer_counts_no_move_for_which_it_never_asked() -> None:
+    """It would count from then on as if it had been restarted."""
+    moves, topic = MoveCount(b"m" * 16, b"r" * 16), b"t" * 16
+    asked = moves.next(topic)
+    moves.count(topic, asked | (1 << COUNT_BITS) - 1)
+    assert moves.of(topic) == asked
+    assert same_life(moves.next(topic), asked)
 
 
 def test_a_peer_that_left_others_behind_in_too_many_topics_speaks_for_nobody_from_before() -> None:

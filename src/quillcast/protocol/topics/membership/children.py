@@ -7,7 +7,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
@@ -289,7 +289,8 @@ class ChildrenTables:
             child = Child(self.host, sender, tree.flow.log.end, tree.term, 0)
             self._orphan_lease(tree, child, awaited, numbers=numbers)
         self._note_ends(tree, node, message)
-        move = Move(node, message.number + 1) if message.number else None  # as if it had come here
+        number = min(message.number + 1, NUMBER_MAX)  # as if it had come here
+        move = Move(node, number) if message.number else None
         tree.note_ended(node, Ended(now + 2 * self.config.leave_s, move))
         if tree.root is not None:
             tree.root.heard_from((move or Move(node, 0),))

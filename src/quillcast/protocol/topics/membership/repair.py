@@ -101,8 +101,13 @@ class TreeRepair:
             tree.may_turn_to((heir, *(each for each in fallbacks if each.node_id != heir.node_id)))
 
     def _rejoin(self, sender: Contact, message: Rejoin) -> None:
-        """Orphans of a common loss wait for nobody who waits as they do; all others are taken in."""
-        for join in message.joins:
+        """Orphans of a common loss wait for nobody who waits as they do; all others are taken in.
+
+        Each peer joins for itself: by a Join in its name, another could change what a child is owed.
+        """
+        for join in message.joins if message.child.node_id == sender.node_id else ():
+            if join.child.node_id != sender.node_id:
+                continue
             tree = self.trees.by_topic.get(join.topic)
             fellow = tree is not None and not tree.attached and tree.lost_parent == message.lost != b""
             if self.trees.leaving or fellow or not self._can_serve(join):

@@ -82,8 +82,11 @@ class MoveCount:
         return self.of(topic)
 
     def count(self, topic: bytes, number: int) -> None:
-        """It was to move by this number. It did not, but nobody who heard of that waits for another move."""
-        self.moves += max(0, number - self.of(topic))
+        """It was to move by this number. It did not, but nobody who heard of that waits for another move.
+
+        A number for which it never asked is somebody else's invention, and might lead to another life.
+        """
+        self.moves = max(self.moves, min(self.asked, self.moves + number - self.of(topic)))
 
     def begin_life(self, topic: bytes) -> None:
         """From now on it does not speak in a topic any more for all those that were below it."""
