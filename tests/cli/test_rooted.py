@@ -91,7 +91,10 @@ def test_a_peer_outside_that_is_named_says_who_knows_the_topic(
 def test_a_change_without_the_scope_of_a_rooted_topic_names_it(quillcast: Commands) -> None:
     reader_in_room(quillcast)
     code, out, err = quillcast.run("topic", "set", TOPIC, "--slow", "wait", "--yes")
-    told = "topic room/talk is rooted at scope room: add --scope room@HOST:PORT, as its members alone can change it"
+    told = (
+        "topic room/talk is rooted at scope room: add --scope room@HOST:PORT, because only members of that scope can "
+        "change it"
+    )
     assert (code, out, err) == (2, "", f"quillcast: {told}\n")
 
 
@@ -114,7 +117,7 @@ def test_topics_of_one_name_with_different_roots_are_told_apart(
     assert sorted(asked) == [("tree", OUTSIDE.node_id), ("tree", MEMBER.node_id)], "each topic has a peer to ask"
     assert [json.loads(line)["root"] for line in lines("tree", TOPIC, "--json")] == [OUTSIDE.node_id, MEMBER.node_id]
     assert [line for line in lines("topic", "show", TOPIC) if "root_scope" in line] == [
-        "root_scope: ",
+        "root_scope: -",
         "root_scope: room",
     ]
     (verdict,) = map(json.loads, lines("check", "topic", TOPIC, "--json"))

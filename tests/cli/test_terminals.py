@@ -237,6 +237,9 @@ def test_settings_of_a_topic_in_use_change_after_their_costs_are_shown(quillcast
     )
     why = "delivery of 'chat/room' cannot change from best_effort to reliable together with admission"
     assert (code, out, err) == (2, "", f"quillcast: {why}: change one after the other\n"), "nothing is announced"
+    code, out, err = quillcast.run("topic", "set", "chat/room", "--publisher", "ab" * 16)
+    assert (code, out) == (2, "")
+    assert err.startswith("quillcast: topic 'chat/room' has no owner")
 
 
 def test_who_numbers_the_events_of_a_topic_changes_while_it_is_in_use(quillcast: Commands) -> None:

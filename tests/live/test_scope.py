@@ -323,7 +323,7 @@ def test_a_node_is_told_which_of_its_scopes_does_not_admit_it(tmp_path: Path) ->
 
 def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path) -> None:
     async def main() -> None:
-        with pytest.raises(LocalError, match="'site' names no scope: write NAME@HOST:PORT"):
+        with pytest.raises(LocalError, match="'site' is not the address of a scope: write NAME@HOST:PORT"):
             Node(scope="site")
         with pytest.raises(Unreachable):
             await Node(runtime_dir=tmp_path / "run", scope="site@127.0.0.1:1").start()
@@ -557,7 +557,7 @@ def test_a_topic_that_is_rooted_at_a_scope_stays_there_and_outlives_its_rendezvo
                 member is first for member in members
             ]
             assert key not in manager._peer.scribe.descriptors
-            with pytest.raises(LocalError, match="is rooted at scope site, and was used here as one of the overlay"):
+            with pytest.raises(LocalError, match="is rooted at scope site, and only members of that scope can use it"):
                 await anext(manager.subscribe("news/today"))
             with pytest.raises(LocalError, match="is rooted at scope site, and cannot be rooted at scope attic too"):
                 await first.create("news/tomorrow", root_scope="attic")

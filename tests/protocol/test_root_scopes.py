@@ -124,7 +124,7 @@ def test_who_uses_the_topic_outside_is_told_which_root_scope_it_has_wherever_its
         publisher = site.village.publisher(0, other)
         site.village.publish(0, publisher, b"a")
         site.village.run(5)
-        why = "is rooted at scope site, and was used here as one of the overlay"
+        why = "is rooted at scope site, and only members of that scope can use it"
         assert f"topic {name} {why}" in str(reader.error)
         assert isinstance(listener := publisher.listener, Writer)
         assert f"topic {other} {why}" in str(listener.error)
@@ -150,7 +150,7 @@ def test_who_changes_the_topic_outside_is_told_at_once_wherever_its_root_would_b
         assert all(site.village.unaware(number, name) for number in (0, 1))
     assert len(answers) == len(names)
     for name, answer in zip(names, answers, strict=True):
-        outside = f"topic {name} is rooted at scope site, and was used here as one of the overlay"
+        outside = f"topic {name} is rooted at scope site, and only members of that scope can use it"
         assert str(answer).startswith((outside, f"there is no topic '{name}'"))
     assert sum("site" in str(answer) for answer in answers) >= 3, "no member is on the way to its peers"
     site.village.act(site.members[3], lambda peer: peer.change(names[0], {"slow": "wait"}, answers.append))
@@ -182,7 +182,7 @@ def test_a_topic_with_another_root_scope_than_the_files_say_is_refused_with_both
     answers: list[Any] = []
     with pytest.raises(TwoRootScopes, match="is rooted at scope site, and cannot be rooted at scope attic too"):
         create(site.members[0], "attic")
-    with pytest.raises(NoRootScope, match="cannot be rooted at scope site: this peer lies below no scope"):
+    with pytest.raises(NoRootScope, match="cannot be rooted at scope site: this peer is in no scope"):
         create(0, "site")
     create(site.members[0], "site")
     create(site.members[1], "")

@@ -24,7 +24,7 @@ from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
-from quillcast.protocol.topics.publishing.changes import check_change
+from quillcast.protocol.topics.publishing.changes import check_change, not_owner
 
 if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials
@@ -177,6 +177,7 @@ def set_(
         raise click.UsageError("nothing to set; name a setting, such as --slow wait", click.get_current_context())
     before = to_change(_known(topic, peering.network), peering.scopes).settings
     after = msgspec.structs.replace(before, **wanted)
+    _check_owner(topic, before, credentials, lists=bool(publishers or subscribers))
     check_change(topic, _settings(before), _settings(after))
     costs = list(_costs(before, after, opens_session=bool(publishers or subscribers)))
     for cost in costs:
@@ -191,6 +192,16 @@ def set_(
             ))  # fmt: skip
 
     _tell(run(change()), as_json=as_json)
+
+
+def _check_owner(topic: str, before: TopicSettings, by: "Credentials | None", *, lists: bool) -> None:
+    """Raise what the root would answer, before costs are shown."""
+    if before.owner is not None and (by is None or by.principal != before.owner):
+        raise not_owner(topic, before.owner)
+    if before.owner is None and lists:
+        raise LocalError(
+            f"topic {topic!r} has no owner, so that its access list cannot change: create another topic with --as FILE"
+        )
 
 
 def _settings(shown: TopicSettings) -> Settings:
@@ -246,7 +257,7 @@ def _lines(known: TopicSummary) -> Iterator[str]:
     settings = {**msgspec.structs.asdict(known.settings), "access": access}
     for name, value in msgspec.structs.asdict(known).items():
         for label, shown in settings.items() if name == "settings" else [(name, value)]:
-            yield f"{label}: {'-' if shown is None else shown}"
+            yield f"{label}: {'-' if shown in (None, '') else shown}"
 
 
 @command.command("list", short_help="List the topics of this machine's peers.")
@@ -295,8 +306,8 @@ def to_change(topics: list[TopicSummary], scopes: tuple[str, ...]) -> TopicSumma
     if first.settings.root_scope and not names:
         root_scope = first.settings.root_scope
         raise LocalError(
-            f"topic {first.name} is rooted at scope {root_scope}: add --scope {root_scope}@HOST:PORT, as its members "
-            "alone can change it"
+            f"topic {first.name} is rooted at scope {root_scope}: add --scope {root_scope}@HOST:PORT, because only "
+            "members of that scope can change it"
         )
     return first
 

@@ -74,6 +74,7 @@ def test_what_is_unknown_is_refused_with_what_there_is_and_changes_nothing() -> 
         ("news/#", "stars", {}, r"no policy 'stars' \(did you mean star\?\); known: star, k_ary"),
         ("news/#", "k_ary", {"fan": 2}, r"no parameter fan \(did you mean fan_out\?\); it has: fan_out"),
         ("news/#", "hub.py:AroundHub", {}, "cannot read hub.py"),
+        ("news/#", "policies/hub.py:AroundHub", {}, "name the file without its folder; it is beside the scope's file"),
         ("a#", "chain", {}, "mixes a wildcard with a name"),
     ]:
         with pytest.raises(LocalError, match=why):

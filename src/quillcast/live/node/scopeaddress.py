@@ -24,8 +24,8 @@ class ScopeAddress(NamedTuple):
         address, _, token = rest.partition("?token=")
         if not at or not _NAME.fullmatch(name):
             raise LocalError(
-                f"{quoted(text)} names no scope: write NAME@HOST:PORT with the scope's name and the address of the "
-                "peer that runs its manager (quillcast scope serve prints it)"
+                f"{quoted(text)} is not the address of a scope: write NAME@HOST:PORT with the scope's name and the "
+                "address of the peer that runs its manager (quillcast scope serve prints it)"
             )
         return cls(name, addresses.written(*addresses.parse(address)), token)
 

@@ -63,6 +63,11 @@ def opened(
 
 
 def _unknown(policy: str) -> str:
+    if "/" in policy and ".py:" in policy:
+        return (
+            f"policy {policy}: name the file without its folder; it is beside the scope's file, and `scope policy "
+            "check` looks in the current folder"
+        )
     names = [*BUILT_IN, *offered(POLICIES)]
     near = get_close_matches(policy, names, 1)
     hint = f" (did you mean {near[0]}?)" if near else ""

@@ -120,8 +120,9 @@ class Rules:
     def unset(self, pattern: str) -> None:
         """Return to the file's rule. Raises `LocalError` if none was set for the pattern."""
         if not self._drop(pattern):
-            known = ", ".join(each.pattern for each in self.settings) or "none"
-            raise LocalError(f"no policy is set for {pattern}; there are policies set for: {known}")
+            known = ", ".join(each.pattern for each in self.settings)
+            others = f"; there are policies set for: {known}" if known else ""
+            raise LocalError(f"no policy is set for {pattern}{others}")
 
     def restore(self, settings: Iterable[TopicRule]) -> None:
         """Set what was set before. A policy that is not there any more is told of, and the other rules decide."""

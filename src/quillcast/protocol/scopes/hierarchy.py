@@ -43,7 +43,7 @@ class TwoRootScopes(LocalError):
             )
         else:
             super().__init__(
-                f"topic {topic} is rooted at {called(root)}, and was used here as one of the overlay: be a member of "
+                f"topic {topic} is rooted at {called(root)}, and only members of that scope can use it: enter "
                 f"that scope (--scope {root}@HOST:PORT), or use another topic"
             )
 
@@ -53,8 +53,8 @@ class NoRootScope(LocalError):
 
     def __init__(self, topic: str, root: str) -> None:
         super().__init__(
-            f"topic {topic} cannot be rooted at scope {root}: this peer lies below no scope of that name whose file "
-            f"says root = true for the topic; write that in the scope's file, and use --scope {root}"
+            f"topic {topic} cannot be rooted at scope {root}: this peer is in no scope of that name whose file says "
+            f"root = true for the topic; write that in the scope's file, and add --scope {root}@HOST:PORT"
         )
 
 

@@ -94,7 +94,7 @@ class SettingsChanges:
         if descriptor.owner_key:
             newer = newer if change.sign is None else change.sign(newer)
             if newer.owner_key != descriptor.owner_key or not newer.genuine:
-                self._done(topic, _not_owner(descriptor))
+                self._done(topic, not_owner(descriptor.name, principal(descriptor.owner_key)))
                 return None
         return newer, partial(self._done, topic)
 
@@ -169,9 +169,9 @@ class SettingsChanges:
             self.ring.route(question, topic)
 
 
-def _not_owner(descriptor: Descriptor) -> AccessDenied:
-    owner = principal(descriptor.owner_key)[:8]
-    return AccessDenied(f"topic {descriptor.name!r} can be changed only by its owner {owner}")
+def not_owner(topic: str, owner: str) -> AccessDenied:
+    """That somebody who is not this principal wants to change a topic."""
+    return AccessDenied(f"topic {topic!r} can be changed only by its owner {owner[:8]}")
 
 
 def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
