@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import quillcast
-from quillcast.core import status
+from quillcast.core.status import base, machines, peers, scopes, topics, traces, trees
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 CHAPTERS = {
@@ -41,8 +41,9 @@ STATUS = """What peers tell of themselves, in Python and as JSON.
 
 They are frozen `msgspec` structs: `msgspec.to_builtins(node.status())` makes plain values. Ids are hexadecimal. Times
 are in seconds unless the name ends in `_ms`, and sizes in bytes. Those that `quillcast` does not export are in
-`quillcast.core.status`. A later version may add fields.
+modules of `quillcast.core.status`. A later version may add fields.
 """
+STATUS_MODULES = (base, peers, topics, trees, traces, scopes, machines)
 MADE_BY_NODES = {"Client", "Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
 NODES_SIDE = {"open", "end", "serve"}  # called by the node, not by applications
 HEAD = """# Reference
@@ -145,15 +146,16 @@ def prose(thing: Any) -> str:
 
 def status_structs() -> dict[str, ast.ClassDef]:
     """The structs of `core.status`, in their order there."""
-    classes = [each for each in ast.parse(inspect.getsource(status)).body if isinstance(each, ast.ClassDef)]
-    return {each.name: each for each in classes if each.name != status.Status.__name__}
+    bodies = [ast.parse(inspect.getsource(module)).body for module in STATUS_MODULES]
+    classes = [each for each in chain.from_iterable(bodies) if isinstance(each, ast.ClassDef)]
+    return {each.name: each for each in classes if each.name != base.Status.__name__}
 
 
 def field_table(struct: ast.ClassDef) -> Iterator[str]:
     """A struct with a table of its fields."""
     yield f"### {struct.name}\n"
-    base = ast.unparse(struct.bases[0])
-    more = "" if base == status.Status.__name__ else f" It has the fields of `{base}`, too."
+    parent = ast.unparse(struct.bases[0])
+    more = "" if parent == base.Status.__name__ else f" It has the fields of `{parent}`, too."
     yield f"{ast.get_docstring(struct)}{more}\n"
     yield "| field | type | meaning |\n| --- | --- | --- |"
     for field, below in pairwise(struct.body):

@@ -30,15 +30,10 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from quillcast.core.loss import Loss
-    from quillcast.core.status import (
-        LinkStatus,
-        NodeStatus,
-        SubscriberLag,
-        TopicStatus,
-        TraceStatus,
-        Traffic,
-        TreeStatus,
-    )
+    from quillcast.core.status.peers import LinkStatus, NodeStatus, Traffic
+    from quillcast.core.status.topics import SubscriberLag, TopicStatus
+    from quillcast.core.status.traces import TraceStatus
+    from quillcast.core.status.trees import TreeStatus
     from quillcast.live.admission.credentials import Credentials
     from quillcast.live.clients.client import Client, connect
     from quillcast.live.config import LiveConfig
@@ -67,9 +62,10 @@ _HOMES = {
     "quillcast.live.runtime.runner": ("run",),
     "quillcast.live.edges.subscription": ("Event", "Subscription"),
     "quillcast.core.loss": ("Loss",),
-    "quillcast.core.status": (
-        "LinkStatus", "NodeStatus", "SubscriberLag", "TopicStatus", "TraceStatus", "Traffic", "TreeStatus",
-    ),
+    "quillcast.core.status.peers": ("LinkStatus", "NodeStatus", "Traffic"),
+    "quillcast.core.status.topics": ("SubscriberLag", "TopicStatus"),
+    "quillcast.core.status.traces": ("TraceStatus",),
+    "quillcast.core.status.trees": ("TreeStatus",),
     "quillcast.protocol.config": ("Config",),
     "quillcast.protocol.security.access": ("AccessDenied",),
 }  # fmt: skip

@@ -19,17 +19,9 @@ from quillcast.cli.activity import Look, activity, arrived
 from quillcast.cli.summary import parts_by_topic, summary
 from quillcast.cli.top import PEERS, _picture
 from quillcast.core.messages import Contact
-from quillcast.core.status import (
-    Counters,
-    LinkStatus,
-    MemoryUse,
-    NodeStatus,
-    PeerLink,
-    SubscriberLag,
-    TopicSettings,
-    TopicStatus,
-    TopicSummary,
-)
+from quillcast.core.status.machines import PeerLink, TopicSummary
+from quillcast.core.status.peers import Counters, LinkStatus, MemoryUse, NodeStatus
+from quillcast.core.status.topics import SubscriberLag, TopicSettings, TopicStatus
 from quillcast.live.discovery.control import ControlServer
 from quillcast.live.discovery.rendezvous import Rendezvous
 from tests.cli.commands import Commands

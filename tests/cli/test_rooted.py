@@ -10,14 +10,10 @@ from quillcast.cli import asking
 from quillcast.cli.app import run
 from quillcast.cli.topic import to_change
 from quillcast.core.errors import LocalError
-from quillcast.core.status import (
-    NodeStatus,
-    TopicSettings,
-    TopicStatus,
-    TopicSummary,
-    TreePeer,
-    TreeStatus,
-)
+from quillcast.core.status.machines import TopicSummary
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.topics import TopicSettings, TopicStatus
+from quillcast.core.status.trees import TreePeer, TreeStatus
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 from tests.cli.commands import Command, Commands
 from tests.cli.test_activity import STATUS

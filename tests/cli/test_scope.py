@@ -13,7 +13,7 @@ from quillcast.cli.judging import State, of_scope
 from quillcast.cli.scopeview import show
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.core.status import ScopeMember, ScopeSender, ScopeStatus, SenderRate, Superscope
+from quillcast.core.status.scopes import ScopeMember, ScopeSender, ScopeStatus, SenderRate, Superscope
 from quillcast.live.discovery.rendezvous import Entry
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store

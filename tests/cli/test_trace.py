@@ -7,7 +7,8 @@ import signal
 import pytest
 
 from quillcast.cli.trace import draw
-from quillcast.core.status import PeerContact, TraceHop, TraceStatus, TraceWay
+from quillcast.core.status.base import PeerContact
+from quillcast.core.status.traces import TraceHop, TraceStatus, TraceWay
 from tests.cli.commands import Commands, topic_near
 
 

@@ -1,7 +1,7 @@
 """The drawing of a topic's tree: what is in a scope is in a box."""
 
 from quillcast.cli.tree import draw
-from quillcast.core.status import TreePeer, TreeStatus
+from quillcast.core.status.trees import TreePeer, TreeStatus
 
 
 def peer(node: str, scope: str = "", children: str = "", *, root: bool = False) -> TreePeer:

@@ -14,19 +14,10 @@ from msgspec.structs import replace
 
 from quillcast.cli import judging, top
 from quillcast.cli.judging import Bounds, Finding, State
-from quillcast.core.status import (
-    Activity,
-    Counters,
-    JournalStatus,
-    LinkStatus,
-    MemoryUse,
-    NodeStatus,
-    PeerLink,
-    SubscriberLag,
-    TreePeer,
-    TreeStatus,
-    UnresponsivePeer,
-)
+from quillcast.core.status.machines import Activity, PeerLink
+from quillcast.core.status.peers import Counters, JournalStatus, LinkStatus, MemoryUse, NodeStatus
+from quillcast.core.status.topics import SubscriberLag
+from quillcast.core.status.trees import TreePeer, TreeStatus, UnresponsivePeer
 from tests.cli.commands import Commands, read_terminal, topic_near
 
 ALICE, BOB = "a1" * 16, "b0" * 16

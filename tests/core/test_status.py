@@ -2,42 +2,31 @@
 
 import ast
 import inspect
+from itertools import chain
 from typing import Any
 
 import msgspec
 import pytest
 
-from quillcast.core import status
-from quillcast.core.status import (
-    Activity,
-    Counters,
-    JournalStatus,
-    LinkStatus,
+from quillcast.core.status import base, machines, peers, scopes, topics, traces, trees
+from quillcast.core.status.base import PeerContact, Status
+from quillcast.core.status.machines import Activity, PeerActivity, PeerLink, TopicActivity
+from quillcast.core.status.peers import Counters, JournalStatus, LinkStatus, MemoryUse, NodeStatus, Traffic
+from quillcast.core.status.scopes import (
     Membership,
-    MemoryUse,
-    NodeStatus,
-    PeerActivity,
-    PeerContact,
-    PeerLink,
     PolicyChange,
     ScopeChannel,
     ScopeMember,
     ScopeRule,
     ScopeStatus,
     ScopeTopic,
-    Status,
-    SubscriberLag,
-    TopicActivity,
     TopicPolicy,
-    TopicSettings,
-    TopicStatus,
-    Traffic,
-    TreePeer,
-    TreeStatus,
-    UnresponsivePeer,
 )
+from quillcast.core.status.topics import SubscriberLag, TopicSettings, TopicStatus
+from quillcast.core.status.trees import TreePeer, TreeStatus, UnresponsivePeer
 from quillcast.protocol.topics.descriptor import Settings
 
+MODULES = (base, peers, topics, trees, traces, scopes, machines)
 ALICE, BOB = "a1" * 16, "b0" * 16
 LINK = LinkStatus(
     BOB, "127.0.0.1:2", connected=True, suspected=False, round_trip_ms=None, credit_bytes=-3, waiting_bytes=1,
@@ -87,7 +76,11 @@ ANSWERS = [NODE, TREE, ACTIVITY, Traffic(1, Counters()), SCOPE, CHANGE]
 
 def structs() -> dict[str, type[Status]]:
     """Every struct of the schema."""
-    found = {name: each for name, each in vars(status).items() if inspect.isclass(each) and issubclass(each, Status)}
+    found = {
+        name: each
+        for name, each in chain.from_iterable(vars(module).items() for module in MODULES)
+        if inspect.isclass(each) and issubclass(each, Status)
+    }
     return {name: each for name, each in found.items() if each is not Status}
 
 
@@ -124,7 +117,7 @@ def test_a_status_cannot_be_changed() -> None:
 def test_every_field_is_explained() -> None:
     """By a string below it, which docs/reference.md repeats."""
     lacking = []
-    for each in ast.parse(inspect.getsource(status)).body:
+    for each in chain.from_iterable(ast.parse(inspect.getsource(module)).body for module in MODULES):
         if isinstance(each, ast.ClassDef):
             for field, after in zip(each.body, [*each.body[1:], None], strict=True):
                 explained = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)

@@ -21,7 +21,7 @@ from quillcast.cli import scopeview
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP, Envelope
 from quillcast.core.ids import ring_distance, topic_id
-from quillcast.core.status import NodeStatus
+from quillcast.core.status.peers import NodeStatus
 from quillcast.live.clients import proxy
 from quillcast.live.clients import visit as visiting
 from quillcast.live.clients.client import Client

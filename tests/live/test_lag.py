@@ -9,7 +9,7 @@ import pytest
 
 import quillcast
 from quillcast import Event, Node
-from quillcast.core.status import SubscriberLag
+from quillcast.core.status.topics import SubscriberLag
 from tests.live.test_node import QUICK, run
 
 pytestmark = pytest.mark.live

@@ -15,7 +15,10 @@ import pytest
 
 import quillcast
 from quillcast import Config, Event, LiveConfig, Node
-from quillcast.core.status import NodeStatus, PeerContact, TopicStatus, TreeStatus
+from quillcast.core.status.base import PeerContact
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.topics import TopicStatus
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.transport import addresses

@@ -12,7 +12,7 @@ import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus
+from quillcast.core.status.peers import NodeStatus
 from quillcast.live.discovery import control, rendezvous, runtimefolder
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous, networks_here
 from quillcast.live.node.node import Node

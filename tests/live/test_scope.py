@@ -15,7 +15,7 @@ import quillcast
 from quillcast.cli import scopeview
 from quillcast.core.errors import DiskFailed, LocalError, NotAdmitted, NotJoined, Unreachable
 from quillcast.core.ids import ring_distance
-from quillcast.core.status import ScopeSender, SenderRate
+from quillcast.core.status.scopes import ScopeSender, SenderRate
 from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node

@@ -12,17 +12,10 @@ import quillcast
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import Leaving, RemoteError
 from quillcast.core.messages import Contact
-from quillcast.core.status import (
-    Counters,
-    NodeStatus,
-    PeerContact,
-    SubscriberLag,
-    TopicSettings,
-    TopicStatus,
-    TreePeer,
-    TreeStatus,
-    UnresponsivePeer,
-)
+from quillcast.core.status.base import PeerContact
+from quillcast.core.status.peers import Counters, NodeStatus
+from quillcast.core.status.topics import SubscriberLag, TopicSettings, TopicStatus
+from quillcast.core.status.trees import TreePeer, TreeStatus, UnresponsivePeer
 from quillcast.live.discovery.control import ControlServer, ask
 from quillcast.live.node.inspection import REFUSED, counters
 from quillcast.live.node.topicstatus import described_topic, topic_status

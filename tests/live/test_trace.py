@@ -1,7 +1,7 @@
 """What the peers on a bundle's way told, as one status."""
 
 from quillcast.core.messages import Contact
-from quillcast.core.status import PeerContact
+from quillcast.core.status.base import PeerContact
 from quillcast.live.node.tracestatus import is_traced, trace_status
 from quillcast.protocol.scopes.records import Pair, Record, encode
 from quillcast.protocol.topics.messages import Branch, Hop, Lease, WayOut

@@ -11,15 +11,9 @@ import msgspec
 
 from quillcast.cli.asking import ask_each, peers_here
 from quillcast.cli.summary import Part, parts_by_topic, summary
-from quillcast.core.status import (
-    Activity,
-    NodeStatus,
-    PeerActivity,
-    PeerLink,
-    SubscriberLag,
-    TopicActivity,
-    TopicStatus,
-)
+from quillcast.core.status.machines import Activity, PeerActivity, PeerLink, TopicActivity
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.topics import SubscriberLag, TopicStatus
 
 ANSWER_TIMEOUT_S = 1.0  # a guess: a peer that takes longer is shown as not answering
 

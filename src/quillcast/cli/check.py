@@ -14,7 +14,8 @@ from quillcast.cli.options import JSON, NETWORK, PEER, SCOPE, TOPIC, Amount, Cou
 from quillcast.cli.rooted import Parts, ask_about, parts_by_root
 from quillcast.cli.scopeview import ask_manager
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError, UnknownTopic
-from quillcast.core.status import LinkStatus, NodeStatus, TreeStatus
+from quillcast.core.status.peers import LinkStatus, NodeStatus
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live.discovery.rendezvous import Rendezvous
 
 DEFAULTS = Bounds()

@@ -11,15 +11,10 @@ import msgspec
 
 from quillcast.cli.rooted import called
 from quillcast.cli.tables import counted
-from quillcast.core.status import (
-    LinkStatus,
-    NodeStatus,
-    ScopeStatus,
-    ScopeTopic,
-    SubscriberLag,
-    TreeStatus,
-    UnresponsivePeer,
-)
+from quillcast.core.status.peers import LinkStatus, NodeStatus
+from quillcast.core.status.scopes import ScopeStatus, ScopeTopic
+from quillcast.core.status.topics import SubscriberLag
+from quillcast.core.status.trees import TreeStatus, UnresponsivePeer
 
 IDLE = "it has no root: nobody subscribes, and nobody publishes"
 """The text for an existing topic that nobody uses."""

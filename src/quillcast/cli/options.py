@@ -76,7 +76,7 @@ def _completed(names: Callable[[str], list[str]]) -> "Callable[..., list[Complet
 
 def _topics(network: str) -> list[str]:
     from quillcast.cli.asking import ask_all
-    from quillcast.core.status import TopicStatus
+    from quillcast.core.status.topics import TopicStatus
 
     answers = ask_all(network, "topics", tuple[TopicStatus, ...], timeout_s=COMPLETION_TIMEOUT_S)
     return sorted({topic.name for topics in answers for topic in topics})
@@ -96,7 +96,7 @@ def _networks(_: str) -> list[str]:
 
 def _scopes(network: str) -> list[str]:
     from quillcast.cli.asking import ask_all
-    from quillcast.core.status import NodeStatus
+    from quillcast.core.status.peers import NodeStatus
 
     statuses = ask_all(network, "status", NodeStatus, timeout_s=COMPLETION_TIMEOUT_S)
     return sorted({name for status in statuses for name in status.manages})

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from quillcast.cli.asking import SILENT_S, answered, ask_each, ask_one, choose, peers_here
 from quillcast.core.errors import UnknownTopic
-from quillcast.core.status import NodeStatus, TopicStatus, TreeStatus
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.topics import TopicStatus
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live.discovery.rendezvous import Entry
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from quillcast.cli.options import JSON, NETWORK, SCOPE, TOPIC, Place
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
-from quillcast.core.status import PolicyChange, ScopeStatus
+from quillcast.core.status.scopes import PolicyChange, ScopeStatus
 
 CHECK_LIMIT_S = 60.0  # for the check of a recovery protocol; a guess: the built-in ones take less than 5 s
 

@@ -6,8 +6,8 @@ from typing import Any
 from quillcast.cli.asking import answered, ask_each, ask_peer, peers_here
 from quillcast.cli.tables import counted, table
 from quillcast.core.errors import LocalError, UnknownTopic, Unreachable
-from quillcast.core.status import (
-    NodeStatus,
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.scopes import (
     PolicyChange,
     ScopeClient,
     ScopeMember,

@@ -8,15 +8,9 @@ import msgspec
 from quillcast.cli.asking import ask_peer, peers_here
 from quillcast.cli.options import JSON, NETWORK, PEER
 from quillcast.cli.tables import counted, sized, table
-from quillcast.core.status import (
-    Counters,
-    JournalStatus,
-    LinkStatus,
-    Membership,
-    NodeStatus,
-    SubscriberLag,
-    TopicStatus,
-)
+from quillcast.core.status.peers import Counters, JournalStatus, LinkStatus, NodeStatus
+from quillcast.core.status.scopes import Membership
+from quillcast.core.status.topics import SubscriberLag, TopicStatus
 
 
 @click.command(short_help="Show what a running peer is, knows and does.")

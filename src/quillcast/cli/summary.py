@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from quillcast.core.status import NodeStatus, TopicStatus, TopicSummary
+from quillcast.core.status.machines import TopicSummary
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.topics import TopicStatus
 from quillcast.protocol.topics.state.lag import events_together
 
 Part = tuple[str, TopicStatus]

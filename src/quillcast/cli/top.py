@@ -12,7 +12,8 @@ from quillcast.cli.activity import watch
 from quillcast.cli.options import JSON, NETWORK, Amount, coloured
 from quillcast.cli.rooted import called
 from quillcast.cli.tables import counted, sized, table
-from quillcast.core.status import Activity, PeerActivity, PeerLink, SubscriberLag, TopicActivity
+from quillcast.core.status.machines import Activity, PeerActivity, PeerLink, TopicActivity
+from quillcast.core.status.topics import SubscriberLag
 
 ROWS_MAX = 30  # of a table for people
 LATE_S = 0.5  # a guess: younger missing events do not make a subscriber late

@@ -17,7 +17,10 @@ from quillcast.cli.running import run
 from quillcast.cli.summary import parts_by_topic, summary
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError
-from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
+from quillcast.core.status.machines import TopicSummary
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.topics import Topic, TopicSettings
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live.edges.choices import ownership, topic_settings
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.topicstatus import described_topic

@@ -11,7 +11,8 @@ from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
 from quillcast.cli.rooted import ask_about, called, no_topic
 from quillcast.cli.tables import counted, sized
 from quillcast.core.boxes import Drawn, drawn
-from quillcast.core.status import PeerContact, TraceHop, TraceStatus, TraceWay
+from quillcast.core.status.base import PeerContact
+from quillcast.core.status.traces import TraceHop, TraceStatus, TraceWay
 
 NOT_REACHED_SHOWN = 8
 

@@ -10,7 +10,7 @@ from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
 from quillcast.cli.rooted import ask_about, called, is_unknown, no_topic
 from quillcast.cli.tables import counted
 from quillcast.core.boxes import Drawn, drawn
-from quillcast.core.status import TreePeer, TreeStatus
+from quillcast.core.status.trees import TreePeer, TreeStatus
 
 
 @click.command(short_help="Draw a topic's live tree.")

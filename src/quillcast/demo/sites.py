@@ -16,7 +16,8 @@ import msgspec
 from quillcast.core.boxes import Drawn, drawn
 from quillcast.core.journal import Entry
 from quillcast.core.messages import Contact
-from quillcast.core.status import PolicyChange, ScopeChannel, ScopeStatus, ScopeTopic, TraceStatus
+from quillcast.core.status.scopes import PolicyChange, ScopeChannel, ScopeStatus, ScopeTopic
+from quillcast.core.status.traces import TraceStatus
 from quillcast.core.trace import Delivered
 from quillcast.demo.conductor import CONFIG, STARTED_AT_ONCE, Conductor
 from quillcast.demo.orders import Manage, Subscribe

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from quillcast.core.errors import Leaving, LocalError, QuillcastError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, TraceStatus, TreeStatus
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.traces import TraceStatus
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live import arguments
 from quillcast.live.clients.line import ClientLine
 from quillcast.live.clients.messages import NOBODY, QUESTION, VERSION, Changed, Created, Directed, Welcome

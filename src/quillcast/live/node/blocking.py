@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from quillcast.core.errors import LocalError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, TraceStatus, TreeStatus
+from quillcast.core.status.peers import NodeStatus
+from quillcast.core.status.traces import TraceStatus
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.edges.batcher import Wait

@@ -6,18 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sized
 
-from quillcast.core.status import (
-    Counters,
-    JournalStatus,
-    LinkStatus,
-    Membership,
-    MemoryUse,
-    NodeStatus,
-    TopicStatus,
-    TraceStatus,
-    Traffic,
-    TreeStatus,
-)
+from quillcast.core.status.peers import Counters, JournalStatus, LinkStatus, MemoryUse, NodeStatus, Traffic
+from quillcast.core.status.scopes import Membership
+from quillcast.core.status.topics import TopicStatus
+from quillcast.core.status.traces import TraceStatus
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live.node import scopestatus, topicstatus, tracestatus, treestatus
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.journal import Journal

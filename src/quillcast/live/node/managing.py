@@ -6,7 +6,7 @@ from functools import partial
 
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.core.status import PolicyChange, ScopeStatus, TopicPolicy
+from quillcast.core.status.scopes import PolicyChange, ScopeStatus, TopicPolicy
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.scopeadmission import ScopeAdmission
 from quillcast.live.node.scopeexport import ExportedScope

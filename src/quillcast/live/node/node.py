@@ -8,7 +8,11 @@ from typing import Any
 
 from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
-from quillcast.core.status import NodeStatus, PolicyChange, ScopeStatus, TopicStatus, TraceStatus, Traffic, TreeStatus
+from quillcast.core.status.peers import NodeStatus, Traffic
+from quillcast.core.status.scopes import PolicyChange, ScopeStatus
+from quillcast.core.status.topics import TopicStatus
+from quillcast.core.status.traces import TraceStatus
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.adoption import QUESTION, STEP_S
 from quillcast.live.admission.joinline import JoinLine

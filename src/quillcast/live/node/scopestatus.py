@@ -1,7 +1,7 @@
 """Scopes as structs of `core.status`, from what their managers and their members know."""
 
 from quillcast.core.ids import topic_id
-from quillcast.core.status import (
+from quillcast.core.status.scopes import (
     Membership,
     ScopeChannel,
     ScopeClient,

@@ -6,7 +6,8 @@ import msgspec
 
 from quillcast.core.envelope import RELIABLE_TERMS, Term
 from quillcast.core.messages import Contact
-from quillcast.core.status import PeerContact, PeerLag, SubscriberLag, Topic, TopicSettings, TopicStatus
+from quillcast.core.status.base import PeerContact
+from quillcast.core.status.topics import PeerLag, SubscriberLag, Topic, TopicSettings, TopicStatus
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from quillcast.core.messages import Contact
-from quillcast.core.status import PeerContact, TraceHop, TraceStatus, TraceWay
+from quillcast.core.status.base import PeerContact
+from quillcast.core.status.traces import TraceHop, TraceStatus, TraceWay
 from quillcast.live.node.topicstatus import peer_contact, term_shown
 from quillcast.live.node.treestatus import Branches, is_whole, says_none, unanswered, unheard
 from quillcast.protocol.scopes.labels import MalformedRecord

@@ -1,0 +1,72 @@
+"""A topic's live tree, from the answers of its peers."""
+
+from quillcast.core.status.base import Status
+from quillcast.core.status.topics import SubscriberLag, TopicSettings
+
+
+class TreePeer(Status, frozen=True):
+    """A peer of a topic's tree that answered."""
+
+    node_id: str
+    """The peer's nodeId."""
+    address: str | None
+    """Where it listens, if that is known."""
+    root: bool
+    """Whether it is the topic's root."""
+    parent: str | None
+    """Its parent's nodeId."""
+    children: tuple[str, ...]
+    """Its children's nodeIds."""
+    subscriptions: int
+    """Subscriptions of its process."""
+    term: str
+    """The term that it is in."""
+    frontier: int
+    """One past the last index of the term up to which everything has arrived."""
+    lags: tuple[SubscriberLag, ...]
+    """Subscriptions of its process, compared with the root: of many those that are furthest behind."""
+    streams: int = 0
+    """Streams of sources that go on there, in a topic whose sources number the events."""
+    source: bool = False
+    """Whether it numbers the events of its own publishers."""
+    scope: str = ""
+    """The scope that it is a member of."""
+
+
+class UnresponsivePeer(Status, frozen=True):
+    """A peer that should be in the tree and did not answer: what others said of it."""
+
+    node_id: str
+    """The peer's nodeId."""
+    address: str | None
+    """Where it listens, if that is known."""
+    lost: bool
+    """Whether its parent lost it. Its lease is still running."""
+    behind_events: int | None
+    """Events that it and all peers below it have not acknowledged, by their last report."""
+    behind_s: float = 0.0
+    """Age of the oldest of them, seconds, by the clock of its parent."""
+
+
+class TreeStatus(Status, frozen=True):
+    """A topic's live tree, as far as its peers answered in time."""
+
+    topic: str
+    """The topic's name."""
+    complete: bool
+    """Whether the root and everybody in the tree answered, or there is no tree."""
+    root: str | None
+    """NodeId of the root: of several, the one of the latest term."""
+    settings: TopicSettings | None
+    """The topic's settings. None for an unknown topic."""
+    events: int
+    """Events that the topic is known to have had, under earlier roots too."""
+    peers: tuple[TreePeer, ...]
+    """The peers that answered."""
+    unresponsive: tuple[UnresponsivePeer, ...]
+    """Those that did not."""
+
+    @property
+    def lags(self) -> tuple[SubscriberLag, ...]:
+        """The subscriptions of all peers that answered."""
+        return tuple(lag for peer in self.peers for lag in peer.lags)
