@@ -775,6 +775,15 @@ MUTANTS = (
         "protocol/topics/test_hostile.py::test_nobody_joins_in_the_name_of_another",
     ),
     Mutant(
+        "stable-before-it-is-published",
+        "Nothing counts as stable before it was published.",
+        "protocol/topics/publishing/publisher.py",
+        "        stable = min(stable, self.next)\n",
+        "",
+        "protocol/topics/test_hostile.py::"
+        "test_what_a_lying_root_says_of_events_that_were_not_published_yet_is_forgotten_with_it",
+    ),
+    Mutant(
         "farewell-beyond-numbers",
         "What a member says never makes an honest peer's reports malformed.",
         "protocol/topics/membership/children.py",

@@ -291,3 +291,19 @@ def test_nobody_joins_in_the_name_of_another() -> None:
         for message in (Rejoin(child, b"", [join]), Rejoin(liar, b"", [join])):
             village.act(root, lambda peer, said=message: peer.message(liar, said))
     assert {node: child.sends_only for node, child in tree.children.items()} == {at.node_id: False}
+
+
+def test_what_a_lying_root_says_of_events_that_were_not_published_yet_is_forgotten_with_it() -> None:
+    """Else a publisher would take all later ones for stable, keep them for ever, and block at last."""
+    stage = Stage()
+    village, publisher = stage.village, stage.publisher
+    lie = Receipts(TOPIC, publisher.term, [(publisher.id, NUMBER_MAX, NUMBER_MAX, False)])
+    village.act(stage.writer, lambda peer: peer.message(stage.contact(stage.root), lie))
+    village.kill(stage.root, silently=True)
+    village.run(40)
+    village.publish(stage.writer, publisher, b"after")
+    assert not publisher.is_stable(1)
+    village.run(5)
+    assert publisher.is_stable(1)
+    assert not publisher.retained
+    publisher.check()

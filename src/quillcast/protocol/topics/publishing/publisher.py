@@ -100,7 +100,6 @@ class Publisher:
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
-        self.continues = False  # did another peer publish its first events?
         self.dropped = RangeSet()
         """Did the last receipt come from a root that cannot reach most of its replicas?"""
         self.retained: deque[Block] = deque()
@@ -121,7 +120,6 @@ class Publisher:
     def continue_at(self, sequence: int) -> None:
         """Events before this one were published through another peer, which is concerned with them."""
         self.next = self.sent = self.admitted = self.stable = sequence
-        self.continues = sequence > 0
 
     def reopen(self, sequence: int, listener: PublisherListener, warrant: Warrant | None) -> None:
         """Its application is back, and has no events before this one: they are stable, or another peer has them."""
@@ -132,7 +130,6 @@ class Publisher:
         self._let_go(reached)
         if sequence > self.next:
             self.continue_at(sequence)
-        self.continues = True  # the root may have more of it from the peers in between
 
     def count_writers(self, count: int) -> None:
         """So many publishers of the application share it."""
@@ -338,9 +335,9 @@ class Publisher:
         if partitioned and self.descriptor.settings.partition == "wait":
             self.push()
             return  # the root acknowledges nothing now
-        if self.continues:  # of the former peer the root may have more than came to this one yet
-            index = index if admitted <= self.next else 0
-            admitted, stable = min(admitted, self.next), min(stable, self.next)
+        if admitted > self.next:  # the root has more from the publisher's former peer than came to this one, or it lies
+            index, admitted = 0, self.next
+        stable = min(stable, self.next)
         self._admit(admitted)
         if index and self.retained:
             self.places.note(term, admitted, index)
