@@ -336,3 +336,25 @@ def test_state_is_changed_by_methods_of_the_object_that_owns_it() -> None:
 def test_attributes_that_are_set_elsewhere_are_noticed() -> None:
     text = "class A:\n    def f(self, b):\n        self.x, b.x, b.y = 1, 2, 3\n        del b.c.z[1]\n        b.x += 1"
     assert set_elsewhere(ast.parse(text)) == ["b.y", "b.c.z"]
+
+
+def test_orders_carry_no_state() -> None:
+    """They are values: what a tree has become by the time of a comparison would be compared, too."""
+    graph = import_graph()
+    assert "quillcast.protocol.topics.state.tree" not in graph["quillcast.protocol.topics.state.effects"]
+
+
+def asks_kind_of_sink(node: ast.AST) -> bool:
+    """Is it `isinstance(channel.sink, ...)`, or the same of a sink by any name?"""
+    match node:
+        case ast.Call(func=ast.Name("isinstance"), args=[ast.Attribute(attr=name) | ast.Name(name), kinds]):
+            return name == "sink" or "Sink" in ast.unparse(kinds)
+    return False
+
+
+def test_nobody_asks_what_kind_of_sink_a_channel_has() -> None:
+    """Sinks differ in what they answer: the data path has no branch for children, subscriptions or rates."""
+    found = [f"{name}:{node.lineno}" for name, tree in modules() for node in nodes(tree) if asks_kind_of_sink(node)]
+    assert found == []
+    assert asks_kind_of_sink(ast.parse("isinstance(channel.sink, PeerSink)", mode="eval").body)
+    assert asks_kind_of_sink(ast.parse("isinstance(standing, PeerSink)", mode="eval").body)
