@@ -137,6 +137,14 @@ MUTANTS = (
         "protocol/forwarding/test_edge.py",
     ),
     Mutant(
+        "rival-outbid-in-silence",
+        "Who tells a root of a rival that it cannot reach is told of its later term, for the rival to hear of it.",
+        "protocol/topics/root/replication.py",
+        "                self._told_of_rivals.setdefault(topic, {})[sender] = None\n",
+        "                pass\n",
+        "protocol/topics/test_known.py::test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too",
+    ),
+    Mutant(
         "lost-though-an-earlier-term-has-it",
         "What one term lost is not reported while an earlier one may still bring it.",
         "protocol/forwarding/lost_events.py",

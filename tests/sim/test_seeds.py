@@ -255,6 +255,11 @@ WILD_SEEDS = {
     (940030, "more_topics,earliest"): "an event from before an earliest start came again, and was not marked",
     (940346, "visitors,closing,small_tables,waiting_roots"): "the last copy was at a peer that had left the tree",
     (940347, "visitors,closing,small_tables,waiting_roots"): "a term's last event was known to a dead root alone",
+    (
+        5610090,
+        "apart_pairs",
+    ): "a root with few replicas did not tell the rival's replica of the term by which it outbid it",
+    (5400138, "apart_pairs"): "as 5610090, and what waited behind a gap of one term was reported lost with another",
     (5303072, ""): "a reader waited for good behind a gap of a term that turned out to be best-effort",
     (5300046, ""): "a root that followed another began a best-effort session before its publishers had sent again",
     (940476, "visitors,closing,small_tables,waiting_roots"): "as 940346, and the loss was not reported",

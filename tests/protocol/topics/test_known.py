@@ -70,6 +70,18 @@ def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) 
     assert world.ordered == [Outdone(tree.topic)]
 
 
+def test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too(world: Parts) -> None:
+    """It need not be one of this root's replicas: with few of them, it is one of the rival's only."""
+    world.root()
+    assert world.replication.trees is world.trees
+    third = SECOND._replace(counter=3)
+    world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
+    world.replication.note(DESCRIPTOR, third, lambda _: None)
+    world.replication.note(DESCRIPTOR, third, lambda _: None)
+    told = [message for contact, message in world.host.sent if contact == CAROL and isinstance(message, RecordState)]
+    assert told == [RecordState([(DESCRIPTOR, third)])], "once for each time that it tells"
+
+
 def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:
     tree = world.root()
     assert world.replication.trees is world.trees

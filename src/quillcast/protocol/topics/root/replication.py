@@ -72,6 +72,7 @@ class Replication:
         self._new: list[Round] = []
         self._again_set = False
         self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics taken for new: lost peers, which may know better
+        self._told_of_rivals: dict[bytes, dict[Contact, None]] = {}  # who is to tell the rival of this peer's next term
         dispatch.on_message(StateQuery, self._asked)
         dispatch.on_message(RecordState, self._keep)
         dispatch.on_message(StateAnswer, self._answered)
@@ -98,6 +99,8 @@ class Replication:
     def note(self, descriptor: Descriptor, term: Term, then: Callable[[Round], None]) -> None:
         """Have the replicas record this; `then` is called when most have, or when one of them knows better."""
         self.known.enter(descriptor.topic, term)
+        for teller in self._told_of_rivals.pop(descriptor.topic, {}):
+            send_entries(self.host, teller, [(descriptor, term)], self.known.rivals)
         self._begin(descriptor.topic, (descriptor, term), then)
 
     def awaited(self, topic: bytes) -> list[Contact]:
@@ -308,6 +311,8 @@ class Replication:
     def _heard_of(self, sender: Contact, topic: bytes, term: Term) -> None:
         """Another peer knows of this term: of its own as a root, or of another peer's."""
         if term.node[:8] != sender.node_id[:8]:
+            if self._has_rival(topic, term):
+                self._told_of_rivals.setdefault(topic, {})[sender] = None
             self.heard_of_rival(topic, term)
             return
         self.known.enter(topic, term)
