@@ -147,7 +147,7 @@ def test_a_child_that_asked_another_parent_in_vain_is_named_by_the_number_that_i
 def test_a_child_counts_the_moves_for_which_it_was_taken_in_vain(world: Parts) -> None:
     tree, moves = world.tree(), world.membership.moves
     tree.parent = CAROL
-    number = moves.of(tree.topic) + 1
+    number = moves.next(tree.topic)  # which the Join named that it was taken in for
     world.terms.keep(tree)
     world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, ())]))
     assert world.host.sent[-1] == (CAROL, NameAgain([(tree.topic, b"")], number))
