@@ -13,6 +13,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
     NEWCOMERS_MAX,
     AnotherFollows,
+    Branch,
     Farewell,
     FindRoot,
     Join,
@@ -26,6 +27,7 @@ from quillcast.protocol.topics.messages import (
     Transferred,
 )
 from quillcast.protocol.topics.root.leadership_transfer import PendingTransfer
+from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.link_reports import PATH_MAX, ChildReport, Move, ParentReport, decode, encode
 from quillcast.protocol.wire import decode as decode_message
 from quillcast.protocol.wire import encode as encode_message
@@ -307,3 +309,23 @@ def test_what_a_lying_root_says_of_events_that_were_not_published_yet_is_forgott
     assert publisher.is_stable(1)
     assert not publisher.retained
     publisher.check()
+
+
+def test_ends_that_a_member_made_up_do_not_make_answers_to_questions_malformed() -> None:
+    """They are added up, and the sum is told (`Branch.events`)."""
+    world = Parts()
+    tree = world.tree(described("weather"))
+    tree.flow.begin(Term(9, BOB.node_id), 0, 0.0)
+    for counter in range(1, 7):
+        world.terms.recall(tree, Term(counter, BOB.node_id), NUMBER_MAX)
+    branch = Branch(tree.topic, 1, b"", [], 0, tree.term, 0, events=lag.events(tree))
+    assert decode_message(encode_message(branch)).events == NUMBER_MAX
+
+
+def test_a_parent_may_name_the_roots_term_among_the_streams_of_sources() -> None:
+    world = Parts()
+    tree = world.tree(described("weather", Settings(admission="source")))
+    tree.flow.begin(FIRST, 0, 0.0)
+    streams = world.membership.source_streams
+    streams.attached(tree, BOB, [(FIRST, 0, 3)], (), (), whole=False, served=True)
+    assert not tree.sources.states

@@ -10,6 +10,7 @@ import msgspec
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
+from quillcast.core.messages import NUMBER_MAX
 from quillcast.protocol.forwarding.subscriber import Unread, Watched
 from quillcast.protocol.topics.messages import Lease, Reader
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
@@ -46,7 +47,7 @@ def _lease(tree: Tree, host: Host, node: bytes, holder: Child | OrphanedLease, *
     if not tree.flow.keeps or (isinstance(holder, Child) and holder.sends_only):
         return lease
     places = {term: holder.needed_from(term) for term in tree.flow.live_terms()}
-    owed = sum(max(0, known_end(tree, term) - places[term]) for term in tree.flow.others)
+    owed = min(NUMBER_MAX, sum(max(0, known_end(tree, term) - places[term]) for term in tree.flow.others))
     oldest_ns = _first_ns(tree, places) if owed or places[tree.term] < tree.frontier else None
     behind_s = 0.0 if oldest_ns is None else max(0, host.wall_ns() - oldest_ns) / 1e9
     return msgspec.structs.replace(lease, owed=owed, behind_s=behind_s)
@@ -60,7 +61,7 @@ def unacknowledged(lease: Lease, term: Term, frontier: int) -> int:
 def events(tree: Tree) -> int:
     """Events that the topic is known here to have had. One that several terms admitted counts once."""
     going_on = tree.frontier + sum(known_end(tree, term) for term in tree.flow.others)
-    return going_on + sum(end for _, end in tree.flow.past_ends()) - tree.flow.readmitted()
+    return min(NUMBER_MAX, going_on + sum(end for _, end in tree.flow.past_ends()) - tree.flow.readmitted())
 
 
 def events_together(counts: Iterable[tuple[int, int]]) -> int:
@@ -86,7 +87,7 @@ def _reader(tree: Tree, edge: Subscription, host: Host, past_terms_s: float) -> 
         name,
         edge.number,
         taken,
-        sum(owed.values()),
+        min(NUMBER_MAX, sum(owed.values())),
         unread.events,
         unread.size_bytes,
         behind_s,

@@ -402,7 +402,8 @@ class SourceStreams:
         sources.note_served(served=served)
         self._bar(tree)  # the parent may be the root
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
-            if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
+            warrant = shown.get(term.node[:HALF_BYTES])
+            if term.of_source and self.learn(tree, term, 0 if whole else start, warrant, parent) is not None:
                 above[term] = frontier
                 sources.states[term].hear_above(StreamDown(frontier, known_to(told, frontier), 0))
                 self.dates.learn_milestones(tree, term, told)
