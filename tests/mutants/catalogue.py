@@ -145,6 +145,33 @@ MUTANTS = (
         "protocol/topics/test_known.py::test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too",
     ),
     Mutant(
+        "lost-for-want-of-a-place",
+        "Unknown events are awaited while the root has no place for a publisher that may keep them.",
+        "protocol/topics/root/intake.py",
+        "            self.schedule.note_held_back(tree, held_back=True)\n",
+        "            pass\n",
+        "protocol/reliability/test_recovery.py::"
+        "test_unknown_events_are_awaited_while_the_root_has_no_place_for_a_publisher",
+    ),
+    Mutant(
+        "waits-for-a-place-that-it-has",
+        "Publishers in the root's own process are not held back because others find no place.",
+        "protocol/topics/root/intake.py",
+        "        return topic in self.schedule.held_back and self.term(topic) is None  ",
+        "        return topic in self.schedule.held_back  ",
+        "protocol/reliability/test_recovery.py::"
+        "test_unknown_events_are_awaited_while_the_root_has_no_place_for_a_publisher",
+    ),
+    Mutant(
+        "lost-while-there-is-no-place",
+        "Those below wait for as long as there is no place for a publisher.",
+        "protocol/topics/state/progress.py",
+        "            if tree.topic in self.schedule.held_back and not tree.root.is_full:\n",
+        "            if tree.topic in self.schedule.held_back:\n",
+        "protocol/reliability/test_recovery.py::"
+        "test_unknown_events_are_awaited_while_the_root_has_no_place_for_a_publisher",
+    ),
+    Mutant(
         "lost-though-an-earlier-term-has-it",
         "What one term lost is not reported while an earlier one may still bring it.",
         "protocol/forwarding/lost_events.py",

@@ -314,6 +314,7 @@ WILD_SEEDS = {
     (1890068, "publisher_lists"): "a reader that was joining did not look at the list that it was not on",
     (27, "lists"): "a reader on the list was refused because a peer that was not had taken its Join in",
     (59, "lists"): "a peer that had been taken off the list kept asking for a place in the tree",
+    (7750034, ""): "a reader gave up what the next root would admit once it had a place for the publisher",
     (953343, "visitors,closing,small_tables,waiting_roots"): "a root forgot a publisher, and admitted its events again",
 }
 

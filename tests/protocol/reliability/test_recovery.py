@@ -5,9 +5,11 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import RELIABLE_STREAMS, REPAIR, SESSION_TERMS, Envelope, Term
 from quillcast.core.ranges import Range
+from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.reliability.messages import Fetch, Unavailable
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import PAUL, block
@@ -18,8 +20,8 @@ from tests.protocol.topics.village import Reader, Village
 class Reading:
     """A subscriber below a root, with a sibling."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.village = Village(4)
+    def __init__(self, settings: Settings | None = None, config: Config | None = None) -> None:
+        self.village = Village(4, config=config)
         self.root, self.peer, self.sibling = by_distance(self.village)[:3]
         if settings is not None:
             self.village.act(self.root, lambda peer: peer.create(NAME, settings, lambda answer: None))
@@ -101,7 +103,7 @@ def test_events_that_may_be_admitted_again_are_awaited_longer_if_publishers_may_
     assert reading.told == [(100, 103)]
 
 
-def test_unknown_events_are_awaited_while_the_root_holds_publishers_back() -> None:
+def test_unknown_events_are_awaited_while_the_root_holds_publishers_back(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading(Settings(slow="wait"))
     village, root = reading.village, reading.village.tree(reading.root, NAME)
     assert root is not None
@@ -109,7 +111,8 @@ def test_unknown_events_are_awaited_while_the_root_holds_publishers_back() -> No
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
 
     def hold_back(peer: Peer, *, held_back: bool) -> None:
-        peer.scribe.schedule.note_held_back(root, held_back=held_back)
+        monkeypatch.setattr(peer.scribe.flow_control.shares, "is_used_up", lambda tree: held_back)
+        peer.scribe.schedule.touch(root)
 
     village.act(reading.root, lambda peer: hold_back(peer, held_back=True))
     village.run(5)
@@ -122,6 +125,33 @@ def test_unknown_events_are_awaited_while_the_root_holds_publishers_back() -> No
     village.run(20)
     assert reading.told == []
     village.run(25)
+    assert reading.told == [(0, 3)]
+
+
+def test_unknown_events_are_awaited_while_the_root_has_no_place_for_a_publisher() -> None:
+    reading = Reading(config=Config(topics=TopicConfig(admissions_max=1)))
+    village, counter = reading.village, reading.tree.term.counter
+    root = village.tree(reading.root, NAME)
+    assert root is not None
+    slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
+    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
+    village.run(5)
+    assert root.root is not None
+    root.root.hold(village.world.now + 50)
+    writers = [village.publisher(peer, NAME) for peer in (reading.root, reading.sibling)]
+    for peer, writer in zip((reading.root, reading.sibling), writers, strict=True):
+        village.publish(peer, writer, b"event")
+        village.run(1)
+    assert [writer.admitted for writer in writers] == [1, 0]
+    assert not village.publisher(reading.root, NAME).held_back, "only buffers without room make publishers wait"
+    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
+    village.publish(reading.root, writers[0], b"next")
+    village.run(45)
+    assert writers[0].admitted == 2, "it has a place"
+    assert reading.told == []
+    village.run(10)
+    assert reading.reader.payloads == [b"event", b"next", b"event"]
+    village.run(10)
     assert reading.told == [(0, 3)]
 
 

@@ -69,6 +69,19 @@ def test_a_publisher_keeps_its_place_until_it_was_told_what_is_stable() -> None:
     assert list(root.admissions) == [PAULA]
 
 
+def test_a_publisher_has_no_place_until_what_others_have_sent_is_stable() -> None:
+    root = Root(RecordingHost(), TopicConfig(admissions_max=1), Descriptor("weather"), FIRST, hold_until=0.0)
+    assert not root.is_full
+    assert root.admit(BOB, up(0, block(PAUL, 0)))
+    assert not root.admit(CAROL, up(0, block(PAULA, 0)))
+    assert root.is_full
+    root.seal()
+    root.acknowledge_to(1, 0.0)
+    root.receipts()
+    assert not root.is_full
+    assert root.admit(CAROL, up(0, block(PAULA, 0)))
+
+
 def test_a_new_root_takes_a_publishers_floor_for_where_to_begin() -> None:
     root = a_root()
     root.admit(BOB, up(7, block(PAUL, 9)))

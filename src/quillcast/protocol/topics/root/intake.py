@@ -11,6 +11,7 @@ from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.root.sealing import Sealing
+from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
@@ -56,8 +57,14 @@ class Intake:
             self.host.release(sender.node_id, bundle.size)
             root.turn_away(sender, bundle)
         else:
-            root.admit(sender, bundle)
+            if not root.admit(sender, bundle):
+                self._lacks_places(tree, root)
             self.sealing.admitted(tree, root, sender.node_id, bundle.size)
+
+    def _lacks_places(self, tree: Tree, admitter: Admitter) -> None:
+        """A publisher without a place may keep what an earlier root admitted: those below are told."""
+        if admitter is tree.root:
+            self.schedule.note_held_back(tree, held_back=True)
 
     def _drop(self, sender: Contact, bundle: Bundle, why: str, answer: Message) -> None:
         """Admit nothing of a bundle, and tell the sender why."""
@@ -112,12 +119,15 @@ class Intake:
         if self.flow_control.held_back and self._turns_away(tree, bundle):
             return
         self.flow_control.taken_here(bundle.topic, bundle.size)
-        admitter.admit(self.host.contact, bundle)
+        if not admitter.admit(self.host.contact, bundle):
+            self._lacks_places(tree, admitter)
         self.sealing.admitted(tree, admitter, self.host.me, bundle.size)
 
     def holds_back(self, topic: bytes) -> bool:
         """Are this peer's own publishers to send nothing of a topic for now, as its root says, or this peer as that?"""
-        return topic in self.flow_control.held_back or topic in self.schedule.held_back
+        if topic in self.flow_control.held_back:
+            return True
+        return topic in self.schedule.held_back and self.term(topic) is None  # a root may hold back others, for places
 
     def room_for(self, topic: bytes) -> int:
         """Bytes of a topic that this peer takes now from its own publishers.
@@ -159,6 +169,7 @@ class Intake:
             self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again
         if (root.index or any(past.end for past in tree.flow.past.values())) and not self.trees.leaving:
             self.terms.keep(tree)
+        self.schedule.note_held_back(tree, held_back=False)  # for the next root to say
         self.flow_control.relieved()
         self.schedule.wake(tree)
         return root.publishing_peers()

@@ -86,14 +86,15 @@ class Admitter:
         if descriptor.guarantee == self.descriptor.guarantee:
             self.descriptor = descriptor
 
-    def admit(self, sender: Contact, bundle: Bundle) -> None:
-        """Admit what a publisher sent, in sequence; it waits to be sealed."""
-        floor = bundle.envelope.first
+    def admit(self, sender: Contact, bundle: Bundle) -> bool:
+        """Admit what a publisher sent, in sequence; it waits to be sealed. False if a publisher found no place."""
+        floor, placed = bundle.envelope.first, True
         self.marks, self.waiting = self.marks or {}, self.waiting or []
         for block in bundle.blocks:
             admission = self.admissions.get(block.publisher) or self._enter(sender, block.publisher)
             if admission is None:
                 self.host.trace(Dropped(self.topic, block.count, "admissions_full"))
+                placed = False
                 continue
             admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
@@ -111,6 +112,7 @@ class Admitter:
                 admission.runs.append((self.index, block.last))
                 self.waiting.append(block)
                 self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
+        return placed
 
     def _enter(self, contact: Contact, publisher: bytes) -> PublisherState | None:
         """A publisher that this root does not know yet; None if there are too many with events that are not stable."""
@@ -120,6 +122,12 @@ class Admitter:
         self.admissions = self.admissions or {}
         self.admissions[publisher] = admission
         return admission
+
+    @property
+    def is_full(self) -> bool:
+        """Is there no place for one more publisher before events of others are stable?"""
+        known = self.admissions.values()
+        return len(known) >= self.config.admissions_max and all(each.runs for each in known)
 
     def _make_place(self) -> bool:
         """Forget those that were silent for longest and know that all is stable: coming back, they name their floor."""

@@ -1,4 +1,7 @@
-"""Topics whose publishers are held back by their roots. Only topics with `slow = wait` are ever among them."""
+"""Topics whose publishers are held back by their roots: for want of room in buffers, or of a place for a publisher.
+
+Only topics with `slow = wait` are held back for want of room.
+"""
 
 from math import inf
 

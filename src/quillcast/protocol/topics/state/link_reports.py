@@ -174,8 +174,8 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to.
 
     `stable` is the root's word, passed on: 0 while it has not come to me. So is `held_back`: the root holds publishers
-    back, and what they keep comes later; and so is the `descriptor`, if the child may not have the latest one.
-    `arrivals` are departures that children reported and that have arrived: what I report includes them.
+    back, or has no place for one, and what they keep comes later; and so is the `descriptor`, if the child may not have
+    the latest one. `arrivals` are departures that children reported and that have arrived: what I report includes them.
     """
 
     term: Term

@@ -76,6 +76,8 @@ class Progress:
         if tree.root is not None:
             if tree.descriptor.settings.slow == "wait":
                 self.flow_control.hold_back_publishers(tree)
+            if tree.topic in self.schedule.held_back and not tree.root.is_full:
+                self.schedule.note_held_back(tree, held_back=tree.topic in self.flow_control.held_back)
             self.advance_stable(tree, now)
         else:
             self._trim(tree)
