@@ -100,8 +100,7 @@ class Publisher:
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
-        self.dropped = RangeSet()
-        """Did the last receipt come from a root that cannot reach most of its replicas?"""
+        self.dropped = RangeSet()  # sequences that were discarded at a limit before they were stable
         self.retained: deque[Block] = deque()
         self.retained_bytes = 0
         self.waiting: deque[Block] = deque()  # sealed and not admitted yet

@@ -227,7 +227,7 @@ class SourceStreams:
         `held`: it has ended, or others have some of it, so that its source cannot wait with it. None: it is over here,
         its source may not publish, or there are too many.
         """
-        stream, times = tree.flow.live(term), self._times(tree, term, sender, held=held)
+        stream, times = tree.flow.others.get(term), self._times(tree, term, sender, held=held)
         if stream is None and term.of_source and term not in tree.flow.forgotten and not self._full(tree, times):
             stream = self.begin(tree, term, start, warrant) if self.may_take(tree, term, warrant, sender) else None
         return stream
@@ -402,8 +402,7 @@ class SourceStreams:
         sources.note_served(served=served)
         self._bar(tree)  # the parent may be the root
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
-            warrant = shown.get(term.node[:HALF_BYTES])
-            if term.of_source and self.learn(tree, term, 0 if whole else start, warrant, parent) is not None:
+            if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
                 above[term] = frontier
                 sources.states[term].hear_above(StreamDown(frontier, known_to(told, frontier), 0))
                 self.dates.learn_milestones(tree, term, told)
