@@ -2,10 +2,14 @@
 
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.core import ParameterSource
 
+from quillcast.cli.app import commands
 from tests.cli.commands import Commands
 
 TYPING = [
@@ -57,13 +61,13 @@ TYPING = [
     (["pub", "caf\udce9", "x"], "not a topic name"),  # bytes that are no text
     (["tree", "caf\udce9"], "not a topic name"),
     (["sub", "two\nlines"], "not a topic name"),
-    (["pub", "t", "x", "--join", ""], "that is not a join line"),
+    (["pub", "t", "x", "--join", ""], "the value is blank; write one, or leave it out"),
     (["pub", "t", "x", "--timeout", "nan"], "nan is not a finite number"),
     (["sub", "t", "--timeout", "nan"], "nan is not a finite number"),
     (["top", "--once", "--interval", "inf"], "inf is not in the range"),
     (["topic", "set", "t"], "nothing to set"),
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
-    (["topic", "create", "t", "--event-bytes-max", "0"], "must lie between 1 and"),
+    (["topic", "create", "t", "--event-bytes-max", "0"], "0 is not in the range"),
     (["topic", "create", "t", "--order", "none"], "needs delivery = 'best_effort'"),
     (
         ["topic", "create", "t", "--delivery", "best_effort", "--slow", "wait"],
@@ -78,6 +82,12 @@ TYPING = [
     (["check", "topic", "t", "--late-critical", "nan"], "nan is not a finite number"),
     (["check", "peer", "--buffers-warning", "nan"], "nan is not a finite number"),
     (["check", "link", "--round-trip-max", "inf"], "inf is not a finite number"),
+    (["check", "peer", "--buffers-warning", "200"], "200.0 is not in the range"),
+    (["bench", "pub", "t", "--size", "9" * 30], "is not in the range"),
+    (["sub", "t", "--name", ""], "'--name': the value is blank"),
+    (["pub", "t", "x", "--key", " "], "'--key': the value is blank"),
+    (["pub", "t", "x", "--attribute", " =x"], "write NAME=VALUE"),
+    (["check", "peer", "--peer", ""], "'--peer': the value is blank"),
     (["pub", "t", "x", "--rate", "nan"], "nan is not a finite number"),
     (["demo", "--rate", "nan"], "nan is not a finite number"),
     (["bench", "sub", "t", "--count", "1"], "1 is not in the range"),
@@ -97,6 +107,44 @@ TYPING = [
 
 
 LONG = "x" * 3000
+
+
+def taken(command: click.Command = commands, path: str = "") -> Iterator[tuple[str, click.Parameter]]:
+    """Each option and argument of every command that takes a value, with its name for a person."""
+    for parameter in command.params:
+        if not (isinstance(parameter, click.Option) and parameter.is_flag):
+            yield f"{path} {parameter.opts[0]}".strip(), parameter
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from taken(inner, f"{path} {name}")
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_no_option_or_argument_takes_a_blank_value(blank: str) -> None:
+    for name, parameter in taken():
+        if name == "pub messages":  # an event may be empty
+            continue
+        assert parameter.name is not None
+        context = click.Context(commands)
+        context.set_parameter_source(parameter.name, ParameterSource.COMMANDLINE)
+        given = (blank,) if parameter.multiple or parameter.nargs == -1 else blank
+        try:
+            value = parameter.process_value(context, given)
+        except click.BadParameter:
+            continue
+        pytest.fail(f"{name} takes {blank!r} as {value!r}")
+
+
+def test_every_number_has_a_least_value_and_a_percentage_a_greatest() -> None:
+    for name, parameter in taken():
+        kind = parameter.type
+        if isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
+            assert isinstance(kind, click.IntRange | click.FloatRange), name
+            assert kind.min is not None, name
+            assert parameter.metavar != "PERCENT" or kind.max == 100, name
 
 
 def assert_one_line(err: str, part: str) -> None:

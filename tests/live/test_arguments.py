@@ -16,7 +16,7 @@ from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import QUICK, run
 
-NO_TIMES = [math.nan, math.inf, -math.inf, -1, "5", None, True, [1]]
+NO_TIMES = [math.nan, math.inf, -math.inf, 10**400, -1, "5", None, True, [1]]
 NO_TIME = "timeout_s = .* is not a valid time to wait; use a finite number of seconds"
 GIVEN: dict[str, Any] = {"topic": "t", "name": "t", "payload": b"x", "payloads": [b"x"], "wait": "root", "count": 1}
 """Valid arguments of public calls."""
@@ -27,6 +27,7 @@ NODES: list[tuple[dict[str, Any], str]] = [
     ({"contacts": 7000}, "contacts = 7000 is int; use a list of texts"),
     ({"contacts": [7000]}, "contacts = 7000"),
     ({"data": ""}, "data is an empty path"),
+    ({"data": "  "}, "data is an empty path"),
     ({"data": 5}, "data = 5"),
     ({"journal": ""}, "journal is an empty path"),
     ({"credential": ""}, "credential is an empty path"),
@@ -150,6 +151,24 @@ class TestCalls:
                     await refused(call, r"credentials = 'owner.pem' is str; use Credentials.load\(file\)")
 
         run(scenario())
+
+    def test_names_and_keys_are_not_blank(self) -> None:
+        async def scenario() -> None:
+            for name in ("", " "):
+                await refused(Node(network=name).start, f"'{name}' is not a network name")
+                await refused(Node(contacts=[name]).start, f"'{name}' is not an address")
+            async with Node(config=QUICK) as node:
+                await refused(lambda: node.publish("t", b"x", key=b""), "the key is empty; leave it out")
+                await refused(lambda: node.publish("t", b"x", attributes={" ": 1}), "an attribute's name is blank")
+                await refused(lambda: node.subscribe("t", name=" "), "' ' is not a valid subscription name")
+                await refused(lambda: node.publish("sport/ /tennis", b"x"), "is not a topic name")
+
+        run(scenario())
+
+    def test_a_time_to_wait_may_be_longer_than_any(self) -> None:
+        with quillcast.BlockingNode(config=QUICK) as node, node.subscribe("t") as subscription:
+            node.publish("t", b"x", wait="root", timeout_s=1e300)
+            assert subscription.get(1e300).payload == b"x"
 
     def test_principals_and_functions_are_checked_where_they_are_given(self) -> None:
         async def scenario() -> None:

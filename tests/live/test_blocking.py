@@ -38,6 +38,7 @@ def test_two_nodes_say_hello() -> None:
             bob.publish("sport/tennis", b"hello", key=b"match 1", attributes={"set": 2}, wait="stable")
             event = next(subscription)
         assert (event.payload, event.key, event.attributes) == (b"hello", b"match 1", {"set": 2})
+        assert alice.network == "default"
         assert alice.address in {link.address for link in bob.status().neighbours}
         assert alice.tree("sport/tennis").topic == "sport/tennis"
     assert threads() == []

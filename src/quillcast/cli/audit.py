@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from quillcast.cli.options import JSON, Place
+from quillcast.cli.options import JSON, TEXT, Place
 from quillcast.cli.running import interruptible
 from quillcast.pipeline import extras
 
@@ -12,7 +12,7 @@ from quillcast.pipeline import extras
 @click.command(short_help="Prove from journals what happened.")
 @click.argument("folder", metavar="DIR", type=Place(exists=True, file_okay=False, path_type=Path))
 @click.option("--report", type=Place(dir_okay=False, path_type=Path), help="Write a page with pictures to this file.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--master", type=TEXT, default="local[*]", show_default=True, help="Where Spark runs.")
 @JSON
 def command(folder: Path, report: Path | None, master: str, as_json: bool) -> None:
     """Prove from the journals in DIR what was due, delivered, repeated and lost. Runs on Spark.

@@ -25,6 +25,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.live.edges.publisher import Publisher
 from quillcast.live.edges.subscription import Event, Subscription
 from quillcast.live.node.node import Node
+from quillcast.protocol.topics.descriptor import EVENT_BYTES_MAX
 
 STRIDE = 64  # events between two looks at the clock
 EVENTS_MAX = 1e15  # more than anybody waits for, and still exactly representable
@@ -34,7 +35,14 @@ SAMPLES_MAX = 1 << 20  # beyond this, every other sample is dropped
 IDLE_S = 2.0  # a stream that pauses for this long has ended
 TICKS_MIN, TICKS_MAX = 1.0, 1000.0  # checks per second for due events, which are published together
 
-SIZE = click.option("--size", "size_bytes", type=Count(min=0), default=100, show_default=True, help="Bytes per event.")
+SIZE = click.option(
+    "--size",
+    "size_bytes",
+    type=Count(min=0, max=EVENT_BYTES_MAX),
+    default=100,
+    show_default=True,
+    help="Bytes per event.",
+)
 SECONDS = click.option("--seconds", type=Amount(min=0, min_open=True), default=5.0, show_default=True, help="Duration.")
 
 

@@ -10,7 +10,7 @@ import msgspec
 from quillcast.cli import judging
 from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State, Verdict
-from quillcast.cli.options import JSON, NETWORK, PEER, SCOPE, TOPIC, Amount, Count, peer_option
+from quillcast.cli.options import JSON, NETWORK, PEER, SCOPE, TEXT, TOPIC, Amount, Count, peer_option
 from quillcast.cli.rooted import Parts, ask_about, parts_by_root
 from quillcast.cli.scopeview import ask_manager
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError, UnknownTopic
@@ -21,7 +21,7 @@ from quillcast.live.discovery.rendezvous import Rendezvous
 DEFAULTS = Bounds()
 ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten
 
-COUNT, SHARE, TIME = Count(min=0), Amount(min=0), Amount(min=0)
+COUNT, SHARE, TIME = Count(min=0), Amount(min=0, max=100), Amount(min=0)
 PROMETHEUS = click.option("--prometheus", is_flag=True, help="Print metrics in Prometheus' text format.")
 
 
@@ -197,7 +197,7 @@ def scope_(name: str, network: str, prometheus: bool, as_json: bool) -> None:
 
 
 @command.command("link", short_help="Check a peer's links, or one of them.")
-@click.argument("neighbour", metavar="[NEIGHBOUR]", default="")
+@click.argument("neighbour", type=TEXT, metavar="[NEIGHBOUR]", default="")
 @PEER
 @bound("--waiting-max", COUNT, DEFAULTS.waiting_bytes_max, "BYTES", "WARNING if more bytes are queued.")
 @click.option("--round-trip-max", type=TIME, metavar="MS", help="WARNING if longer, UNKNOWN if not measured.")

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from quillcast.cli.options import JSON, Amount, Count, Place
+from quillcast.cli.options import JSON, TEXT, Amount, Count, Place
 from quillcast.cli.running import interruptible, run
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
@@ -15,9 +15,9 @@ from quillcast.pipeline import extras
 ANSWER_TIMEOUT_S = 60.0  # an answer waits for a repair, and for repairs before it
 
 T = TypeVar("T")
-PEER = click.argument("peer", metavar="PEER")
+PEER = click.argument("peer", type=TEXT, metavar="PEER")
 SECONDS = click.option("--seconds", type=Amount(min=0.1), default=10.0, show_default=True, help="Duration.")
-DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several are running.")
+DEMO = click.option("--demo", type=TEXT, metavar="NETWORK", help="Which demo, if several are running.")
 
 
 @click.group(invoke_without_command=True, short_help="Kill peers in a running network and check that no event is lost.")
@@ -30,7 +30,7 @@ DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several ar
     help="Publish the rows of this .csv or .jsonl file (or .gz) instead of the built-in flights.",
 )
 @click.option("--limit", type=Count(min=1), default=5000, show_default=True, help="Publish at most this many events.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed for the peers' ids and roles.")
+@click.option("--seed", type=Count(min=0), default=1, show_default=True, help="Seed for the peers' ids and roles.")
 @click.option("--no-kill", is_flag=True, help="Kill no peers.")
 @click.option("--scopes", is_flag=True, help="Three sites with policies of their own, instead of one network.")
 @click.option("--stay", is_flag=True, help="Continue until Ctrl-C or `quillcast demo end`, then audit.")

@@ -8,15 +8,17 @@ from typing import Any
 
 import click
 
-from quillcast.cli.options import JSON, Amount, Count, Place
+from quillcast.cli.options import JSON, TEXT, Amount, Count, Place
 from quillcast.cli.running import interruptible
 from quillcast.pipeline import extras
 
 DEFAULT = "run"  # the command for a first argument that is not a command
 HELP_OPTIONS = {"-h", "--help"}
 
-MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
-REMOTE = click.option("--remote", metavar="URL", help="A Spark Connect server to use instead: sc://HOST:PORT.")
+MASTER = click.option("--master", type=TEXT, default="local[*]", show_default=True, help="Where Spark runs.")
+REMOTE = click.option(
+    "--remote", type=TEXT, metavar="URL", help="A Spark Connect server to use instead: sc://HOST:PORT."
+)
 SEED = click.option("--seed", type=Count(min=0), help="Seed for all random choices.")
 OUTPUT = click.option(
     "--output",
@@ -59,17 +61,21 @@ def command() -> None:
 
 
 @command.command(DEFAULT, hidden=True)
-@click.argument("experiment", metavar="EXPERIMENT")
+@click.argument("experiment", type=TEXT, metavar="EXPERIMENT")
 @click.option("--nodes", type=Count(min=2), help="Number of peers.  [default: the experiment's]")
 @click.option("--groups", type=Count(min=1), help="Number of groups.  [default: the experiment's]")
 @SEED
 @click.option(
     "--seeds",
+    type=TEXT,
     metavar="RANGES",
     help="Repeat the run with each of these seeds, such as 1-10, and report means and intervals.",
 )
 @click.option(
-    "--policies", metavar="POLICY,...", help='Policies, such as "scribe,scribe+remover(64)" or "module:Class".'
+    "--policies",
+    type=TEXT,
+    metavar="POLICY,...",
+    help='Policies, such as "scribe,scribe+remover(64)" or "module:Class".',
 )
 @MASTER
 @REMOTE
@@ -120,11 +126,15 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
 
 
 @command.command(short_help="Recommend a policy for a deployment.")
-@click.option("--topology", default="transit-stub", show_default=True, help="A built-in topology, or a file.")
+@click.option(
+    "--topology", type=TEXT, default="transit-stub", show_default=True, help="A built-in topology, or a file."
+)
 @click.option("--peers", type=Count(min=2), required=True, help="Number of peers.")
 @click.option("--groups", type=Count(min=1), required=True, help="Number of groups.")
 @click.option("--size", type=Count(min=2), help="Members of each group.  [default: as in the papers]")
-@click.option("--members", help="uniform, clustered, or real membership: rust-teams, or a file.", default="uniform")
+@click.option(
+    "--members", type=TEXT, help="uniform, clustered, or real membership: rust-teams, or a file.", default="uniform"
+)
 @click.option(
     "--publishers",
     type=click.Choice(["members", "creator", "root"]),
@@ -143,7 +153,7 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     type=Amount(min=0, min_open=True),
     help="Largest number of membership entries, of all groups together, that a peer may keep on average.",
 )
-@click.option("--policies", metavar="POLICY,...", help="Policies to choose from.")
+@click.option("--policies", type=TEXT, metavar="POLICY,...", help="Policies to choose from.")
 @SEED
 @MASTER
 @REMOTE

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from quillcast.cli.asking import choose, peers_here
-from quillcast.cli.options import JSON, Place
+from quillcast.cli.options import JSON, TEXT, Place
 from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
@@ -36,11 +36,13 @@ from quillcast.live.transport import addresses
 )
 @click.option(
     "--revoke-client",
+    type=TEXT,
     metavar="LINE",
     help="Revoke a line for applications, or 'all', disconnect those that use it, and exit.",
 )
 @click.option(
     "--certify",
+    type=TEXT,
     metavar="NAME=VALUE",
     multiple=True,
     help="With --invite: an attribute of the certificate, for scopes that ask for it: organization=... Repeatable.",

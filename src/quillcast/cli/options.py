@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from quillcast.core.errors import LocalError
 
@@ -38,11 +39,31 @@ class Amount(click.FloatRange):
         return number
 
 
+class Text(click.types.StringParamType):
+    """Text that is not blank. An unset variable of a shell becomes an empty text, which is not the option's default."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(super().convert(value, param, ctx))
+        if not text.strip() and not _is_default(param, ctx):
+            self.fail("the value is blank; write one, or leave it out", param, ctx)
+        return text
+
+
+TEXT = Text()
+
+
+def _is_default(param: click.Parameter | None, ctx: click.Context | None) -> bool:
+    """Whether a value that is converted is the option's default, and was not given."""
+    if param is None or ctx is None or param.name is None:
+        return False
+    return ctx.get_parameter_source(param.name) is ParameterSource.DEFAULT
+
+
 class Place(click.Path):
-    """A file or folder. An empty name is an error here; `Path("")` would be the current folder."""
+    """A file or folder. A blank name is an error here; `Path("")` would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
+        if not str(value).strip():
             self.fail("the path is empty; name a file or folder, or . for the current one", param, ctx)
         if not self.dir_okay and Path(value).is_dir():
             self.fail(f"{str(value)!r} is a folder, not a file", param, ctx)
@@ -114,18 +135,19 @@ def _topic(context: click.Context, parameter: click.Parameter, topic: str) -> st
     return topic
 
 
-TOPIC = click.argument("topic", callback=_topic, shell_complete=_completed(_topics))
-SCOPE = click.argument("name", shell_complete=_completed(_scopes))
+TOPIC = click.argument("topic", type=TEXT, callback=_topic, shell_complete=_completed(_topics))
+SCOPE = click.argument("name", type=TEXT, shell_complete=_completed(_scopes))
 
 
 def peer_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The option that chooses a peer of this machine."""
-    return click.option("--peer", default="", metavar="ID", help=meaning, shell_complete=_completed(_peers))
+    return click.option("--peer", type=TEXT, default="", metavar="ID", help=meaning, shell_complete=_completed(_peers))
 
 
 PEER = peer_option("Query the peer whose id starts like this.  [default: the oldest]")
 _NETWORK = click.option(
     "--network",
+    type=TEXT,
     shell_complete=_completed(_networks),
     default="default",
     envvar="QUILLCAST_NETWORK",

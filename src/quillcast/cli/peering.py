@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from quillcast.cli.options import NETWORK, Place
+from quillcast.cli.options import NETWORK, TEXT, Place
 from quillcast.core.errors import LocalError
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.discovery.rendezvous import Rendezvous
@@ -78,19 +78,24 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a command that embeds a peer. The command gets them as one argument, `peering`."""
 
     @NETWORK
-    @click.option("--contact", "contacts", multiple=True, metavar="HOST:PORT", help="A peer to join through.")
+    @click.option(
+        "--contact", "contacts", type=TEXT, multiple=True, metavar="HOST:PORT", help="A peer to join through."
+    )
     @click.option(
         "--listen",
+        type=TEXT,
         metavar="HOST:PORT",
         help="Where to listen.  [default: a free port that the network's peers can reach]",
     )
     @click.option(
         "--advertise",
+        type=TEXT,
         metavar="HOST[:PORT]",
         help="Address to tell others, for example behind a router that forwards a port.",
     )
     @click.option(
         "--join",
+        type=TEXT,
         metavar="LINE",
         help="Join the network of another machine with the line that it printed. Needed once.",
     )
@@ -110,6 +115,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--scope",
         "scopes",
+        type=TEXT,
         multiple=True,
         metavar="NAME@HOST:PORT",
         help="Become a member of this scope, whose manager runs in the peer at this address. A join line works too. "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from quillcast.cli.options import AS, DATA, JSON, TOPIC, Amount, Count, Place
+from quillcast.cli.options import AS, DATA, JSON, TEXT, TOPIC, Amount, Count, Place
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
@@ -73,9 +73,14 @@ _WAIT_S_MIN = 0.5  # ... and so does the acknowledgement, if joining took most o
     help="Seconds to wait for the network and for the acknowledgement together (beside --wait-for-network). Time "
     "without room for more events, as in a topic that waits for slow subscribers, does not count.",
 )
-@click.option("--key", help="What the events are about.")
+@click.option("--key", type=TEXT, help="What the events are about.")
 @click.option(
-    "--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="Further data about the events. Repeatable."
+    "--attribute",
+    "attributes",
+    type=TEXT,
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Further data about the events. Repeatable.",
 )
 @DATA
 @AS
@@ -213,7 +218,7 @@ def _attributes(texts: tuple[str, ...]) -> dict[str, str] | None:
     attributes: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
-        if not (name and sign):
+        if not (name.strip() and sign):
             raise click.UsageError(f"--attribute {text!r}: write NAME=VALUE", click.get_current_context())
         if name in attributes:
             raise click.UsageError(f"--attribute {name!r} is given twice", click.get_current_context())

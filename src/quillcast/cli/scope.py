@@ -16,7 +16,7 @@ import msgspec
 
 from quillcast.cli import scopeview
 from quillcast.cli.asking import ask_peer
-from quillcast.cli.options import JSON, NETWORK, SCOPE, TOPIC, Place
+from quillcast.cli.options import JSON, NETWORK, SCOPE, TEXT, TOPIC, Place
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
@@ -170,7 +170,7 @@ def tree(name: str, topic: str, network: str, as_json: bool) -> None:
 
 
 @command.command(short_help="Write a manager's state to a file, to move it to another peer.")
-@click.argument("name", metavar="NAME")
+@click.argument("name", type=TEXT, metavar="NAME")
 @click.argument("file", metavar="FILE", type=Place(dir_okay=False, path_type=Path))
 @click.option("--data", type=Place(file_okay=False, path_type=Path), required=True, help="The manager's folder.")
 @JSON
@@ -220,10 +220,12 @@ def policy() -> None:
 
 @policy.command("set", short_help="Change the policy of topics in a running scope.")
 @SCOPE
-@click.argument("pattern", metavar="PATTERN")
-@click.argument("chosen", metavar="POLICY", shell_complete=_policies)
-@click.argument("parameters", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--sha256", default="", help="The hash of FILE, if POLICY is FILE.py:Class. FILE is beside the scope's.")
+@click.argument("pattern", type=TEXT, metavar="PATTERN")
+@click.argument("chosen", type=TEXT, metavar="POLICY", shell_complete=_policies)
+@click.argument("parameters", type=TEXT, metavar="[KEY=VALUE]...", nargs=-1)
+@click.option(
+    "--sha256", type=TEXT, default="", help="The hash of FILE, if POLICY is FILE.py:Class. FILE is beside the scope's."
+)
 @JSON
 @NETWORK
 def set_policy(
@@ -240,7 +242,7 @@ def set_policy(
 
 @policy.command("unset", short_help="Return to the policy that the scope's file names.")
 @SCOPE
-@click.argument("pattern", metavar="PATTERN")
+@click.argument("pattern", type=TEXT, metavar="PATTERN")
 @JSON
 @NETWORK
 def unset_policy(name: str, pattern: str, network: str, as_json: bool) -> None:
@@ -259,8 +261,10 @@ def _change(question: str, name: str, network: str, *, as_json: bool, **argument
 
 
 @policy.command("check", short_help="Check that a policy keeps the rules.")
-@click.argument("name", metavar="POLICY", shell_complete=_policies)
-@click.option("--set", "parameters", metavar="NAME=VALUE", multiple=True, help="A parameter, as in TOML. Repeatable.")
+@click.argument("name", type=TEXT, metavar="POLICY", shell_complete=_policies)
+@click.option(
+    "--set", "parameters", type=TEXT, metavar="NAME=VALUE", multiple=True, help="A parameter, as in TOML. Repeatable."
+)
 @JSON
 def check_policy(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
     """Check that POLICY keeps the rules: a name, module:Class, or FILE.py:Class.
@@ -304,7 +308,7 @@ def recovery() -> None:
 
 
 @recovery.command("check", short_help="Check that a recovery protocol keeps the rules.")
-@click.argument("name", metavar="PROTOCOL")
+@click.argument("name", type=TEXT, metavar="PROTOCOL")
 @JSON
 def check_recovery(name: str, as_json: bool) -> None:
     """Check that PROTOCOL keeps the rules: a name that scope files may use for `recovery`.

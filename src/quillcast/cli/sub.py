@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from quillcast.cli.options import AS, DATA, JSON, TOPIC, Amount, Count
+from quillcast.cli.options import AS, DATA, JSON, TEXT, TOPIC, Amount, Count
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     type=Amount(min=0, min_open=True),
     help="Exit with code 1 if no event arrives for this many seconds.",
 )
-@click.option("--name", default="", help="Name of this subscription in status, top and check.")
+@click.option("--name", type=TEXT, default="", help="Name of this subscription in status, top and check.")
 @DATA
 @click.option("--quiet", "-q", is_flag=True, help="Print only events, losses and errors.")
 @AS

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from quillcast.cli.asking import SILENT_S, answered, ask_each, peers_here
-from quillcast.cli.options import AS, AS_OWNER, DATA, JSON, NETWORK, TOPIC, Count, Owner
+from quillcast.cli.options import AS, AS_OWNER, DATA, JSON, NETWORK, TEXT, TOPIC, Count, Owner
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.rooted import ask_about, called, no_topic
 from quillcast.cli.running import run
@@ -26,13 +26,14 @@ from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
+from quillcast.protocol.topics.descriptor import CHOICES, EVENT_BYTES_MAX, Settings, described
 from quillcast.protocol.topics.publishing.changes import check_change, not_owner
 
 if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials
 
 DEFAULTS, TOPICS = Settings(), TopicConfig()
+SIZE = Count(min=1, max=EVENT_BYTES_MAX)
 
 
 def choice(name: str, meaning: str, *, default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -53,7 +54,7 @@ def who(role: str, meaning: str) -> Callable[[Callable[..., Any]], Callable[...,
         return principals
 
     return click.option(
-        f"--{role}", f"{role}s", metavar="PRINCIPAL", multiple=True, callback=checked,
+        f"--{role}", f"{role}s", type=TEXT, metavar="PRINCIPAL", multiple=True, callback=checked,
         help=f"{meaning} `quillcast credentials show` prints one.",
     )  # fmt: skip
 
@@ -75,7 +76,9 @@ def command(context: click.Context) -> None:
     "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.",
     default=DEFAULTS.slow,
 )
-@click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
+@click.option(
+    "--event-bytes-max", type=SIZE, default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload."
+)
 @choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
 @choice(
     "admission",
@@ -84,6 +87,7 @@ def command(context: click.Context) -> None:
 )
 @click.option(
     "--root-scope",
+    type=TEXT,
     metavar="NAME",
     default="",
     help="The scope whose members number and keep the events: the one whose file says root = true for the topic.",
@@ -144,7 +148,7 @@ def create(
 @choice(
     "slow", "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.", default=None
 )
-@click.option("--event-bytes-max", type=Count(min=1), help="Largest payload.")
+@click.option("--event-bytes-max", type=SIZE, help="Largest payload.")
 @choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=None)
 @choice(
     "admission",

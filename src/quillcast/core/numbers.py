@@ -1,6 +1,6 @@
 """Checks for settings that are numbers: finite, and not below a sensible minimum."""
 
-import math
+import sys
 from collections.abc import Collection
 from typing import Any
 
@@ -33,4 +33,4 @@ def is_number(value: Any, *, whole: bool = False) -> bool:
     """Is it a finite number, and not a boolean?"""
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return False
-    return math.isfinite(value)
+    return abs(value) <= sys.float_info.max  # an integer may be greater, and then converts to no float

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any, TypeVar
 
 from quillcast.core.errors import LocalError, quoted
@@ -13,10 +14,10 @@ LABEL_BYTES_MAX = 64  # of a subscription's name: it is shown in a column
 
 
 def seconds(name: str, value: Any) -> float:
-    """A time to wait. Raises `LocalError` unless it is a finite number from 0 on."""
+    """A time to wait, at most what threads can wait. Raises `LocalError` unless it is a finite number from 0 on."""
     if not is_number(value) or value < 0:
         raise LocalError(f"{name} = {value!r} is not a valid time to wait; use a finite number of seconds from 0 on")
-    return float(value)
+    return float(min(value, TIMEOUT_MAX))
 
 
 def bound_s(name: str, value: Any) -> float | None:
@@ -38,12 +39,12 @@ def function(name: str, value: Any) -> None:
 
 
 def path(name: str, value: Any) -> Path | None:
-    """A file or folder, or None. Raises `LocalError` for an empty name, which would mean the current folder."""
+    """A file or folder, or None. Raises `LocalError` for a blank name; an empty one would mean the current folder."""
     if value is None:
         return None
     if not isinstance(value, str | Path):
         raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use a path, as text or a Path")
-    if value == "":
+    if not str(value).strip():
         raise LocalError(f"{name} is an empty path; name a folder, or '.' for the current one")
     return Path(value)
 
@@ -61,8 +62,9 @@ def label(value: Any) -> str:
     """The name of a subscription, for people. Raises `LocalError` if it does not fit into a column."""
     if not isinstance(value, str):
         raise LocalError(f"a subscription's name is text, not {type(value).__name__}")
-    if len(value.encode(errors="replace")) > LABEL_BYTES_MAX or not (value.isprintable() or not value):
+    if len(value.encode(errors="replace")) > LABEL_BYTES_MAX or not value.isprintable() or value.isspace():
         raise LocalError(
-            f"{quoted(value)} is not a valid subscription name; use up to {LABEL_BYTES_MAX} bytes on one line"
+            f"{quoted(value)} is not a valid subscription name; "
+            f"use up to {LABEL_BYTES_MAX} bytes on one line, not only spaces"
         )
     return value

@@ -21,6 +21,8 @@ def pack(attributes: Mapping[str, Any]) -> bytes:
         unpack(packed)
     except _FAULTS as problem:
         raise LocalError(f"attributes must map text to values that MessagePack can encode: {problem}") from problem
+    if not all(name.strip() for name in attributes):
+        raise LocalError("an attribute's name is blank; name each attribute")
     return packed
 
 

@@ -138,7 +138,9 @@ class Publisher:
     def _append(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
         """Check an event and add it to the batch; True if that filled it, and it was sealed."""
         batcher = self._batcher
-        payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
+        payload = _as_bytes("payload", payload)
+        if key is not None and not (key := _as_bytes("key", key)):
+            raise LocalError("the key is empty; leave it out for an event without one")
         if len(payload) > batcher.limit:
             raise too_large(len(payload), batcher.limit, self.topic)
         is_full = batcher.append(self, payload, key, attributes)

@@ -75,6 +75,11 @@ class BlockingNode:
                 atexit.unregister(self.leave)
 
     @property
+    def network(self) -> str:
+        """The network's name."""
+        return self._node.network
+
+    @property
     def contact(self) -> Contact:
         """The node's id, and the address where it listens."""
         return self._node.contact

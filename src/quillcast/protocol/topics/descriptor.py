@@ -34,6 +34,7 @@ CHANGEABLE = ("slow", "event_bytes_max")
 """Settings that can change within a session; each peer goes by them as soon as it knows them."""
 FIRST_CHANGE = 2  # the first version that a change makes: 0 is made by first use, 1 by create
 NAME_BYTES_MAX = 255
+EVENT_BYTES_MAX = 1 << 24  # the largest payload that a topic may allow
 PATTERNS = ("+", "#", "*", ">", "?")
 """Parts of a name that mean any part elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
 _UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's categories of control signs, halves of pairs, ends of lines
@@ -94,8 +95,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
                 "slow = 'wait' needs delivery = 'reliable': nobody waits for the subscribers of a best_effort "
                 "topic; use slow = 'cut'"
             )
-        if not 0 < self.event_bytes_max <= 1 << 24:
-            raise LocalError(f"event_bytes_max = {self.event_bytes_max} must lie between 1 and {1 << 24}")
+        if not 0 < self.event_bytes_max <= EVENT_BYTES_MAX:
+            raise LocalError(f"event_bytes_max = {self.event_bytes_max} must lie between 1 and {EVENT_BYTES_MAX}")
 
 
 class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -253,7 +254,7 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
         raise LocalError(f"a topic's name is text such as sport/tennis, not {type(name).__name__}")
     creator, _, bare = name.rpartition(":")
     parts = bare.split("/")
-    if not all(parts) or not _fits(name):
+    if not all(map(str.strip, parts)) or not _fits(name):
         raise LocalError(
             f"{quoted(name)} is not a topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes"
         )
