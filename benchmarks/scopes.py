@@ -235,7 +235,7 @@ class Topic:
                 yield (each.at - self.began) / delay_s(self.root, number)
 
     def children_max(self) -> int:
-        return max(len(tree.children) for _, tree in self.trees())
+        return max(len(tree.leases.children) for _, tree in self.trees())
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ MUTANTS = (
     Mutant(
         "lease-back-to-who-is-slow",
         "A cut reader that is slow has no lease again only because its peer has larger buffers than the root.",
-        "protocol/topics/state/tree.py",
+        "protocol/topics/state/retention.py",
         "isinstance(holder, Child) and holder.channel.cursor >= log.end\n",
         "True\n",
         "sim/test_slowness.py::test_a_slow_reader_is_waited_for_once",
@@ -263,7 +263,7 @@ MUTANTS = (
         "cut-until-the-queue-was-full",
         "A subscription that was cut has a lease again when it has what its peer missed.",
         "protocol/topics/state/progress.py",
-        "            tree.catch_up(subscription, now)\n",
+        "            catch_up(tree, subscription, now)\n",
         "            pass\n",
         "protocol/topics/test_flow_control.py::"
         "test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_when_that_came",
@@ -389,9 +389,9 @@ MUTANTS = (
     Mutant(
         "past-root-terms-not-owed-by-source",
         "What a root numbered is owed where the sources number a topic's events now.",
-        "protocol/topics/state/tree.py",
-        "        if self.flow.keeps and past.end:\n",
-        "        if False and past.end:\n",
+        "protocol/topics/state/owing.py",
+        "    if tree.flow.keeps and past.end:\n",
+        "    if False and past.end:\n",
         "protocol/topics/test_sources.py"
         "::test_who_made_a_topic_one_of_sources_is_told_of_what_a_root_called_stable_beyond_a_partition",
     ),
@@ -538,8 +538,8 @@ MUTANTS = (
     Mutant(
         "restarted-mover-believed",
         "A peer that was restarted before it moved does not speak for those that were below it.",
-        "protocol/topics/state/tree.py",
-        "            if any(lease.is_of_another_life(move) for lease in self.orphaned_leases.values()):\n",
+        "protocol/topics/state/leases.py",
+        "            if any(lease.is_of_another_life(move) for lease in self.orphaned.values()):\n",
         "            if not move:\n",
         "protocol/topics/test_restarts.py",
     ),
@@ -1218,9 +1218,9 @@ MUTANTS = (
     Mutant(
         "known-term-that-went-on",
         "What a known term had when it went on after a subscription began is owed, whatever came before that.",
-        "protocol/topics/state/tree.py",
-        "                subscription.went_on(term)\n",
-        "                pass\n",
+        "protocol/topics/state/owing.py",
+        "            subscription.went_on(term)\n",
+        "            pass\n",
         "protocol/topics/test_term_changes.py",
     ),
     Mutant(
@@ -1234,9 +1234,9 @@ MUTANTS = (
     Mutant(
         "best-effort-lease",
         "A best-effort subscription to a reliable topic holds nobody back.",
-        "protocol/topics/state/tree.py",
-        '= [each for each in self.subscriptions if each.wish.delivery != "best_effort"]\n',
-        "= [*self.subscriptions]\n",
+        "protocol/topics/state/retention.py",
+        '= [each for each in tree.subscriptions if each.wish.delivery != "best_effort"]\n',
+        "= [*tree.subscriptions]\n",
         "protocol/topics/test_delivery.py::test_a_slow_best_effort_subscription_to_a_reliable_topic_holds_nobody_back",
     ),
     Mutant(
@@ -1274,9 +1274,9 @@ MUTANTS = (
     Mutant(
         "earlier-term-not-owed",
         "A subscription is owed an earlier term that was not over when it began.",
-        "protocol/topics/state/tree.py",
-        "        elif term.was_followed_by(since) or past.was_there(subscription.began_at):\n",
-        "        elif True:\n",
+        "protocol/topics/state/owing.py",
+        "    elif term.was_followed_by(since) or past.was_there(subscription.began_at):\n",
+        "    elif True:\n",
         "protocol/topics/test_term_changes.py",
     ),
     Mutant(

@@ -57,7 +57,7 @@ def test_figure_4_the_tree_before_and_after_the_failure_of_1101(monkeypatch) -> 
     village.kill(0b1101, silently=True)
     village.run(20)
     transcript.compare("figure-4.txt")
-    tree = {n: sorted(t.children) for n in village.alive() if (t := village.tree(n, name)) is not None}
+    tree = {n: sorted(t.leases.children) for n in village.alive() if (t := village.tree(n, name)) is not None}
     assert tree[0b1100] == [bits(0b1111)]
     assert tree[0b1111] == [bits(0b1001)]
     assert tree[0b1001] == sorted([bits(0b0111), bits(0b0100)])

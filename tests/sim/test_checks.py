@@ -553,10 +553,11 @@ def test_bytes_beyond_the_bound_are_found(sound: Simulation) -> None:
 def test_a_lease_that_is_held_though_the_child_speaks_elsewhere_is_found(sound: Simulation) -> None:
     trees, held = sound.trees("news"), sound.held_leases
     (root,) = [tree for tree in trees.values() if tree.root is not None]
-    holder, former = [machine.node_id for machine in sound.world.machines if machine.node_id in root.children][:2]
-    tree = trees[sound.world.number_at(root.children[holder].contact.address)]
-    tree.orphan_lease(root.children[former], sound.world.now + 30.0, [former])
-    lease = tree.orphaned_leases[former]
+    children = root.leases.children
+    holder, former = [machine.node_id for machine in sound.world.machines if machine.node_id in children][:2]
+    tree = trees[sound.world.number_at(root.leases.children[holder].contact.address)]
+    tree.open_leases().orphan(root.leases.children[former], sound.world.now + 30.0, [former])
+    lease = tree.leases.orphaned[former]
     try:
         held.check()
         assert held.since == {}, "it covers all that there is"
@@ -566,7 +567,7 @@ def test_a_lease_that_is_held_though_the_child_speaks_elsewhere_is_found(sound: 
         with pytest.raises(Broken, match="holds back topic news for its former child"):
             held.check()
     finally:
-        tree.orphaned_leases, held.since = {}, {}
+        tree.leases.orphaned, held.since = {}, {}
 
 
 def test_a_root_that_forgot_a_topics_settings_is_found(sound: Simulation) -> None:
@@ -682,10 +683,10 @@ def test_leases_that_are_kept_for_too_long_are_found(sound: Simulation, where: s
     (root,) = [number for number, tree in sound.trees("news").items() if tree.root is not None]
     peer, tree = peer_of(sound.world.machines[root].host), sound.trees("news")[root]  # type: ignore[arg-type]
     now = peer.host.now()
-    tree.orphan_lease(next(iter(tree.children.values())), now - 1.0, [bytes(16)])
-    (lease,), left_behind = tree.orphaned_leases.values(), peer.scribe.open_trees.left_behind
+    tree.open_leases().orphan(next(iter(tree.leases.children.values())), now - 1.0, [bytes(16)])
+    (lease,), left_behind = tree.leases.orphaned.values(), peer.scribe.open_trees.left_behind
     if where.startswith("remembers"):
-        left_behind[bytes(16)], tree.orphaned_leases = tree.orphaned_leases, {}
+        left_behind[bytes(16)], tree.leases.orphaned = tree.leases.orphaned, {}
     try:
         for until in (now - 1.0, now + 30.0):
             lease.until = until
@@ -696,7 +697,7 @@ def test_leases_that_are_kept_for_too_long_are_found(sound: Simulation, where: s
                 checks.check_tables(sound)
     finally:
         left_behind.clear()
-        tree.orphaned_leases = {}
+        tree.leases.orphaned = {}
     checks.check_tables(sound)
 
 
@@ -775,13 +776,13 @@ def test_a_missing_peer_in_a_leaf_set_is_found(sound: Simulation) -> None:
 def test_a_child_that_its_parent_does_not_know_is_found(sound: Simulation) -> None:
     trees = sound.trees("news")
     (root,) = [tree for tree in trees.values() if tree.root is not None]
-    node, child = next(iter(root.children.items()))
-    del root.children[node]
+    node, child = next(iter(root.leases.children.items()))
+    del root.leases.children[node]
     try:
         with pytest.raises(Broken, match="does not know it as child"):
             checks.check_tree(sound, "news")
     finally:
-        root.children[node] = child
+        root.leases.children[node] = child
 
 
 def test_a_peer_that_goes_by_other_settings_than_the_rest_of_its_tree_is_found(

@@ -9,6 +9,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.policy import ChannelSpec, Place
 from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.state.channels import install
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.tree import Tree
@@ -43,7 +44,7 @@ class Chain:
 def shape(simulation: Simulation) -> list[int]:
     """How many children each peer has, in each topic, at the end."""
     trees = [tree for _, peer in simulation.running() for tree in peer.scribe.trees.values()]
-    return [len(tree.children) for tree in trees]
+    return [len(tree.leases.children) for tree in trees]
 
 
 class OnlyFirst(ScribeTree):
@@ -67,7 +68,7 @@ def test_a_peer_without_a_channel_is_served_by_repairs(policy: type[ScribeTree],
     simulation.run()
     for _, peer in simulation.running():
         for tree in peer.scribe.trees.values():
-            served = [child.channel in tree.flow.channels for child in tree.children.values()]
+            served = [child.channel in tree.flow.channels for child in tree.leases.children.values()]
             assert sum(served) == min(1, len(served))
 
 
@@ -102,11 +103,11 @@ def test_the_channels_that_a_policy_wants_are_installed_and_no_others() -> None:
     children = [Child(RecordingHost(), contact, 0, NO_TERM, 0) for contact in CONTACTS[:3]]
     for child in children:
         tree.enter(child)
-    tree.install([ChannelSpec(child.contact) for child in children[:2]])
+    install(tree, [ChannelSpec(child.contact) for child in children[:2]])
     first, second = tree.flow.channels
     assert [first, second] == [child.channel for child in children[:2]]
-    tree.install([ChannelSpec(children[1].contact, filter=lambda bundle: None), ChannelSpec(children[2].contact)])
+    install(tree, [ChannelSpec(children[1].contact, filter=lambda bundle: None), ChannelSpec(children[2].contact)])
     assert tree.flow.channels == (second, children[2].channel), "what stands is left as it is, but for its filter"
     assert second.filter is not None
     with pytest.raises(ValueError, match="which are not children here"):
-        tree.install([ChannelSpec(CONTACTS[3])])
+        install(tree, [ChannelSpec(CONTACTS[3])])

@@ -70,13 +70,13 @@ def check_tree(run: Observed, topic: str) -> None:
         _holds(roots == [closest], f"{what}: its roots are {roots}, the peer closest to its id is {closest}")
     for number, tree in trees.items():
         me = run.world.machines[number].node_id
-        for node in tree.children:
+        for node in tree.leases.children:
             child = trees.get(numbers.get(node, -1))
             knows = child is not None and child.parent is not None and child.parent.node_id == me
             _holds(knows, f"{what}: peer {number} has a child {short(node)} that does not know it as parent")
         if tree.parent is not None:
             parent = trees.get(numbers.get(tree.parent.node_id, -1))
-            knows = parent is not None and me in parent.children
+            knows = parent is not None and me in parent.leases.children
             above = short(tree.parent.node_id)
             _holds(knows, f"{what}: peer {number} has a parent {above} that does not know it as child")
     for number in sorted(readers):
@@ -164,7 +164,7 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
     overdue = machine.host.now() - 2 * peer.config.topics.housekeeping_s
     for tree in peer.scribe.trees.values():
         topic = f"of topic {tree.descriptor.name}"
-        _check_leases(f"{who} still knows leases {topic}", tree.orphaned_leases, peer, overdue)
+        _check_leases(f"{who} still knows leases {topic}", tree.leases.orphaned, peer, overdue)
         _holds(len(tree.flow.past) <= TERMS_KEPT_MAX, f"{who} keeps {len(tree.flow.past)} past terms {topic}")
         _holds(
             len(tree.flow.forgotten) <= FORGOTTEN_MAX, f"{who} remembers {len(tree.flow.forgotten)} past terms {topic}"

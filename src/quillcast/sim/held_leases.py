@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.state.link_reports import Move
+from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim.leases import JOINED_S
 from quillcast.sim.observed import Observed
@@ -41,8 +42,8 @@ class HeldLeases:
     def _held(self, peers: dict[int, Peer], numbers: dict[bytes, int]) -> Iterator[Key]:
         for machine, peer in peers.items():
             for topic, tree in peer.scribe.trees.items():
-                for node, lease in tree.orphaned_leases.items():
-                    holds = node in lease.awaited and tree.reached(lease.needed_from) < tree.total
+                for node, lease in tree.leases.orphaned.items():
+                    holds = node in lease.awaited and reached(tree, lease.needed_from) < total(tree)
                     if holds and node in numbers and _speaks(peers[numbers[node]], topic, lease.move):
                         trees = {number: each.scribe.trees.get(topic) for number, each in peers.items()}
                         if self._meet(_way_up(machine, trees, numbers), _way_up(numbers[node], trees, numbers)):

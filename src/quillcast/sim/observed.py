@@ -124,12 +124,14 @@ class Observed:
             case "root":
                 return roots
             case "forwarders":
-                return [number for number, tree in trees.items() if tree.children and number not in roots]
+                return [number for number, tree in trees.items() if tree.leases.children and number not in roots]
             case "children":
-                nodes = [node for root in roots for node in trees[root].children]
+                nodes = [node for root in roots for node in trees[root].leases.children]
                 return [machine.number for machine, _ in self.running() if machine.node_id in nodes]
             case _:  # leaves
-                return [number for number, tree in trees.items() if not tree.children and tree.parent is not None]
+                return [
+                    number for number, tree in trees.items() if not tree.leases.children and tree.parent is not None
+                ]
 
 
 def _term(tree: Tree) -> tuple[int, bytes]:

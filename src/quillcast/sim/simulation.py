@@ -132,7 +132,7 @@ class Simulation(Observed):
     def _edges(self) -> dict[tuple[str, int], tuple[bytes, ...]]:
         """Parent and children of every peer in every topic's tree."""
         return {
-            (topic, number): (tree.parent.node_id if tree.parent is not None else b"", *tree.children)
+            (topic, number): (tree.parent.node_id if tree.parent is not None else b"", *tree.leases.children)
             for topic in self.topics
             for number, tree in self.trees(topic).items()
         }

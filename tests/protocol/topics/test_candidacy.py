@@ -596,7 +596,7 @@ def test_a_waiting_child_is_judged_by_the_access_list_of_the_replicas() -> None:
     assert isinstance(reader.error, AccessDenied)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert not tree.children
+    assert not tree.leases.children
 
 
 def test_if_first_use_creates_no_topic_a_root_asks_before_it_refuses() -> None:

@@ -13,8 +13,10 @@ from quillcast.protocol.topics.messages import (
     StreamsEnded,
     TransferLeadership,
 )
+from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, decode_stream, encode, stream_key
+from quillcast.protocol.topics.state.retention import total
 from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
@@ -121,7 +123,7 @@ def test_a_stream_whose_source_is_gone_ends_where_it_is_known_to_have_come_thoug
     tree.enter(child)
     child.note_stream(STREAM, StreamUp(0, 0, 5))
     world.source_streams.news.heard_of(tree, STREAM)
-    tree.take_out(CAROL.node_id)
+    take_out(tree, CAROL.node_id)
     for _ in range(2):
         world.source_streams.advance(tree, [STREAM])
         world.host.time += CONFIG.lease_s
@@ -281,9 +283,9 @@ def test_the_events_of_a_stream_that_is_over_and_goes_on_count_once(world: Parts
     for index in range(2):
         world.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, index), (block(PAUL, index),)))
         world.source_streams.conclude(tree, STREAM, index + 1)
-        assert tree.total == index + 1
+        assert total(tree) == index + 1
         world.source_streams.resume(tree, STREAM, None)
-        assert tree.total == index + 1
+        assert total(tree) == index + 1
 
 
 @pytest.mark.parametrize(("end", "hears"), [(3, True), (5, False)], ids=["earlier", "there"])

@@ -18,6 +18,7 @@ from quillcast.protocol.topics.messages import (
     RootIs,
 )
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
+from quillcast.protocol.topics.state.channels import install, take_out
 from quillcast.protocol.topics.state.cut import ROOM_PARTS, Cut
 from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
@@ -25,6 +26,8 @@ from quillcast.protocol.topics.state.effects import (
 )
 from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode
+from quillcast.protocol.topics.state.moves import arrivals, newcomers
+from quillcast.protocol.topics.state.retention import acknowledged_position, catch_up, end_lease, shed
 from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
@@ -146,7 +149,7 @@ def test_so_do_its_channels_that_a_scope_ordered(world: Parts) -> None:
     tree, host = world.root(Descriptor("slow", Settings(slow="wait"))), world.host
     world.child(tree, CAROL)
     ways = {contact.node_id: Way(PeerSink(host, contact), nothing_enters, nothing_enters) for contact in (BOB, CAROL)}
-    tree.install([ChannelSpec(CAROL)], Ordered(ways))
+    install(tree, [ChannelSpec(CAROL)], Ordered(ways))
     left = [channel.sink.room() for channel in tree.flow.channels]
     assert left == [host.room(to) - reserved(WINDOW_BYTES, waits=True) for to in (CAROL, BOB)]
 
@@ -228,7 +231,7 @@ def test_the_peer_that_a_term_was_transferred_to_discards_only_what_is_stable(wo
     tree.root, tree.inherited = None, Position(tree.term, 3)
     fill(world, tree)
     tree.flow.current.stable = 1
-    tree.shed(0.0, 0, tree.term)
+    shed(tree, 0.0, 0, tree.term)
     assert tree.flow.earliest == 1
 
 
@@ -327,7 +330,7 @@ def test_a_root_holds_publishers_back_while_a_peer_below_has_no_room_for_the_top
     assert world.flow_control.waiting == []
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST, used_up=True)))
     world.progress.tell(tree)
-    tree.children.clear()
+    tree.leases.children.clear()
     world.flow_control.housekeep(0.0, paused=False)
     assert world.flow_control.waiting == [], "it is no child any more"
 
@@ -337,9 +340,9 @@ def test_a_root_goes_on_when_a_child_comes_back_that_has_room_again(world: Parts
     world.child(tree, BOB)
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST, used_up=True)))
     assert world.flow_control.shares.is_used_up(tree)
-    tree.take_out(BOB.node_id)
+    take_out(tree, BOB.node_id)
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST)))
-    assert BOB.node_id in tree.children
+    assert BOB.node_id in tree.leases.children
     assert not world.flow_control.shares.is_used_up(tree)
 
 
@@ -373,7 +376,7 @@ def test_or_once_what_a_peer_misses_leaves_room_in_the_buffers(world: Parts) -> 
     def is_cut(acknowledged: int) -> bool:
         child.cut_off(Cut(mark=1, at=world.host.now() - 10.0))
         child.note_report(ChildReport(FIRST, acknowledged, FIRST))
-        tree.catch_up(child, world.host.now())
+        catch_up(tree, child, world.host.now())
         return child.is_cut
 
     child.channel.cursor = tree.flow.log.end - 1
@@ -392,17 +395,17 @@ def test_who_came_below_a_child_whose_lease_is_cut_is_waited_for_elsewhere(world
     child, former = world.child(tree, CAROL), world.child(tree, BOB, 2)
     fill(world, tree)
     end, newcomer = tree.frontier, Move(PAUL, 7)
-    tree.end_lease(child, world.host.now())
-    tree.take_out(BOB.node_id)
-    tree.orphan_lease(former, CONFIG.lease_s, (PAUL,), move=Move(PAUL, 6))
+    end_lease(tree, child, world.host.now())
+    take_out(tree, BOB.node_id)
+    tree.open_leases().orphan(former, CONFIG.lease_s, (PAUL,), move=Move(PAUL, 6))
     report = ChildReport(FIRST, 1, FIRST, newcomers=(PAUL,), arrivals=(newcomer,))
     world.reporting.changed(CAROL, tree.topic, encode(report))
-    assert tree.acknowledged_position(world.host.now()) == 2
-    assert (tree.newcomers(0.0), tree.arrivals(CAROL.node_id)) == ((), ()), "those above wait, too"
+    assert acknowledged_position(tree, world.host.now()) == 2
+    assert (newcomers(tree.leases, 0.0), arrivals(tree.leases, CAROL.node_id)) == ((), ()), "those above wait, too"
     child.note_report(msgspec.structs.replace(report, acknowledged=end, frontier=end))
-    tree.catch_up(child, world.host.now())
-    assert tree.acknowledged_position(world.host.now()) == end
-    assert (tree.newcomers(0.0), tree.arrivals(CAROL.node_id)) == ((PAUL,), (newcomer,))
+    catch_up(tree, child, world.host.now())
+    assert acknowledged_position(tree, world.host.now()) == end
+    assert (newcomers(tree.leases, 0.0), arrivals(tree.leases, CAROL.node_id)) == ((PAUL,), (newcomer,))
 
 
 def test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_when_that_came(world: Parts) -> None:
@@ -436,7 +439,7 @@ def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(worl
     child = world.child(tree, CAROL)
     fill(world, tree)
     mark = tree.frontier
-    tree.end_lease(child, world.host.now())
+    end_lease(tree, child, world.host.now())
     for frontier in (mark - 1, mark, mark):
         world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, 1, FIRST, frontier=frontier)))
     assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, mark))]

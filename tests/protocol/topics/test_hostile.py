@@ -189,7 +189,7 @@ def test_nobody_but_a_topics_root_says_whom_the_next_root_waits_for(whose: str, 
     assert heirs is not None
     assert heirs.root is not None
     assert heirs.root.held_until - heirs.root.began_at >= CONFIG.lease_s
-    assert not heirs.ended
+    assert not heirs.leases.ended
 
 
 def test_only_the_peer_that_was_told_has_another_told_in_its_place() -> None:
@@ -292,7 +292,7 @@ def test_nobody_joins_in_the_name_of_another() -> None:
         join = Join(tree.topic, child, digest=tree.descriptor.digest, sends_only=True)
         for message in (Rejoin(child, b"", [join]), Rejoin(liar, b"", [join])):
             village.act(root, lambda peer, said=message: peer.message(liar, said))
-    assert {node: child.sends_only for node, child in tree.children.items()} == {at.node_id: False}
+    assert {node: child.sends_only for node, child in tree.leases.children.items()} == {at.node_id: False}
 
 
 def test_what_a_lying_root_says_of_events_that_were_not_published_yet_is_forgotten_with_it() -> None:

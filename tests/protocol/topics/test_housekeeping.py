@@ -12,6 +12,7 @@ from quillcast.protocol.topics.messages import (
     RecordState,
     StateDigest,
 )
+from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.effects import (
     GapNoticed,
     LeaveIfIdle,
@@ -108,11 +109,11 @@ def test_an_expired_lease_is_ended_and_reported(world: Parts) -> None:
     tree = world.root()
     housekeeping = world.housekeeping
     child = world.child(tree, BOB)
-    tree.orphan_lease(child, 1.0, [BOB.node_id])
+    tree.open_leases().orphan(child, 1.0, [BOB.node_id])
     world.schedule.wake(tree)
     world.host.time = 2.0
     housekeeping.housekeep()
-    assert tree.orphaned_leases == {}
+    assert tree.leases.orphaned == {}
     assert tree.topic in world.schedule.dirty
 
 
@@ -124,7 +125,7 @@ def test_leases_that_a_peer_names_as_it_leaves_end_as_if_it_had_stayed(world: Pa
     world.schedule.begin()
     world.schedule.wake(tree)
     still_named = []
-    while tree.orphaned_leases:
+    while tree.leases.orphaned:
         world.host.time += 1.0
         still_named.append(world.membership.last_word(tree.topic).leases)
         world.housekeeping.housekeep()
@@ -135,7 +136,7 @@ def test_no_named_lease_ends_during_a_pause(world: Parts) -> None:
     tree = world.root()
     world.children.enter(tree, BOB, 0)
     world.children.left(BOB, Leave(tree.topic, True, (CAROL.node_id,), lives=(0,), left_s=(5.0,)))
-    lease = tree.orphaned_leases[BOB.node_id]
+    lease = tree.leases.orphaned[BOB.node_id]
     assert lease.until == world.host.time + 5.0
     lease.prolong(100.0)
     assert lease.ends_at(CAROL.node_id) == 100.0
@@ -154,9 +155,9 @@ def test_the_end_of_a_lease_of_a_child_of_old_that_now_stands_above_is_reported(
     tree = world.root(described("weather"))
     child = world.child(tree, CAROL)
     tree.root, tree.parent, tree.path = None, BOB, (CAROL.node_id, BOB.node_id)
-    tree.take_out(CAROL.node_id)
-    tree.orphan_lease(child, CONFIG.lease_s, (CAROL.node_id,))
+    take_out(tree, CAROL.node_id)
+    tree.open_leases().orphan(child, CONFIG.lease_s, (CAROL.node_id,))
     world.schedule.take()
     world.reporting.changed(BOB, tree.topic, encode(ParentReport(tree.term, 0, 0, tree.path, ())))
-    assert tree.orphaned_leases == {}
+    assert tree.leases.orphaned == {}
     assert tree.topic in world.schedule.dirty

@@ -180,7 +180,7 @@ def test_a_root_that_took_over_before_it_was_told_waits_only_for_those_that_are_
         world.terms.recall(tree, FIRST, 5)
     message = TransferLeadership(DESCRIPTOR, SECOND, 2, 2, heard, 1.0, (CAROL.node_id, BOB.node_id))
     world.joins.adopt(Join(tree.topic, CAROL, None, DESCRIPTOR.digest))
-    tree.children[CAROL.node_id].spoken = SINCE
+    tree.leases.children[CAROL.node_id].spoken = SINCE
     world.transfer.received(BOB, message)
     assert list(root.awaited) == waits_for
     assert root.hold_until == world.host.time + CONFIG.lease_s

@@ -2,6 +2,8 @@
 
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, next_life
+from quillcast.protocol.topics.state.moves import arrivals, arrived_elsewhere, departures
+from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -39,7 +41,7 @@ def test_an_invited_peer_becomes_the_child_and_nothing_is_lost_or_late() -> None
         assert reader.losses == []
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert list(tree.children) == [village.world.machines[first].node_id]
+    assert list(tree.leases.children) == [village.world.machines[first].node_id]
 
 
 def test_the_present_parent_is_kept_where_the_other_dies_before_it_accepts() -> None:
@@ -97,7 +99,7 @@ def test_what_is_published_after_a_move_is_stable_at_once() -> None:
     assert parent_of(village, mover) == second
     assert village.marks["lease_moved"] == 1
     assert publisher.stable == publisher.next == 1
-    reports = [village.tree(number, NAME).child_report(b"", village.world.now) for number in (first, second)]
+    reports = [child_report(village.tree(number, NAME), b"", village.world.now) for number in (first, second)]
     assert [report.departures for report in reports] == [(), ()], "nobody waits for it any more"
 
 
@@ -127,7 +129,7 @@ def test_an_old_word_of_an_arrival_ends_no_lease_of_a_later_move() -> None:
     def says(child: int, **names: tuple[Move, ...]) -> tuple[Move, ...]:
         report = ChildReport(tree.term, 0, tree.term, **names)
         village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
-        return tree.arrived_elsewhere(tuple)
+        return arrived_elsewhere(tree.leases, tuple)
 
     assert says(left, arrivals=(moves[0],)) == ()
     assert says(right, departures=(moves[1],)) == (), "that was before"
@@ -141,10 +143,10 @@ def test_names_go_no_further_than_the_lowest_peer_above_both_parents() -> None:
     invite(village, second, mover)
     village.run(1)
     node = village.world.machines[root].node_id
-    (arrival,) = village.tree(second, NAME).arrivals(b"")
+    (arrival,) = arrivals(village.tree(second, NAME).leases, b"")
     assert (arrival.peer, arrival.up_to) == (village.world.machines[mover].node_id, node)
-    assert village.tree(root, NAME).arrivals(node) == ()
-    assert village.tree(first, NAME).departures(b"", village.world.now) == ()
+    assert arrivals(village.tree(root, NAME).leases, node) == ()
+    assert departures(village.tree(first, NAME).leases, b"", village.world.now) == ()
 
 
 def test_who_is_invited_by_two_peers_follows_one_after_the_other_and_leaves_no_lease_behind() -> None:
@@ -158,7 +160,7 @@ def test_who_is_invited_by_two_peers_follows_one_after_the_other_and_leaves_no_l
         village.run(2)
     assert parent_of(village, mover) == other
     assert village.marks["invitation_followed"] == 3
-    assert [village.tree(number, NAME).orphaned_leases for number in (first, second)] == [{}, {}]
+    assert [village.tree(number, NAME).leases.orphaned for number in (first, second)] == [{}, {}]
 
 
 def test_another_invitation_waits_no_longer_than_a_dead_peer_takes_to_answer() -> None:

@@ -94,13 +94,13 @@ def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> N
     tree = world.open_trees.open(DESCRIPTOR)
     assert world.open_trees.open(DESCRIPTOR) is tree
     child = world.child(tree, BOB)
-    tree.orphan_lease(child, 10.0, [BOB.node_id])
-    leases = tree.orphaned_leases
+    tree.open_leases().orphan(child, 10.0, [BOB.node_id])
+    leases = tree.leases.orphaned
     world.open_trees.leave_behind(tree.topic, leases)
     tree.flow.close(child.channel)
     world.open_trees.forget(tree)
     assert (world.trees, world.schedule.dirty, world.schedule.due) == ({}, {}, {})
-    assert world.open_trees.open(DESCRIPTOR).orphaned_leases == leases
+    assert world.open_trees.open(DESCRIPTOR).leases.orphaned == leases
 
 
 @pytest.mark.parametrize("active", [False, True])

@@ -198,8 +198,8 @@ def test_forwarders_that_leave_one_after_another_do_not_prolong_the_lease_of_a_c
         village.run(1)
     village.run(5)
     line = [village.root(NAME)]
-    while (tree := village.tree(line[-1], NAME)) is not None and tree.children:
-        (below,) = tree.children
+    while (tree := village.tree(line[-1], NAME)) is not None and tree.leases.children:
+        (below,) = tree.leases.children
         line.append(next(each.number for each in village.world.machines if each.node_id == below))
     assert len(line) == 5
     root, publisher = line[0], village.publisher(line[0], NAME)
@@ -239,7 +239,7 @@ def test_a_peer_that_leaves_says_so_in_the_end_though_its_parent_has_not_all_tha
     village.act(leaver, lambda peer: peer.leave(1.0))
     village.run(1.5)
     assert village.peers[leaver].left
-    assert village.world.machines[leaver].node_id not in {**above.children, **above.orphaned_leases}
+    assert village.world.machines[leaver].node_id not in {**above.leases.children, **above.leases.orphaned}
 
 
 def test_a_lease_below_a_peer_that_forgot_everything_continues() -> None:
@@ -252,8 +252,8 @@ def test_a_lease_below_a_peer_that_forgot_everything_continues() -> None:
     root = village.root(NAME)
     tree = village.tree(root, NAME)
     assert tree is not None
-    child = next(iter(tree.children.values()))
+    child = next(iter(tree.leases.children.values()))
     village.peers[root].scribe.children.remove(tree, child.contact.node_id, "moved", lease=True)
-    kept = {node: list(lease.awaited) for node, lease in tree.orphaned_leases.items()}
+    kept = {node: list(lease.awaited) for node, lease in tree.leases.orphaned.items()}
     village.peers[root].scribe.children.left(child.contact, Leave(tree.topic))
-    assert {node: list(lease.awaited) for node, lease in tree.orphaned_leases.items()} == kept != {}
+    assert {node: list(lease.awaited) for node, lease in tree.leases.orphaned.items()} == kept != {}

@@ -18,6 +18,7 @@ from quillcast.protocol.topics.messages import (
     Rejoin,
 )
 from quillcast.protocol.topics.root.replication import RivalDue
+from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     FindParent,
@@ -103,7 +104,7 @@ def test_a_child_that_asks_for_the_earliest_events_begins_before_what_it_has_onl
 def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
     tree = world.root()
     world.joins.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
-    assert list(tree.children) == [BOB.node_id]
+    assert list(tree.leases.children) == [BOB.node_id]
     assert (BOB, "Accepted") in world.sent
 
 
@@ -111,8 +112,8 @@ def test_a_source_asks_for_events_while_it_speaks_for_a_lease_of_a_peer_that_is_
     tree = world.tree(Descriptor("weather", Settings(admission="source")))
     assert world.membership.join_message(tree, fault=False).sends_only
     child = world.child(tree, BOB)
-    tree.take_out(BOB.node_id)
-    tree.orphan_lease(child, 30.0, (BOB.node_id,))
+    take_out(tree, BOB.node_id)
+    tree.open_leases().orphan(child, 30.0, (BOB.node_id,))
     assert not world.membership.join_message(tree, fault=False).sends_only
 
 
@@ -145,7 +146,7 @@ def test_a_parent_learns_it_from_a_child_through_whom_it_hears_of_a_stream(world
     join = Join(tree.topic, BOB, None, tree.descriptor.digest, streams=((STREAM, 2, 0),), milestones=(((2, 20.0),),))
     world.joins.adopt(join)
     assert world.source_streams.dates.milestones(tree, STREAM, (0, 2)) == ((2, 20.0),)
-    tree.children[BOB.node_id].streams[STREAM] = StreamUp(2, 2, 2, alive=True)
+    tree.leases.children[BOB.node_id].streams[STREAM] = StreamUp(2, 2, 2, alive=True)
     further = msgspec.structs.replace(join, child=CAROL, streams=((STREAM, 9, 0),), milestones=(((9, 20.0),),))
     world.joins.adopt(further)
     assert world.source_streams.dates.milestones(tree, STREAM, (0, 9)) == ((2, 20.0),), "its source is elsewhere"
@@ -156,7 +157,7 @@ def test_a_newcomer_needs_nothing_of_a_stream_that_is_over_there(world: Parts) -
     world.source_streams.learn(tree, STREAM, 0)
     tree.flow.others[STREAM].give_up([(0, 2)])
     world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest, ended=((STREAM, 2, ()),)))
-    assert tree.children[BOB.node_id].needed_from(STREAM) == 2
+    assert tree.leases.children[BOB.node_id].needed_from(STREAM) == 2
 
 
 def test_a_forwarder_passes_on_what_children_that_wait_for_its_parent_say_of_it(world: Parts) -> None:
@@ -257,11 +258,11 @@ def test_a_word_that_a_child_left_is_old_once_it_has_joined_again(world: Parts) 
     child.number = 8
     for number, stays in ((7, True), (8, False)):
         world.children.left(BOB, Leave(tree.topic, number=number))
-        assert (BOB.node_id in tree.children) == stays
+        assert (BOB.node_id in tree.leases.children) == stays
     child = world.children.enter(tree, BOB, 0)
     child.number = next_life(8) + 1
     world.children.left(BOB, Leave(tree.topic, moved=True, leases=(CAROL.node_id,), number=8))
-    assert BOB.node_id in tree.children, "it left others behind, and came again"
+    assert BOB.node_id in tree.leases.children, "it left others behind, and came again"
 
 
 def test_a_peer_that_closes_a_topic_says_how_many_parents_it_had(world: Parts) -> None:

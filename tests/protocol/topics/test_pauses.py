@@ -38,7 +38,7 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
     village.run(14)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert list(tree.orphaned_leases) == [village.world.machines[lost].node_id]
+    assert list(tree.leases.orphaned) == [village.world.machines[lost].node_id]
     host = village.world.machines[root].host
     assert host is not None
     host.pause()
@@ -49,7 +49,7 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
     village.act(root, first)
     village.act(root, lambda peer: peer.scribe.changed(village.world.machines[other].contact, TOPIC, encode(told)))
     assert publisher.stable == 0
-    assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.orphaned_leases.values()] == [True]
+    assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.leases.orphaned.values()] == [True]
 
 
 def test_the_time_of_a_pause_does_not_count_as_patience() -> None:
@@ -89,7 +89,7 @@ def test_after_a_pause_a_root_declares_nothing_stable_for_a_lease() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     village.run(3)
-    assert (tree.children[contact.node_id].acknowledged, publisher.admitted, publisher.stable) == (1, 1, 0)
+    assert (tree.leases.children[contact.node_id].acknowledged, publisher.admitted, publisher.stable) == (1, 1, 0)
     village.run(25)
     assert publisher.stable == 0
     village.run(5)

@@ -22,6 +22,7 @@ from quillcast.protocol.topics.state.link_reports import (
     next_life,
     same_life,
 )
+from quillcast.protocol.topics.state.moves import arrivals, departures
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL
 from tests.protocol.topics.parts import DESCRIPTOR, Parts
@@ -40,7 +41,7 @@ def says(world: Parts, tree: Tree, contact: Contact, **names: tuple[Move, ...]) 
 
 
 def awaited(tree: Tree) -> list[list[bytes]]:
-    return [list(lease.awaited) for lease in tree.orphaned_leases.values()]
+    return [list(lease.awaited) for lease in tree.leases.orphaned.values()]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_a_young_peer_that_is_no_child_leaves_a_lease_behind_only_in_a_former_ru
     joined(world, tree, BOB, None, number=number)
     says(world, tree, BOB)
     world.children.left(BOB, Leave(tree.topic, run=RUN))
-    assert (awaited(tree), tree.children) == (left, {})
+    assert (awaited(tree), tree.leases.children) == (left, {})
 
 
 def test_what_a_child_said_before_it_came_speaks_for_nobody_until_it_says_it_again() -> None:
@@ -134,13 +135,13 @@ def test_what_a_child_said_before_it_came_speaks_for_nobody_until_it_says_it_aga
     joined(world, tree, CAROL, None)
     says(world, tree, CAROL)
     world.children.remove(tree, CAROL.node_id, "lost", lease=True)
-    tree.orphaned_leases[CAROL.node_id].awaited[BOB.node_id] = None
+    tree.leases.orphaned[CAROL.node_id].awaited[BOB.node_id] = None
     joined(world, tree, BOB, Have(FIRST, 0), number=NUMBER, moved=True)
     assert [to for to, message in world.host.sent if isinstance(message, Resend)] == [BOB]
-    assert (awaited(tree), tree.arrivals(PAUL)) == ([[CAROL.node_id, BOB.node_id]], ())
+    assert (awaited(tree), arrivals(tree.leases, PAUL)) == ([[CAROL.node_id, BOB.node_id]], ())
     world.schedule.take()
     says(world, tree, BOB, arrivals=report.arrivals)
-    assert (awaited(tree), tree.arrivals(PAUL)) == ([], (Move(BOB.node_id, NUMBER), *report.arrivals))
+    assert (awaited(tree), arrivals(tree.leases, PAUL)) == ([], (Move(BOB.node_id, NUMBER), *report.arrivals))
     assert world.schedule.take() == [tree.topic]
 
 
@@ -185,7 +186,7 @@ def test_a_former_child_above_speaks_for_those_below_it_unless_it_was_restarted(
     world = Parts()
     tree = lost_and_then_above(world)
     assert awaited(tree) == [[BOB.node_id]]
-    assert tree.departures(world.host.me, world.host.time) == (Move(BOB.node_id, NUMBER, BOB.node_id),)
+    assert departures(tree.leases, world.host.me, world.host.time) == (Move(BOB.node_id, NUMBER, BOB.node_id),)
     assert world.schedule.take() == [tree.topic], "those above are asked"
     says_above(world, tree, Move(BOB.node_id, number))
     assert awaited(tree) == left
@@ -319,8 +320,8 @@ def test_a_peer_that_leaves_names_the_latest_move_of_whom_it_speaks_for() -> Non
     for contact, number in ((CAROL, NUMBER + 1), (DAVE, NUMBER)):
         joined(world, tree, contact, None)
         child = world.children.enter(tree, contact, 0)
-        tree.orphan_lease(child, 9.0, (BOB.node_id,), numbers={BOB.node_id: number})
-    world.membership.trees.leave_behind(tree.topic, tree.orphaned_leases)
+        tree.open_leases().orphan(child, 9.0, (BOB.node_id,), numbers={BOB.node_id: number})
+    world.membership.trees.leave_behind(tree.topic, tree.leases.orphaned)
     assert world.membership.last_word(tree.topic).lives == (NUMBER + 1,)
 
 
@@ -328,13 +329,13 @@ def test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topi
     """Others may still name it as one that left, and so may itself, of what the root before it said."""
     world = Parts()
     tree = world.tree()
-    tree.note_ended(BOB.node_id, Ended(1.0))
-    tree.note_ended(CAROL.node_id, Ended(1.0))
+    tree.open_leases().note_ended(BOB.node_id, Ended(1.0))
+    tree.open_leases().note_ended(CAROL.node_id, Ended(1.0))
     ended = (BOB.node_id, world.host.me, DAVE.node_id)
     message = TransferLeadership(DESCRIPTOR, Term(1, BOB.node_id), 0, 0, leases=(BOB.node_id,), ended=ended)
     world.overlay.leaf_set.add(BOB)
     world.transfer.received(BOB, message)
-    assert list(tree.ended) == [CAROL.node_id, DAVE.node_id]
+    assert list(tree.leases.ended) == [CAROL.node_id, DAVE.node_id]
 
 
 @pytest.mark.parametrize(("number", "stays"), [(NUMBER, True), (next_life(NUMBER), False)])
@@ -342,13 +343,13 @@ def test_a_root_that_left_after_it_had_transferred_the_topic_is_not_waited_for(n
     """Its word may come after its farewell. If it came back since, it is waited for."""
     world = Parts()
     tree = world.tree()
-    tree.note_ended(BOB.node_id, Ended(1.0, Move(BOB.node_id, NUMBER + 1)))
+    tree.open_leases().note_ended(BOB.node_id, Ended(1.0, Move(BOB.node_id, NUMBER + 1)))
     message = TransferLeadership(
         DESCRIPTOR, Term(1, BOB.node_id), 0, 0, leases=(BOB.node_id,), lives=(number,)
     )  # fmt: skip
     world.overlay.leaf_set.add(BOB)
     world.transfer.received(BOB, message)
-    assert (BOB.node_id in tree.ended) == stays
+    assert (BOB.node_id in tree.leases.ended) == stays
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["it joins after the word", "it joins before the word"])
@@ -366,7 +367,7 @@ def test_a_root_waits_for_a_peer_that_declined_a_place_at_it_until_another_names
     world.children.remove(tree, BOB.node_id, "lost", lease=True)
     joined(world, tree, BOB, Have(FIRST, 0), number=NUMBER + 2, moved=True)
     world.children.left(BOB, Leave(tree.topic, declined=True, number=NUMBER + 2))
-    assert BOB.node_id not in tree.children
+    assert BOB.node_id not in tree.leases.children
     assert (list(tree.root.awaited), awaited(tree)) == ([BOB.node_id], [[BOB.node_id]])
     joined(world, tree, CAROL, None)
     says(world, tree, CAROL, arrivals=(Move(BOB.node_id, NUMBER + 2),))

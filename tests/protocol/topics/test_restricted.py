@@ -59,7 +59,7 @@ def test_who_may_not_subscribe_is_no_child_by_saying_that_it_only_publishes() ->
     rejoin = Rejoin(contact, b"", [Join(TOPIC, contact, sends_only=True)])
     village.act(root, lambda peer: peer.message(contact, rejoin))
     village.run(1)
-    assert (contact.node_id in tree.children, village.marks["join_denied"]) == (False, 1)
+    assert (contact.node_id in tree.leases.children, village.marks["join_denied"]) == (False, 1)
 
 
 @pytest.mark.parametrize("was_root", [True, False])
@@ -74,7 +74,7 @@ def test_a_root_takes_the_one_before_in_and_nobody_else_whom_that_named_and_who_
     tree.root.followed = (Term(1, contact.node_id if was_root else bytes(16)),)
     rejoin = Rejoin(contact, b"", [Join(TOPIC, contact)])
     village.act(root, lambda peer: peer.message(contact, rejoin))
-    assert (contact.node_id in tree.children, village.marks.get("join_denied", 0)) == (was_root, not was_root)
+    assert (contact.node_id in tree.leases.children, village.marks.get("join_denied", 0)) == (was_root, not was_root)
 
 
 def test_a_source_that_may_not_subscribe_hands_its_stream_over_and_gets_no_event() -> None:
@@ -86,7 +86,7 @@ def test_a_source_that_may_not_subscribe_hands_its_stream_over_and_gets_no_event
     village.act(root, lambda peer: peer.message(contact, Rejoin(contact, b"", [join])))
     fetch = Fetch(TOPIC, tree.term, [(0, 1)])
     village.act(root, lambda peer: peer.message(contact, fetch))
-    child = tree.children[contact.node_id]
+    child = tree.leases.children[contact.node_id]
     assert (child.sends_only, child.channel in tree.flow.channels) == (True, False)
     assert list(tree.sources.states) == [STREAM]
     assert village.marks["fetch_denied"] == 1
@@ -111,7 +111,7 @@ def test_who_only_publishes_is_given_no_repairs_of_what_others_publish() -> None
     village.run(2)
     tree, asker = village.tree(root, NAME), village.world.machines[other].contact
     assert tree is not None
-    parent = next(number for number in village.alive() if asker.node_id in village.tree(number, NAME).children)
+    parent = next(number for number in village.alive() if asker.node_id in village.tree(number, NAME).leases.children)
     secret = next(term for term in tree.sources.states if not term.is_of(asker.node_id))
     village.act(parent, lambda peer: peer.message(asker, Fetch(TOPIC, secret, [(0, 1)])))
     village.run(2)
@@ -226,8 +226,8 @@ def test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more
     tree = village.tree(root, NAME)
     assert tree is not None
     assert isinstance(answers[0], Descriptor)
-    assert tree.children[peer.host.me].barred
+    assert tree.leases.children[peer.host.me].barred
     assert village.marks["fetch_denied"] > 0, "it asks for what it misses"
     assert publisher.stable == 2, "and is told that it does not get that"
     village.run(peer.scribe.config.lease_s + 10)
-    assert peer.host.me not in tree.children
+    assert peer.host.me not in tree.leases.children

@@ -39,7 +39,7 @@ def test_a_list_that_is_learned_bars_children_at_once_and_the_place_is_seen_to_l
     rights, tree = rights_of(world), attached(world)
     tree.descriptor = RESTRICTED
     rights.learned(tree, first=False)
-    assert tree.children[CAROL.node_id].barred
+    assert tree.leases.children[CAROL.node_id].barred
     assert world.timers[-1] == ListChanged(tree.topic, revoked=False)
     assert world.sent == [], "who learned the list may still be using the tree"
 
@@ -47,7 +47,7 @@ def test_a_list_that_is_learned_bars_children_at_once_and_the_place_is_seen_to_l
 def test_a_list_that_allows_everybody_bars_nobody(world: Parts) -> None:
     rights, tree = rights_of(world), attached(world)
     rights.learned(tree, first=False)
-    assert not tree.children[CAROL.node_id].barred
+    assert not tree.leases.children[CAROL.node_id].barred
 
 
 def test_a_peer_that_may_not_subscribe_counts_as_barred_and_a_root_never_does(world: Parts) -> None:

@@ -354,7 +354,7 @@ def test_who_is_taken_off_the_list_of_subscribers_gets_nothing_more_and_the_othe
     publisher = writer(village, 14, OWNER)
     village.run(1)
     trees = {number: village.tree(number, NAME) for number in revoked}
-    assert any(tree is not None and tree.children for tree in trees.values()), "some of them are inner peers"
+    assert any(tree is not None and tree.leases.children for tree in trees.values()), "some of them are inner peers"
     answers = list[object]()
     for index in range(60):
         village.publish(14, publisher, b"%d" % index)
@@ -541,7 +541,9 @@ def test_who_is_put_on_the_list_again_before_it_has_left_the_tree_subscribes_aga
         subscribed(village, number, STRANGER)
     village.run(5)
     inner = next(
-        number for number in range(1, 12) if (tree := village.tree(number, NAME)) and tree.children and not tree.root
+        number
+        for number in range(1, 12)
+        if (tree := village.tree(number, NAME)) and tree.leases.children and not tree.root
     )
     changed(village, 13, subscribers=[FRIEND.principal])
     while not (tree := village.tree(inner, NAME)) or not tree.barred:

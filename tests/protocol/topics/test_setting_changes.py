@@ -11,6 +11,7 @@ from quillcast.protocol.topics.messages import (
     RootIs,
 )
 from quillcast.protocol.topics.state.schedule import HousekeepingDue
+from quillcast.protocol.topics.state.tree_reports import parent_report
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts, settled
 
@@ -50,13 +51,13 @@ def test_a_root_tells_publishers_of_a_change_and_reports_it_to_children(world: P
     assert tree.root is not None
     tree.root.admissions = {PAUL: settled(BOB)}
     world.child(tree, CAROL)
-    assert tree.parent_report(ALICE.node_id, (), 0.0, held_back=False).descriptor is None
+    assert parent_report(tree, ALICE.node_id, (), 0.0, held_back=False).descriptor is None
     newer = Descriptor("weather", Settings(slow="wait"), version=2)
     tree.adapt(newer)
     assert (
-        tree.parent_report(ALICE.node_id, (), 0.0, held_back=False).descriptor == DESCRIPTOR
+        parent_report(tree, ALICE.node_id, (), 0.0, held_back=False).descriptor == DESCRIPTOR
     )  # the replicas know no other
     tree.root.noted = newer
     world.changes.entered(tree)
     assert world.host.sent == [(BOB, RootIs(FIRST, newer))]
-    assert tree.parent_report(ALICE.node_id, (), 0.0, held_back=False).descriptor == newer
+    assert parent_report(tree, ALICE.node_id, (), 0.0, held_back=False).descriptor == newer

@@ -92,7 +92,9 @@ def test_a_peer_that_only_publishes_is_sent_no_events_until_it_subscribes() -> N
 def a_leaf(village: Village) -> int:
     """A peer without children."""
     trees = {number: village.tree(number, "news") for number in village.alive()}
-    return next(number for number, tree in trees.items() if tree is not None and not tree.children and not tree.root)
+    return next(
+        number for number, tree in trees.items() if tree is not None and not tree.leases.children and not tree.root
+    )
 
 
 def rooted(village: Village, *numbers: int) -> bool:
@@ -143,7 +145,7 @@ def test_streams_outlive_their_root() -> None:
 
 def test_a_parent_that_dies_costs_no_event_in_either_direction() -> None:
     village, readers = a_village(10, *range(10), config=NARROW)
-    inner = next(n for n in village.alive() if village.tree(n, "news").children and not rooted(village, n))  # type: ignore[union-attr]
+    inner = next(n for n in village.alive() if village.tree(n, "news").leases.children and not rooted(village, n))  # type: ignore[union-attr]
     others = [number for number in range(10) if number != inner]
     sources = publishers(village, *others)
     for turn in range(20):
@@ -420,14 +422,14 @@ def test_an_old_join_of_a_source_that_subscribes_by_now_costs_nothing() -> None:
     tree = village.tree(parent, "news")
     assert tree is not None
     village.act(parent, lambda peer: peer.scribe.joins.adopt(Join(TOPIC, me, sends_only=True)))
-    assert me.node_id in tree.orphaned_leases, "its lease goes on"
+    assert me.node_id in tree.leases.orphaned, "its lease goes on"
     village.publish(source, publisher, b"an event")
     village.run(0.005)
     have = child.have()
     assert have is not None
     village.run(2)
-    assert not tree.orphaned_leases
-    assert not tree.children[me.node_id].sends_only
+    assert not tree.leases.orphaned
+    assert not tree.leases.children[me.node_id].sends_only
     assert all(reader.payloads == [b"an event"] for reader in readers)
     assert publisher.stable == 1
 

@@ -10,6 +10,7 @@ from quillcast.protocol.topics.messages import Accepted, Join, TransferLeadershi
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )
+from quillcast.protocol.topics.state.owing import owe
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import ReportDue
 from quillcast.protocol.topics.state.sources import NO_SOURCES
@@ -85,7 +86,7 @@ def a_subscription(world: Parts, tree: Tree, start: int) -> Subscription:
     subscription.adapt(tree.descriptor)
     subscription.begin(tree.term, start)
     for past in tree.flow.past.values():
-        tree.owe(subscription, past)
+        owe(tree, subscription, past)
     subscription.begin_now()
     tree.start(subscription)
     world.host.time += 10.0

@@ -16,6 +16,8 @@ from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, L
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, encode
+from quillcast.protocol.topics.state.retention import acknowledged_position
+from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -81,7 +83,7 @@ def test_a_peer_below_a_leaving_root_that_does_not_arrive_is_waited_for_during_i
     tree = village.tree(new, NAME)
     assert tree is not None
     assert tree.root is not None
-    assert [len(lease.awaited) for lease in tree.orphaned_leases.values()] == [1]
+    assert [len(lease.awaited) for lease in tree.leases.orphaned.values()] == [1]
     village.run(30)
     assert publisher.stable == 1
 
@@ -104,7 +106,7 @@ def narrow_tree() -> tuple[Village, Publisher, list[int]]:
 def children(village: Village, peer: int) -> list[int]:
     tree = village.tree(peer, NAME)
     machines = village.world.machines
-    return [m.number for m in machines if tree is not None and m.node_id in tree.children]
+    return [m.number for m in machines if tree is not None and m.node_id in tree.leases.children]
 
 
 def stable_after(village: Village, publisher: Publisher, seconds: float) -> bool:
@@ -136,7 +138,9 @@ def test_a_leaving_forwarder_names_the_peers_below_it_and_no_lease_ends() -> Non
     tree = village.tree(root, NAME)
     assert tree is not None
     village.run(20)
-    assert [child.others.nodes for child in tree.children.values()] == [(), ()], "it is told for a while, not for good"
+    assert [child.others.nodes for child in tree.leases.children.values()] == [(), ()], (
+        "it is told for a while, not for good"
+    )
 
 
 def test_a_peer_below_a_leaving_forwarder_that_does_not_arrive_is_waited_for() -> None:
@@ -150,7 +154,7 @@ def test_a_peer_below_a_leaving_forwarder_that_does_not_arrive_is_waited_for() -
     assert not stable_after(village, publisher, 10)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[village.world.machines[gone].node_id]]
+    assert [list(lease.awaited) for lease in tree.leases.orphaned.values()] == [[village.world.machines[gone].node_id]]
     village.run(22)
     assert publisher.stable == publisher.next
 
@@ -171,7 +175,7 @@ def test_naming_a_newcomer_ends_no_lease_that_it_has_since_reported_elsewhere(sp
     for peer, report in reports:
         village.act(root, lambda it, by=contacts[peer], says=report: it.scribe.changed(by, TOPIC, encode(says)))
     village.act(root, lambda it: it.scribe.children.remove(tree, contacts[child].node_id, "lost", lease=True))
-    assert list(tree.orphaned_leases) == ([contacts[child].node_id] if spoke_since else [])
+    assert list(tree.leases.orphaned) == ([contacts[child].node_id] if spoke_since else [])
 
 
 def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
@@ -186,10 +190,10 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     left = Leave(TOPIC, moved=True, leases=(contacts[child].node_id,))
     village.act(root, lambda peer: peer.message(contacts[forwarder], left))
     village.act(root, lambda peer: peer.scribe.children.enter(tree, contacts[child], 5))
-    assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[contacts[child].node_id]]
+    assert [list(lease.awaited) for lease in tree.leases.orphaned.values()] == [[contacts[child].node_id]]
     report = ChildReport(tree.term, 2, tree.term)
     village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
-    assert not tree.orphaned_leases
+    assert not tree.leases.orphaned
 
 
 @pytest.mark.parametrize("another_term", [True, False])
@@ -296,8 +300,8 @@ def test_a_former_parent_that_answers_late_keeps_the_lease_there() -> None:
         answer = Accepted(TOPIC, tree.term, 0, (contacts[former].node_id,), ())
         village.act(child, lambda peer, a=answer: peer.scribe.membership.accepted(contacts[former], a))
         village.run(1)
-        assert list(there.orphaned_leases) == leases
-        there.orphaned_leases.clear()
+        assert list(there.leases.orphaned) == leases
+        there.leases.orphaned.clear()
 
 
 def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -> None:
@@ -601,7 +605,7 @@ def test_a_forwarder_that_leaves_and_comes_back_still_speaks_for_the_child_that_
         assert village.tree(forwarder, NAME) is None
         above = village.tree(root, NAME)
         assert above is not None
-        assert village.world.machines[forwarder].node_id in above.orphaned_leases
+        assert village.world.machines[forwarder].node_id in above.leases.orphaned
     village.publish(root, publisher, b"event")
     village.run(10)
     assert publisher.stable == 0
@@ -618,9 +622,9 @@ def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     contact = village.world.machines[child].contact
-    tree.children[contact.node_id].acknowledged = 3
+    tree.leases.children[contact.node_id].acknowledged = 3
     village.act(root, lambda peer: peer.scribe.lost(contact))
-    assert not tree.children
+    assert not tree.leases.children
     again = [
         village.act(root, lambda peer: peer.scribe.children.enter(tree, contact, 7).acknowledged) for _ in range(2)
     ]
@@ -636,10 +640,10 @@ def test_a_report_about_a_later_term_says_nothing_about_this_one() -> None:
     village.run(5)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert tree.acknowledged_position(village.world.now) == 4
-    entry = tree.children[village.world.machines[child].node_id]
+    assert acknowledged_position(tree, village.world.now) == 4
+    entry = tree.leases.children[village.world.machines[child].node_id]
     entry.acknowledged_term = Term(tree.term.counter + 1, tree.term.node)
-    assert tree.acknowledged_position(village.world.now) == 0
+    assert acknowledged_position(tree, village.world.now) == 0
 
 
 def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
@@ -651,10 +655,10 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     assert tree is not None
     join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
     village.act(above, lambda peer: peer.scribe.joins.adopt(join))
-    assert tree.child_report(b"", village.world.now).newcomers == (), "what it has itself may be more than they have"
+    assert child_report(tree, b"", village.world.now).newcomers == (), "what it has itself may be more than they have"
     report = ChildReport(tree.term, 2, tree.term)
     village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(report)))
-    assert tree.child_report(b"", village.world.now).newcomers == (contact.node_id,)
+    assert child_report(tree, b"", village.world.now).newcomers == (contact.node_id,)
 
 
 def test_the_lease_of_a_lost_child_is_counted_from_its_loss() -> None:
@@ -665,7 +669,7 @@ def test_the_lease_of_a_lost_child_is_counted_from_its_loss() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     village.act(root, lambda peer: peer.scribe.lost(village.world.machines[child].contact))
-    assert [lease.until for lease in tree.orphaned_leases.values()] == [village.peers[root].host.now() + 30]
+    assert [lease.until for lease in tree.leases.orphaned.values()] == [village.peers[root].host.now() + 30]
 
 
 def test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have_gone() -> None:
@@ -872,7 +876,7 @@ def test_a_restarted_forwarder_reports_for_no_peer_that_was_below_it() -> None:
     anew = Join(TOPIC, contacts[forwarder], None, b"", described(NAME))
     village.act(root, lambda peer: peer.scribe.joins.adopt(anew))
     village.run(1)
-    assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[UNKNOWN_PEER]]
+    assert [list(lease.awaited) for lease in tree.leases.orphaned.values()] == [[UNKNOWN_PEER]]
 
 
 def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no_lease() -> None:
@@ -894,7 +898,7 @@ def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no
         child = peer.scribe.children.enter(tree, contacts[below], 0)
         child.note_report(ChildReport(tree.term, 0, tree.term, frontier=20))
         lease = Child(peer.host, contacts[gone], 0, tree.term, 0)
-        tree.orphan_lease(lease, peer.host.now() + 30, (contacts[gone].node_id,))
+        tree.open_leases().orphan(lease, peer.host.now() + 30, (contacts[gone].node_id,))
         reader.room_bytes = 1 << 20
         peer.drained(subscription)
         peer.table.budget.limit_bytes = 50_000
@@ -904,8 +908,8 @@ def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no
     child = village.act(forwarder, crowd)
     assert village.peers[forwarder].table.budget.used_bytes <= 50_000
     assert child.cut is None
-    assert list(tree.orphaned_leases) == [contacts[gone].node_id]
-    assert tree.acknowledged_position(village.peers[forwarder].host.now()) == 0
+    assert list(tree.leases.orphaned) == [contacts[gone].node_id]
+    assert acknowledged_position(tree, village.peers[forwarder].host.now()) == 0
     assert village.peers[root].table.budget.used_bytes >= 200_000
 
 
@@ -917,13 +921,13 @@ def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_a
     tree, reports = village.tree(root, NAME), village.peers[root].scribe.schedule
     assert tree is not None
     node = village.world.machines[child].node_id
-    entry = tree.children[node]
+    entry = tree.leases.children[node]
     entry.spoken = NEVER
-    tree.orphan_lease(entry, village.peers[root].host.now() + 30, [node])
+    tree.open_leases().orphan(entry, village.peers[root].host.now() + 30, [node])
     assert TOPIC not in reports.dirty
     entry.spoken = SINCE
     village.act(root, lambda peer: peer.scribe.children.heard_from(tree, entry))
-    assert not tree.orphaned_leases
+    assert not tree.leases.orphaned
     assert TOPIC in reports.dirty
 
 

@@ -49,7 +49,7 @@ def test_subscribers_and_root_form_one_tree() -> None:
         parent = next(m.number for m in village.world.machines if m.node_id == tree.parent.node_id)
         above = village.tree(parent, NAME)
         assert above is not None
-        assert village.world.machines[peer].node_id in above.children
+        assert village.world.machines[peer].node_id in above.leases.children
         assert tree.path[0] == village.world.machines[root].node_id
 
 
@@ -62,7 +62,7 @@ def test_an_unsubscribe_before_the_parent_is_known_leaves_nothing_behind() -> No
     root = village.root(NAME)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert not tree.children
+    assert not tree.leases.children
     assert root == 3 or village.tree(3, NAME) is None
 
 
@@ -90,7 +90,7 @@ def test_no_peer_has_more_children_than_the_bound() -> None:
     village.run(3)
     assert all(reader.payloads == [b"to all"] for reader in readers.values())
     trees = [village.tree(peer, NAME) for peer in village.alive()]
-    assert max(len(tree.children) for tree in trees if tree is not None) == 3
+    assert max(len(tree.leases.children) for tree in trees if tree is not None) == 3
     assert village.marks["shed"] > 0
 
 
@@ -132,9 +132,9 @@ def test_a_repair_takes_one_message_in_the_common_case() -> None:
     for peer in range(16):
         village.subscribe(peer, name, Reader())
     village.run(10)
-    inner = [p for p in village.alive() if (t := village.tree(p, name)) and t.parent is not None and t.children]
+    inner = [p for p in village.alive() if (t := village.tree(p, name)) and t.parent is not None and t.leases.children]
     victim = inner[0]
-    orphans = len(village.tree(victim, name).children)  # type: ignore[union-attr]
+    orphans = len(village.tree(victim, name).leases.children)  # type: ignore[union-attr]
     before = len(records(village, Attached))
     village.kill(victim)
     village.run(5)
@@ -296,10 +296,10 @@ def test_a_leaving_root_hands_over_and_a_leaving_forwarder_sends_its_children_on
         village.subscribe(peer, name, reader)
     village.run(5)
     root = village.root(name)
-    writer = next(peer for peer in village.alive() if peer != root and not village.tree(peer, name).children)  # type: ignore[union-attr]
+    writer = next(peer for peer in village.alive() if peer != root and not village.tree(peer, name).leases.children)  # type: ignore[union-attr]
     publisher = village.publisher(writer, name)
     village.run(1)
-    inner = next(p for p in village.alive() if p != root and village.tree(p, name).children)  # type: ignore[union-attr]
+    inner = next(p for p in village.alive() if p != root and village.tree(p, name).leases.children)  # type: ignore[union-attr]
     for index in range(60):
         village.publish(writer, publisher, b"%d" % index)
         village.run(0.1)
@@ -342,9 +342,9 @@ def test_a_child_that_is_another_parents_and_whose_leave_was_lost_does_not_stay(
     assert tree is not None
     village.act(other, lambda peer: peer.scribe.children.enter(tree, contact, 0))
     village.run(2)
-    assert list(tree.children) == [contact.node_id]
+    assert list(tree.leases.children) == [contact.node_id]
     village.run(10)
-    assert not tree.children
+    assert not tree.leases.children
     assert village.marks["child_never_spoke"] == 1
     above = village.tree(child, NAME)
     assert above is not None
@@ -363,7 +363,7 @@ def test_a_peer_that_answers_a_join_late_keeps_no_lease_of_the_child_that_has_an
     assert tree is not None
     village.act(other, lambda peer: peer.scribe.children.enter(tree, contact, 0))
     village.run(0.5)
-    assert not tree.children
+    assert not tree.leases.children
     publisher = village.publisher(0, NAME)
     village.publish(0, publisher, b"an event")
     village.run(1)
@@ -387,10 +387,10 @@ def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() ->
     village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
     village.act(root, lambda _: scribe.joins.adopt(join))
     assert tree.topic not in told, "so that it is told of nothing when this is taken back"
-    assert contact.node_id in tree.children
+    assert contact.node_id in tree.leases.children
     village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
-    assert contact.node_id not in tree.children
-    assert not tree.orphaned_leases
+    assert contact.node_id not in tree.leases.children
+    assert not tree.leases.orphaned
 
 
 def test_those_below_a_dead_forwarder_are_waited_for() -> None:
@@ -403,7 +403,9 @@ def test_those_below_a_dead_forwarder_are_waited_for() -> None:
     village.run(10)
     publisher = village.publisher(0, name)
     village.run(1)
-    inner = [p for p in village.alive() if p and (t := village.tree(p, name)) and t.parent is not None and t.children]
+    inner = [
+        p for p in village.alive() if p and (t := village.tree(p, name)) and t.parent is not None and t.leases.children
+    ]
     dead = village.world.machines[inner[0]]
     above = village.tree(inner[0], name)
     assert above is not None
@@ -415,7 +417,7 @@ def test_those_below_a_dead_forwarder_are_waited_for() -> None:
     village.tell_of_death(inner[0])
     village.run(5)
     assert tree is not None
-    assert list(tree.orphaned_leases) == [dead.node_id]
+    assert list(tree.leases.orphaned) == [dead.node_id]
     assert publisher.stable == 0
     village.run(30)
     assert publisher.stable == 1

@@ -6,6 +6,7 @@ from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
 from quillcast.protocol.topics.state.holders import SINCE, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, first_number, next_life
+from quillcast.protocol.topics.state.moves import arrivals, departures
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, block, down
 from tests.protocol.topics.parts import CONFIG, Parts
@@ -22,7 +23,7 @@ def lose(world: Parts, tree: Tree, number: int = 7) -> OrphanedLease:
     child.number = number
     world.children.links.add(BOB)
     world.children.remove(tree, BOB.node_id, "lost", lease=True)
-    return tree.orphaned_leases[BOB.node_id]
+    return tree.leases.orphaned[BOB.node_id]
 
 
 def event_comes(tree: Tree) -> None:
@@ -45,7 +46,7 @@ def test_a_lost_child_is_asked_again_and_again_while_its_lease_holds_anything_ba
     event_comes(tree)
     asked = [(BOB, LeaseHeld([(tree.topic, 7, (ALICE.node_id,))]))]
     assert round_at(world, CONFIG.tree_heartbeat_s) == asked
-    assert tree.departures(CAROL.node_id, world.host.time) == (), "it may be dead, and nobody need hear of it"
+    assert departures(tree.leases, CAROL.node_id, world.host.time) == (), "it may be dead, and nobody need hear of it"
     assert round_at(world, 1.5 * CONFIG.tree_heartbeat_s) == []
     assert round_at(world, 2 * CONFIG.tree_heartbeat_s) == asked
     assert lease.until == CONFIG.lease_s
@@ -71,10 +72,10 @@ def test_those_above_are_told_of_a_lost_child_that_speaks_elsewhere(world: Parts
     lose(world, tree)
     world.schedule.take()
     world.whereabouts.speaks_elsewhere(BOB, SpeaksElsewhere([(tree.topic, CAROL.node_id)]))
-    (waiting,) = tree.departures(ALICE.node_id, world.host.time)
+    (waiting,) = departures(tree.leases, ALICE.node_id, world.host.time)
     assert waiting.up_to == CAROL.node_id
     assert Move(BOB.node_id, 7).follows(waiting), "one Join may have gone to both parents"
-    assert tree.departures(CAROL.node_id, world.host.time) == ()
+    assert departures(tree.leases, CAROL.node_id, world.host.time) == ()
     assert world.schedule.take() == [tree.topic]
 
 
@@ -111,11 +112,11 @@ def test_a_lease_is_over_when_the_child_says_so(world: Parts) -> None:
     lose(world, tree)
     world.schedule.take()
     world.whereabouts.lease_over(CAROL, LeaseOver([(tree.topic, 7)]))
-    assert list(tree.orphaned_leases) == [BOB.node_id]
+    assert list(tree.leases.orphaned) == [BOB.node_id]
     world.whereabouts.lease_over(BOB, LeaseOver([(tree.topic, 6)]))
-    assert list(tree.orphaned_leases) == [BOB.node_id], "of an earlier one"
+    assert list(tree.leases.orphaned) == [BOB.node_id], "of an earlier one"
     world.whereabouts.lease_over(BOB, LeaseOver([(tree.topic, 7)]))
-    assert tree.orphaned_leases == {}
+    assert tree.leases.orphaned == {}
     assert world.schedule.take() == [tree.topic]
 
 
@@ -124,9 +125,9 @@ def test_a_child_is_named_again(world: Parts) -> None:
     child = world.child(tree, BOB)
     child.note_report(ChildReport(FIRST, 0, FIRST))
     child.number, child.up_to = 8, ALICE.node_id
-    assert (child.spoken, tree.arrivals(ALICE.node_id)) == (SINCE, ())
+    assert (child.spoken, arrivals(tree.leases, ALICE.node_id)) == (SINCE, ())
     world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)]))
-    assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, 8, CAROL.node_id),)
+    assert arrivals(tree.leases, ALICE.node_id) == (Move(BOB.node_id, 8, CAROL.node_id),)
 
 
 @pytest.mark.parametrize(("number", "named_by"), [(NUMBER + 1, NUMBER + 1), (next_life(NUMBER), NUMBER)])
@@ -138,10 +139,10 @@ def test_a_child_that_asked_another_parent_in_vain_is_named_by_the_number_that_i
     report = encode(ChildReport(FIRST, 0, FIRST))
     world.streams.receive(BOB, Changes(EPOCH, 0, 1, ((tree.topic, report),)))
     world.reporting.changed(BOB, tree.topic, report)
-    tree.children[BOB.node_id].number = NUMBER
+    tree.leases.children[BOB.node_id].number = NUMBER
     world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)], number))
     world.reporting.changed(BOB, tree.topic, report)
-    assert tree.arrivals(ALICE.node_id) == (Move(BOB.node_id, named_by, CAROL.node_id),)
+    assert arrivals(tree.leases, ALICE.node_id) == (Move(BOB.node_id, named_by, CAROL.node_id),)
 
 
 def test_a_child_counts_the_moves_for_which_it_was_taken_in_vain(world: Parts) -> None:
@@ -169,9 +170,11 @@ def test_a_child_that_was_taken_back_without_a_join_is_named_by_the_number_that_
     world.reporting.changed(BOB, tree.topic, report)
     world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)], number))
     asked = [to for to, message in world.host.sent if isinstance(message, Resend)]
-    assert (tree.arrivals(ALICE.node_id), asked) == ((), [BOB] if named else []), "what it said before may be old"
+    assert (arrivals(tree.leases, ALICE.node_id), asked) == ((), [BOB] if named else []), (
+        "what it said before may be old"
+    )
     world.reporting.changed(BOB, tree.topic, report)
-    assert tree.arrivals(ALICE.node_id) == named
+    assert arrivals(tree.leases, ALICE.node_id) == named
 
 
 def test_a_child_that_may_have_been_restarted_meanwhile_gets_no_number(world: Parts) -> None:
@@ -181,7 +184,7 @@ def test_a_child_that_may_have_been_restarted_meanwhile_gets_no_number(world: Pa
     world.streams.receive(BOB, Changes(EPOCH, 2, 3, ()))
     world.reporting.changed(BOB, tree.topic, report)
     world.whereabouts.name_again(BOB, NameAgain([(tree.topic, CAROL.node_id)], NUMBER))
-    assert tree.children[BOB.node_id].number == 0
+    assert tree.leases.children[BOB.node_id].number == 0
 
 
 def test_what_a_lost_child_holds_back_is_stable_soon_after_it_can_be_asked() -> None:
@@ -191,7 +194,7 @@ def test_what_a_lost_child_holds_back_is_stable_soon_after_it_can_be_asked() -> 
     assert parent_of(village, mover) not in (None, first)
     village.publish(root, publisher, b"one")
     village.run(4)
-    assert (publisher.stable, list(village.tree(first, NAME).orphaned_leases)) == (
+    assert (publisher.stable, list(village.tree(first, NAME).leases.orphaned)) == (
         0,
         [village.world.machines[mover].node_id],
     )

@@ -20,6 +20,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.routingtable import UNKNOWN
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
+from quillcast.protocol.topics.state.retention import total
 
 RATE_S_MIN = 1.0  # rates are measured over at least this time
 REFUSED = "refused_"
@@ -149,7 +150,7 @@ class Inspector:
         since, before = self._before
         if now - since < RATE_S_MIN:
             return
-        frontiers = {topic: tree.total for topic, tree in self._peer.scribe.trees.items()}
+        frontiers = {topic: total(tree) for topic, tree in self._peer.scribe.trees.items()}
         self._rates = {
             topic: max(0, frontier - before.get(topic, 0)) / (now - since) for topic, frontier in frontiers.items()
         }

@@ -13,6 +13,7 @@ from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Reader
 from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -41,15 +42,15 @@ def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
     found = lag.readers(tree, peer.host, peer.config.topics.past_terms_s)
     return msgspec.structs.replace(
         part,
-        role="root" if tree.root is not None else "forwarder" if tree.children else "leaf",
+        role="root" if tree.root is not None else "forwarder" if tree.leases.children else "leaf",
         parent=None if tree.parent is None else peer_contact(tree.parent),
-        children=tuple(peer_contact(child.contact) for child in tree.children.values()),
+        children=tuple(peer_contact(child.contact) for child in tree.leases.children.values()),
         subscriptions=len(tree.subscriptions),
         depth=len(tree.path) if tree.attached else None,
         term=term_shown(tree.term),
-        frontier=tree.total,
-        known_end=tree.total + max(0, tree.known_end - tree.frontier),
-        stable=tree.reached(tree.flow.stable_below),
+        frontier=total(tree),
+        known_end=total(tree) + max(0, tree.known_end - tree.frontier),
+        stable=reached(tree, tree.flow.stable_below),
         events=lag.events(tree),
         readmitted=tree.flow.readmitted(),
         buffered_bytes=tree.flow.log.size_bytes,

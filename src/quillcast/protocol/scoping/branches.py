@@ -116,7 +116,7 @@ class Branches:
 
     def _is_child(self, topic: bytes, contact: Contact) -> bool:
         tree = self.trees.get(topic)
-        return tree is not None and contact.node_id in tree.children
+        return tree is not None and contact.node_id in tree.leases.children
 
 
 def _hangs_below_overlay(assignment: Assignment) -> bool:

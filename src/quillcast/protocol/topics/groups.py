@@ -60,7 +60,7 @@ class TreeGroup:
 
     def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
         tree = self.tree
-        child = tree.children.get(node)
+        child = tree.leases.children.get(node)
         if child is not None:
             near = not (child.barred or child.sends_only)  # one that only publishes need not be on the list
         else:
@@ -71,7 +71,7 @@ class TreeGroup:
         return self.held_back.lately(self.tree.topic, within_s)
 
     def members(self) -> Iterator[GroupMember]:
-        held = {child.contact: child.held for child in self.tree.children.values()}
+        held = {child.contact: child.held for child in self.tree.leases.children.values()}
         if self.tree.parent is not None:
             held = {self.tree.parent: self.tree.parent_held, **held}
         levels = self.view().divided(held)
@@ -87,7 +87,7 @@ class TreeGroup:
         if self.flow.live(term) is None:
             return self._with_others(self.tree.neighbours(), beside)
         tree, frontier = self.tree, self.flow.front(term) or 0
-        ahead = (child.contact for child in tree.children.values() if child.reach(term) > frontier)
+        ahead = (child.contact for child in tree.leases.children.values() if child.reach(term) > frontier)
         sources = dict.fromkeys((self.upstream(term), tree.parent, *ahead))
         return self._with_others([contact for contact in sources if contact is not None], beside)
 
@@ -116,7 +116,7 @@ class ScopeView:
         self.members = {*entries, *self.ordered, *(fellows or ())}
         self.outside = set[bytes]()
         if head is not None:
-            self.outside = {*path[: path.index(head)], *(tree.children.keys() - self.members)}
+            self.outside = {*path[: path.index(head)], *(tree.leases.children.keys() - self.members)}
         if fellows is not None:  # the root may be a member, and who is between it and this peer none
             self.outside |= {*path} - self.members - {me}
         self.is_head = head == me

@@ -9,6 +9,7 @@ from quillcast.core.host import Host
 from quillcast.core.ranges import RangeSet, difference
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.effects import FindParent, GapNoticed, LeaveIfIdle, ProcessPaused
+from quillcast.protocol.topics.state.owing import owe_late
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
@@ -91,7 +92,7 @@ class Housekeeping:
         if paused:  # no lease ran out meanwhile, and stability waits for the replicas
             tree.prolong(now + self.config.lease_s, stays=not self.trees.must_leave(tree))
             self.dispatch.order(ProcessPaused(tree.topic))
-        if tree.expire(now):
+        if tree.leases.expire(now):
             self.schedule.touch(tree)
 
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
@@ -102,7 +103,7 @@ class Housekeeping:
                     flow.discard_past(term)  # nobody here waits for what is kept of it
                 continue
             for subscription in tree.subscriptions:
-                tree.owe_late(subscription, flow.past[term], at_last=True)
+                owe_late(tree, subscription, flow.past[term], at_last=True)
             flow.give_up_owed(term)
             if self._may_forget(tree, term):
                 flow.forget(term)

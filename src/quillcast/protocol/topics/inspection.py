@@ -218,7 +218,11 @@ class Inspection:
         descriptor, node = tree.descriptor, message.asker.node_id
         if node == self.host.me or not is_restricted(descriptor.access, "subscribe"):
             return True
-        if node in tree.children or node in tree.path or (tree.parent is not None and tree.parent.node_id == node):
+        if (
+            node in tree.leases.children
+            or node in tree.path
+            or (tree.parent is not None and tree.parent.node_id == node)
+        ):
             return True  # what they pass on tells them as much
         who = {bearer(warrant, node, tree.topic): None for warrant in message.warrants[:WARRANTS_MAX]}
         rights = ("subscribe", "publish") if is_restricted(descriptor.access, "publish") else ("subscribe",)
@@ -235,7 +239,7 @@ class Inspection:
             tree.topic,
             number,
             tree.parent.node_id if tree.parent is not None else b"",
-            [child.contact for child in tree.children.values()],
+            [child.contact for child in tree.leases.children.values()],
             len(tree.subscriptions),
             tree.term,
             tree.frontier,
@@ -274,7 +278,7 @@ class Inspection:
         if not self._may_see(tree, message):
             self._answer(message.asker, msgspec.structs.replace(answer, withheld=True))
             return
-        asked = [child.contact for child in tree.children.values() if _lacks(child, message)]
+        asked = [child.contact for child in tree.leases.children.values() if _lacks(child, message)]
         if message.term.of_source:
             behind = (tree.flow.front(message.term) or 0) < message.index
         else:
@@ -318,7 +322,7 @@ def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[by
     gone: dict[bytes, float] = {}
     if tree.root is not None and tree.root.hold_until > now:
         gone = {node: tree.root.hold_until - now for node in tree.root.awaited if node != UNKNOWN_PEER}
-    for lease in tree.orphaned_leases.values():
+    for lease in tree.leases.orphaned.values():
         if _lacks(lease, message):
             gone |= {node: ends - now for node in lease.awaited if (ends := lease.ends_at(node)) > now}
     return list(gone.items())

@@ -67,6 +67,7 @@ from quillcast.protocol.topics.root.sealing import Seal, Sealing
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
 from quillcast.protocol.topics.state.arrivals import Arrivals
+from quillcast.protocol.topics.state.channels import way_to
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.effects import (
     AllStable,
@@ -531,7 +532,7 @@ class Scribe:
         for tree in list(self.trees.values()):
             tree.stop_joining()
             tree.keep_no_longer()
-            for node in list(tree.children):
+            for node in list(tree.leases.children):
                 self.children.remove(tree, node, "moved", lease=True)
             self.membership.leave_if_idle(tree, anyway=True)
 
@@ -657,7 +658,7 @@ class Scribe:
         node = contact.node_id
         beside = (self.trees[topic] for topic in self.placement.leading_to(node) if topic in self.trees)
         trees = dict.fromkeys([*self.open_trees.linked(node), *beside])
-        ways = [(tree.flow, channel) for tree in trees if (channel := tree.way_to(node)) is not None]
+        ways = [(tree.flow, channel) for tree in trees if (channel := way_to(tree, node)) is not None]
         self.table.resume(contact, ways)
         self.publishing.room(contact)
 
@@ -667,7 +668,7 @@ class Scribe:
         for tree in trees:
             tree.check_place(self.host.me)
         parents = [(tree.parent.node_id, tree) for tree in trees if tree.parent is not None]
-        children = [(node, tree) for tree in trees for node in tree.children]
+        children = [(node, tree) for tree in trees for node in tree.leases.children]
         assert self.membership.parents.counts == Counter([node for node, _ in parents])
         assert self.children.links.counts == Counter([node for node, _ in children])
         linked: dict[bytes, set[Tree]] = {}

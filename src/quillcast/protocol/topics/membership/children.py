@@ -14,6 +14,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Farewell, Join, Leave, Orphaned, Refused
+from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Child, Ended, OrphanedLease, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
@@ -68,8 +69,8 @@ class ChildrenTables:
         known = {term: milestones for (term, *_), milestones in told}
         ended = join.ended if join is not None else ()
         self.source_streams.joined(tree, child, starts, known, ended)
-        former = tree.children.get(node)  # its Join may come twice
-        lease = (None if child.sends_only else tree.orphaned_leases.get(node)) or former  # ends when the child speaks
+        former = tree.leases.children.get(node)  # its Join may come twice
+        lease = (None if child.sends_only else tree.leases.orphaned.get(node)) or former  # ends when the child speaks
         tree.enter(child)
         self.placement.install(tree)
         if lease is not None:
@@ -87,7 +88,7 @@ class ChildrenTables:
         self._count(tree, child, join, lease)
         if former is None:
             self.links.add(contact)
-            self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
+            self.host.trace(ChildAdded(tree.topic, node, len(tree.leases.children)))
         if tree.by_source:
             self.dispatch.order(ChildEntered(tree.topic, contact))
         self.schedule.touch(tree)
@@ -113,7 +114,7 @@ class ChildrenTables:
             return
         moves = child.speaks_for
         if moves:
-            ended = tree.heard_from(moves)
+            ended = tree.leases.heard_from(moves)
             if tree.root is not None:
                 tree.root.heard_from(moves)
             if ended or child.named_until:
@@ -122,7 +123,7 @@ class ChildrenTables:
     def crowded(self, topic: bytes, child: bytes) -> str:
         """Why there is no room for a child in one more topic, in a sentence: at this peer, or in the child's part."""
         share, tree = self.trees.known.forgetting.topics_max // 2, self.trees.by_topic.get(topic)
-        if tree is not None and child in tree.children:
+        if tree is not None and child in tree.leases.children:
             return self.trees.known.crowded(topic)
         if self.links.counts.get(child, 0) >= share:
             why = f"one peer is another's child in at most {share} topics (half of topics.topics_max)"
@@ -143,11 +144,11 @@ class ChildrenTables:
         It knows of those that were below it by another move of the same life, if this Join is an old one.
         """
         node = join.child.node_id
-        former = tree.children.get(node)
+        former = tree.leases.children.get(node)
         is_known = former is not None and same_life(former.number, join.number)
         if former is not None and former.spoken and not (is_known or self.links.is_leaf(node, tree.topic)):
-            tree.orphan_lease(former, self.host.now() + self.config.lease_s, (UNKNOWN_PEER,))
-        tree.forgot(node, join.number)
+            tree.open_leases().orphan(former, self.host.now() + self.config.lease_s, (UNKNOWN_PEER,))
+        tree.leases.forgot(node, join.number)
         if tree.root is not None and not same_life(tree.root.awaited.get(node, 0), join.number):
             tree.root.forgot(node)
 
@@ -155,7 +156,7 @@ class ChildrenTables:
 
     def bar(self, tree: Tree) -> None:
         """By another list some children may have nothing more: they get nothing, and leave by themselves."""
-        for node, child in tree.children.items():
+        for node, child in tree.leases.children.items():
             if not child.sends_only and denied(tree.descriptor, node, child.right) is not None:
                 child.bar()
                 self.host.trace(Mark("child_barred"))
@@ -164,7 +165,7 @@ class ChildrenTables:
 
     def send_allowed_away(self, tree: Tree, parent: Contact) -> None:
         """This peer may not subscribe any more: children that may turn to its own parent."""
-        for node, child in list(tree.children.items()):
+        for node, child in list(tree.leases.children.items()):
             if not child.barred:
                 self.host.send(child.contact, Orphaned([tree.topic], (parent,)))
                 self.remove(tree, node, "refused", lease=True)
@@ -173,7 +174,7 @@ class ChildrenTables:
         """A child that stays although it may not have anything holds nobody up for longer than a lease."""
         for (topic, node), since in list(self.barred.items()):
             tree = self.trees.by_topic.get(topic)
-            child = tree.children.get(node) if tree is not None else None
+            child = tree.leases.children.get(node) if tree is not None else None
             if tree is None or child is None or not child.barred:
                 del self.barred[topic, node]
             elif paused:
@@ -201,7 +202,7 @@ class ChildrenTables:
         `whose` lease it is, and the numbers of their moves: its own if it says nothing else. `up_to`: it moves, and
         peers up to there are to hear of that.
         """
-        child = tree.take_out(node)
+        child = take_out(tree, node)
         tree.answer(node)
         if child is None:
             return
@@ -224,7 +225,7 @@ class ChildrenTables:
     ) -> None:  # fmt: skip
         now = self.host.now()
         named_from = now + self.config.join_timeout_s if numbers else 0.0
-        tree.orphan_lease(
+        tree.open_leases().orphan(
             child, now + self.config.lease_s, awaited, leaf=leaf, move=move, numbers=numbers, named_from=named_from
         )
 
@@ -234,7 +235,7 @@ class ChildrenTables:
         It is told, because it may hear this peer, and not know that nothing comes back.
         """
         node = contact.node_id
-        lost = [tree for tree in self.trees.linked(node) if node in tree.children]
+        lost = [tree for tree in self.trees.linked(node) if node in tree.leases.children]
         for tree in lost:
             self.remove(tree, node, "lost", lease=True)
         if lost:
@@ -242,20 +243,20 @@ class ChildrenTables:
 
     def send_away(self, tree: Tree) -> None:
         """The children of a peer that finds no parent look for others, and it may become a child of one of them."""
-        for node, child in list(tree.children.items()):
+        for node, child in list(tree.leases.children.items()):
             self.host.send(child.contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)
 
     def died(self, contact: Contact) -> None:
         """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""
         node = contact.node_id
-        for tree in [tree for tree in self.trees.linked(node) if node in tree.children]:
+        for tree in [tree for tree in self.trees.linked(node) if node in tree.leases.children]:
             if self.links.is_leaf(node, tree.topic):
                 self.remove(tree, node, "died", lease=False)
         for tree in self.trees.by_topic.values():
-            lease = tree.orphaned_leases.get(node) if tree.orphaned_leases else None
+            lease = tree.leases.orphaned.get(node) if tree.leases.orphaned else None
             if lease is not None and lease.leaf:
-                tree.heard_from((Move(node, lease.numbers.get(node, 0)),))
+                tree.leases.heard_from((Move(node, lease.numbers.get(node, 0)),))
                 self.schedule.touch(tree)
 
     def left(self, sender: Contact, message: Leave) -> None:
@@ -263,7 +264,7 @@ class ChildrenTables:
         tree = self.trees.by_topic.get(message.topic)
         if tree is None:
             return
-        why, child = "moved" if message.moved else "left", tree.children.get(sender.node_id)
+        why, child = "moved" if message.moved else "left", tree.leases.children.get(sender.node_id)
         if child is not None and joined_since(child.number, message.number):
             return  # this word was overtaken by the Join that followed it
         if message.run and child is not None and not is_of_run(child.number, message.run):
@@ -283,7 +284,7 @@ class ChildrenTables:
         node, now = sender.node_id, self.host.now()
         numbers = dict(zip(message.leases, message.lives, strict=False))
         whose = message.leases or ((UNKNOWN_PEER,) if message.moved else ())
-        if node in tree.children:
+        if node in tree.leases.children:
             self.remove(tree, node, "left", lease=message.moved, whose=whose, numbers=numbers)
         elif awaited := [other for other in whose if other != self.host.me]:
             child = Child(self.host, sender, tree.flow.log.end, tree.term, 0)
@@ -291,7 +292,7 @@ class ChildrenTables:
         self._note_ends(tree, node, message)
         number = min(message.number + 1, NUMBER_MAX)  # as if it had come here
         move = Move(node, number) if message.number else None
-        tree.note_ended(node, Ended(now + 2 * self.config.leave_s, move))
+        tree.open_leases().note_ended(node, Ended(now + 2 * self.config.leave_s, move))
         if tree.root is not None:
             tree.root.heard_from((move or Move(node, 0),))
         self.schedule.touch(tree)
@@ -299,7 +300,7 @@ class ChildrenTables:
 
     def _note_ends(self, tree: Tree, node: bytes, message: Leave | Farewell) -> None:
         """Leases that a peer names which leaves began earlier: they end as if it had stayed."""
-        if (lease := tree.orphaned_leases.get(node)) is not None:
+        if (lease := tree.leases.orphaned.get(node)) is not None:
             now, left = self.host.now(), zip(message.leases, message.left_s, strict=False)
             lease.end_at({other: now + min(left_s, self.config.lease_s) for other, left_s in left})
 
@@ -326,9 +327,9 @@ class ChildrenTables:
         """
         node = child.contact.node_id
         last = Move(node, max(child.number, number) if same_life(child.number, number) else child.number, child.up_to)
-        tree.heard_from((last,))
+        tree.leases.heard_from((last,))
         if child.named_until > self.host.now():
-            tree.note_ended(node, Ended(child.named_until, last if last.number else None))
+            tree.open_leases().note_ended(node, Ended(child.named_until, last if last.number else None))
         if tree.root is not None:
             tree.root.heard_from((last,))
         self.schedule.touch(tree)
@@ -342,9 +343,9 @@ class ChildrenTables:
             self.host.send(join.child, Refused(tree.topic, "leaving"))
         tree.answer_all()
         above = tree.parent or tree.next_parent or successor
-        for node in list(tree.children):
+        for node in list(tree.leases.children):
             instead = (above,) if above is not None and above.node_id != node else ()
-            self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))
+            self.host.send(tree.leases.children[node].contact, Orphaned([tree.topic], instead))
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had through this peer."""
@@ -353,8 +354,8 @@ class ChildrenTables:
         for join in tree.waiting.values():
             if not is_denied or join.warrant is None:  # else it may have the right, and asks again without this peer
                 self.host.send(join.child, Refused(tree.topic, why, rule=rule, unwarranted=is_denied))
-        for node in list(tree.children) if is_denied else ():  # they have the right, and join without this peer
-            self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
+        for node in list(tree.leases.children) if is_denied else ():  # they have the right, and join without this peer
+            self.host.send(tree.leases.children[node].contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)
         tree.answer_all()
 
@@ -363,7 +364,7 @@ class ChildrenTables:
         self._remove_barred(now, paused=paused)
         for (topic, node), entered_at in list(self.unheard.items()):
             tree = self.trees.by_topic.get(topic)
-            child = tree.children.get(node) if tree is not None else None
+            child = tree.leases.children.get(node) if tree is not None else None
             if tree is None or child is None or topic in self.links.streams.told(node):
                 del self.unheard[topic, node]
             elif paused:

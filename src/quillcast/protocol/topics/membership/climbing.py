@@ -93,7 +93,7 @@ class Climbing:
 
     def _below(self, tree: Tree, asker: Contact) -> Iterator[tuple[Contact, float]]:
         """The children, and how long an event takes to each. Those for which this is not known yet are measured."""
-        for node, child in tree.children.items():
+        for node, child in tree.leases.children.items():
             round_trip_s = self._round_trip(node)
             if child.sends_only or node == asker.node_id:
                 continue

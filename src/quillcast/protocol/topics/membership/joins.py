@@ -66,7 +66,7 @@ class Joins:
             return
         if join.have is not None:
             self.terms.was_used(tree, join.have.term)
-        former = tree.children.get(child)
+        former = tree.leases.children.get(child)
         if former is not None and join.sends_only and not (direct or former.sends_only):
             self.children.remove(tree, child, "moved", lease=True)
         if tree.begins or (tree.attached and join.sends_only):
@@ -116,12 +116,12 @@ class Joins:
                 self.host.send(join.child, Refused(tree.topic, "loop"))
             elif self._may_join(tree.descriptor, join):  # the list may have come with the parent's answer
                 self._accept(tree, join, gone)
-        for child in tree.children.values():
+        for child in tree.leases.children.values():
             tree.flow.serve(child.channel)
 
     def dismiss_mistaken(self, tree: Tree) -> None:
         """Children that joined before it was known that sources number the topic's events join anew."""
-        for node, child in list(tree.children.items()):
+        for node, child in list(tree.leases.children.items()):
             if tree.by_source and not isinstance(child, SourcesChild):
                 self.host.send(child.contact, Orphaned([tree.topic]))
                 self.children.remove(tree, node, "refused", lease=True)
@@ -129,7 +129,7 @@ class Joins:
     def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] | None = None) -> None:
         """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
         contact = join.child
-        if tree.parent is not None and not tree.children:
+        if tree.parent is not None and not tree.leases.children:
             self._be_no_leaf(tree, join)
         if join.is_new or _is_of_another_life(tree, join):
             self.children.forgot(tree, join)
@@ -189,12 +189,12 @@ class Joins:
 
 def _is_of_another_life(tree: Tree, join: Join) -> bool:
     """Was the child restarted since it came here last, or was named? It may have been elsewhere meanwhile."""
-    move, former = Move(join.child.node_id, join.number), tree.children.get(join.child.node_id)
+    move, former = Move(join.child.node_id, join.number), tree.leases.children.get(join.child.node_id)
     if not join.number:
         return False
     was_child = former is not None and former.number > 0 and not same_life(former.number, move.number)
     awaited = tree.root is not None and tree.root.is_of_another_life(move)
-    return was_child or awaited or any(lease.is_of_another_life(move) for lease in tree.orphaned_leases.values())
+    return was_child or awaited or any(lease.is_of_another_life(move) for lease in tree.leases.orphaned.values())
 
 
 def _start_for(tree: Tree, join: Join) -> int:

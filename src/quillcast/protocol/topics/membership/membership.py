@@ -127,7 +127,7 @@ class TreeMembership:
 
     def _ask_another(self, tree: Tree, join: Join) -> None:
         """Nobody answers: the root may be out of reach of this peer alone. Ask one peer after another beside it."""
-        if tree.attempt > UNANSWERED + 1 and tree.children:
+        if tree.attempt > UNANSWERED + 1 and tree.leases.children:
             self.dispatch.order(NobodyAnswers(tree.topic))
         others = [each for each in self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if each.node_id != self.host.me]
         if tree.attempt > UNANSWERED and others:
@@ -156,7 +156,7 @@ class TreeMembership:
         descriptor = tree.descriptor if whole else None
         earliest, warrant = _wants_earliest(tree), wishes(tree)[1]
         self._note_shown(tree.topic, warrant)
-        sends_only = not (tree.receives or tree.orphaned_leases)  # it speaks for those leases
+        sends_only = not (tree.receives or tree.leases.orphaned)  # it speaks for those leases
         number = self.moves.next(tree.topic) if moved or tree.parent is None else 0
         moved = moved or tree.moved
         streams = self.source_streams.known(tree)
@@ -320,7 +320,7 @@ class TreeMembership:
             self.trees.known.learn(message.descriptor)
             if tree.descriptor.supersedes(message.descriptor):  # all who kept it may have died
                 self.host.send(parent, RecordState([(tree.descriptor, NO_TERM)]))
-        if parent.node_id in tree.children:
+        if parent.node_id in tree.leases.children:
             self.dispatch.order(ChildIsParent(tree.topic, parent.node_id))
         whole = tree.flow.begun and tree.was_served
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
@@ -329,7 +329,7 @@ class TreeMembership:
         self.came_from.pop(tree.topic, None)
         self.unresponsive.pop(tree.topic, None)
         tree.attach(parent, message.fallbacks, message.path)
-        tree.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
+        tree.leases.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
@@ -468,7 +468,7 @@ class TreeMembership:
         """Does a source get events that nobody here or below wants, nor any lease that it speaks for? Ask for none."""
         if not tree.sources.mine or not tree.served or tree.receives or tree.keeping_until is not None:
             return
-        if not (tree.orphaned_leases or tree.ended or self._holds_more(tree)):
+        if not (tree.leases.orphaned or tree.leases.ended or self._holds_more(tree)):
             self.source_streams.cease(tree)
             self.join(tree)
 

@@ -53,7 +53,7 @@ class TreeRepair:
                 continue
             if fallback is None or (self.ring.active and self.ring.is_closest(tree.topic)):
                 self.membership.join(tree, fault=True)
-            elif heir is not None and heir.node_id != self.host.me and heir.node_id not in tree.children:
+            elif heir is not None and heir.node_id != self.host.me and heir.node_id not in tree.leases.children:
                 inherited.setdefault(heir, []).append(tree)
             else:
                 groups.setdefault(fallback, []).append(tree)
@@ -74,7 +74,7 @@ class TreeRepair:
             if (
                 contact.node_id != lost
                 and not self.neighbours.suspected(contact.node_id)
-                and (contact.node_id not in tree.children)
+                and (contact.node_id not in tree.leases.children)
             ):
                 return contact
         return None

@@ -17,6 +17,7 @@ from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.effects import GapNoticed, RivalKnown
 from quillcast.protocol.topics.state.holders import SINCE, Child
 from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.retention import catch_up
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -56,7 +57,7 @@ class Reporting:
     def _report_dropped(self, tree: Tree | None, sender: Contact) -> None:
         if tree is None:
             return
-        child = tree.children.get(sender.node_id)
+        child = tree.leases.children.get(sender.node_id)
         if child is not None:
             self.children.remove(tree, sender.node_id, "moved", lease=True)
             self.membership.leave_if_idle(tree)
@@ -69,19 +70,19 @@ class Reporting:
                 self.membership.close(tree)
 
     def _child_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport) -> None:
-        if tree is None or sender.node_id not in tree.children:
+        if tree is None or sender.node_id not in tree.leases.children:
             self._unknown_child_says(tree, sender, topic, report)
             return
-        child = tree.children[sender.node_id]
+        child = tree.leases.children[sender.node_id]
         former = child.acknowledged_term, child.acknowledged, child.others
         first = child.spoken != SINCE
         child.note_report(report)
         if former != (child.acknowledged_term, child.acknowledged, child.others):
             self.schedule.touch(tree)  # what it no longer needs may be discarded, and is reported upwards
         self.progress.child_says(tree, sender.node_id, used_up=report.used_up)
-        tree.speaks_here(sender.node_id)
+        tree.leases.speaks_here(sender.node_id)
         if report.term == tree.flow.current.term:
-            tree.catch_up(child, self.host.now())
+            catch_up(tree, child, self.host.now())
             cut_below(self.host, tree, child)
         if first or report.newcomers or report.arrivals:
             self.children.heard_from(tree, child)
@@ -160,10 +161,10 @@ class Reporting:
 
     def _arrived(self, tree: Tree, report: link_reports.ParentReport) -> None:
         """Peers that moved away have arrived elsewhere: their leases here end, and those below are told."""
-        ended = tree.note_arrived(report.arrivals)
+        ended = tree.leases.note_arrived(report.arrivals)
         if ended:
             self.host.trace(Mark("lease_moved"))
-        if ended or any(child.others.departures for child in tree.children.values()):
+        if ended or any(child.others.departures for child in tree.leases.children.values()):
             self.schedule.touch(tree)
 
 

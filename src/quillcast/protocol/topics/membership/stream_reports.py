@@ -27,6 +27,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_of,
 )
 from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.retention import catch_up, reached
 from quillcast.protocol.topics.state.source_rights import could_publish
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.sources import Right, SourceState
@@ -69,7 +70,7 @@ class StreamReporting:
         if tree is None or not term.of_source:
             return
         report = decode_stream(value) if value is not None else None
-        child, by_source = tree.children.get(sender.node_id), tree.by_source
+        child, by_source = tree.leases.children.get(sender.node_id), tree.by_source
         if isinstance(child, SourcesChild):
             self._child_says(tree, child, term, report if isinstance(report, StreamUp) else None)
         elif child is not None:
@@ -139,8 +140,8 @@ class StreamReporting:
     def _note_progress(self, tree: Tree, child: SourcesChild) -> None:
         """How many events of all streams came to a child, and to all below it: is its lease to be cut, or no more?"""
         fronts = {term: report.frontier for term, report in child.streams.items()}
-        child.note_streams(tree.reached(child.needed_from), tree.reached(fronts.get))
-        tree.catch_up(child, self.host.now())
+        child.note_streams(reached(tree, child.needed_from), reached(tree, fronts.get))
+        catch_up(tree, child, self.host.now())
         cut_below(self.host, tree, child)
 
     def _known(self, tree: Tree, sender: Contact, term: Term, report: StreamReport) -> SourceState | None:
@@ -175,7 +176,7 @@ class StreamReporting:
     def _hear_again(self, tree: Tree, term: Term, sender: Contact) -> None:
         """A stream goes on: children whose reports on it were forgotten may still have it, and not repeat them."""
         key = stream_key(tree.topic, term)
-        for child in [each for each in tree.children.values() if each.contact.node_id != sender.node_id]:
+        for child in [each for each in tree.leases.children.values() if each.contact.node_id != sender.node_id]:
             told = self.streams.told(child.contact.node_id).get(key)
             if told is not None and term in tree.sources.states:
                 self.changed(child.contact, key, told)
@@ -280,7 +281,7 @@ class StreamReporting:
         unconfirmed, unjudged, self.unconfirmed, self.unjudged = self.unconfirmed, self.unjudged, EMPTY, EMPTY
         for topic, node in unjudged:
             tree = self.trees.get(topic)
-            child = tree.children.get(node) if tree is not None else None
+            child = tree.leases.children.get(node) if tree is not None else None
             if tree is not None and isinstance(child, SourcesChild):
                 self._note_progress(tree, child)
         for (topic, term), sender in unconfirmed.items():
@@ -290,7 +291,7 @@ class StreamReporting:
 
     def _confirmed(self, sender: Contact, message: Confirmed) -> None:
         tree = self.trees.get(message.topic)
-        if tree is None or sender.node_id not in tree.children:
+        if tree is None or sender.node_id not in tree.leases.children:
             return
         own = tree.sources.own
         if own is not None and own.term == message.term:

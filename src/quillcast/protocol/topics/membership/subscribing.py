@@ -15,7 +15,9 @@ from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.owing import owe
 from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.retention import catch_up
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
@@ -156,7 +158,7 @@ class Subscribing:
         tree = self.trees.by_topic.get(subscription.topic)
         channel, first = subscription.channel, subscription.channel.cursor
         if tree is not None and tree.flow.serve(channel):
-            tree.catch_up(subscription, self.host.now())
+            catch_up(tree, subscription, self.host.now())
             self.source_streams.news.touch(tree)
             self.progress.moved(tree, tree.flow.log.bytes_between(first, channel.cursor))
 
@@ -193,7 +195,7 @@ class Subscribing:
         edge.adapt(tree.descriptor)
         edge.begin(tree.term, first, owed=tree.flow.keeps)
         for past in tree.flow.past.values():
-            tree.owe(edge, past)
+            owe(tree, edge, past)
         starts = self.source_streams.begin_at(tree, earliest=edge.wish.start == "earliest")
         for term, start in starts:
             edge.begin(term, start)

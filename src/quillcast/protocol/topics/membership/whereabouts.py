@@ -21,6 +21,7 @@ from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
 from quillcast.protocol.topics.state.link_reports import Move, lowest_above_both
 from quillcast.protocol.topics.state.records import pages
+from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -44,8 +45,8 @@ class Whereabouts:
         """Ask the lost children that hold anything back."""
         to_ask: dict[Contact, list[tuple[bytes, int, tuple[bytes, ...]]]] = {}
         for tree in [self.trees[topic] for topic in self.schedule.due if topic in self.trees]:
-            for lease in tree.orphaned_leases.values():
-                holds_back = tree.reached(lease.needed_from) < tree.total
+            for lease in tree.leases.orphaned.values():
+                holds_back = reached(tree, lease.needed_from) < total(tree)
                 if holds_back and (move := lease.ask(now, self.ask_s)) is not None:
                     asked = to_ask.setdefault(lease.contact, [])
                     asked.append((tree.topic, move.number, tree.path_here(self.host.me)))
@@ -80,7 +81,7 @@ class Whereabouts:
         """A child that was lost has another parent."""
         for topic, up_to in message.topics:
             tree = self.trees.get(topic)
-            lease = tree.orphaned_leases.get(sender.node_id) if tree is not None else None
+            lease = tree.leases.orphaned.get(sender.node_id) if tree is not None else None
             if tree is not None and lease is not None:
                 lease.is_elsewhere(up_to)
                 self.schedule.touch(tree)
@@ -89,15 +90,15 @@ class Whereabouts:
         """A child that was lost needs these topics no more."""
         for topic, number in message.leases:
             tree = self.trees.get(topic)
-            lease = tree.orphaned_leases.get(sender.node_id) if tree is not None else None
+            lease = tree.leases.orphaned.get(sender.node_id) if tree is not None else None
             asked = lease is not None and lease.move is not None and lease.move.number == number
-            if tree is not None and asked and tree.heard_from((Move(sender.node_id, number),)):
+            if tree is not None and asked and tree.leases.heard_from((Move(sender.node_id, number),)):
                 self.schedule.touch(tree)
 
     def name_again(self, sender: Contact, message: NameAgain) -> None:
         """A child is waited for elsewhere."""
         for topic, up_to in message.topics:
             tree = self.trees.get(topic)
-            child = tree.children.get(sender.node_id) if tree is not None else None
+            child = tree.leases.children.get(sender.node_id) if tree is not None else None
             if tree is not None and child is not None:
                 self.children.name_again(tree, child, up_to, message.number)

@@ -15,6 +15,7 @@ from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.successors import Successors
@@ -192,4 +193,4 @@ class Intake:
     def all_stable(self, now: float) -> bool:
         """Have all leases acknowledged what this peer admitted as root?"""
         rooted = [tree for tree in self.trees.by_topic.values() if tree.root is not None]
-        return all(tree.acknowledged_position(now) >= tree.root.index for tree in rooted if tree.root is not None)
+        return all(acknowledged_position(tree, now) >= tree.root.index for tree in rooted if tree.root is not None)

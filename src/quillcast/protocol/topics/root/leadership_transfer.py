@@ -291,7 +291,7 @@ class LeadershipTransfer:
     def _here(self, topic: bytes) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
         """Who is waited for in this peer's place, as `AnotherFollows` says it: itself with all below it, if any is."""
         tree = self.trees.by_topic.get(topic)
-        if tree is None or not (tree.receives or tree.orphaned_leases):
+        if tree is None or not (tree.receives or tree.leases.orphaned):
             return (), ()
         return (self.host.me,), (self.membership.moves.of(topic),)
 
@@ -383,7 +383,7 @@ class LeadershipTransfer:
         if self._follows(tree, root):  # it comes too, and speaks for those below it
             leases[self.host.me] = self.membership.moves.of(tree.topic)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
-        ends = tree.ends[-NEWCOMERS_MAX:]
+        ends = tree.leases.ends[-NEWCOMERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
             tuple(leases), frontiers, tuple([move.peer for move in ends]),
@@ -396,7 +396,7 @@ class LeadershipTransfer:
     def _follows(self, tree: Tree, root: Root) -> bool:
         """Will this peer be a child of the next root, or if it leaves, say farewell to it?"""
         if self.trees.leaving:
-            return bool(tree.children or tree.orphaned_leases)
+            return bool(tree.leases.children or tree.leases.orphaned)
         return tree.needed or root.index > 0
 
     # ---- the root that comes
@@ -425,7 +425,7 @@ class LeadershipTransfer:
         offer = self._offer(tree, sender, message)
         if offer.root is not None:
             self._note_ended(tree, offer.root, message)
-        if tree.ended:  # it may have ended leases, and is remembered for a while
+        if tree.leases.ended:  # it may have ended leases, and is remembered for a while
             self.terms.schedule.touch(tree)
             self.terms.schedule.wake(tree)
         self.known.enter(topic, tree.heard)
@@ -462,11 +462,11 @@ class LeadershipTransfer:
         until = self.host.now() + 2 * self.config.leave_s
         for node, last in zip(message.ended, chain(message.ended_by, repeat(0)), strict=False):
             if node != self.host.me and node not in message.leases:
-                tree.note_ended(node, Ended(until, Move(node, last) if last else None))
-        number, ended = _numbered(message).get(root.node_id), tree.ended.get(root.node_id)
+                tree.open_leases().note_ended(node, Ended(until, Move(node, last) if last else None))
+        number, ended = _numbered(message).get(root.node_id), tree.leases.ended.get(root.node_id)
         has_left = ended is not None and ended.move is not None and ended.move.follows(Move(root.node_id, number or 0))
         if number is not None and not has_left:
-            tree.is_back(root.node_id)
+            tree.leases.is_back(root.node_id)
 
     def _offer(self, tree: Tree, sender: Contact, message: TransferLeadership) -> Offer:
         """A word, and whether it is of the term's own root: only that knows whom to wait for.
@@ -515,7 +515,7 @@ class LeadershipTransfer:
         named, numbers = self._here(topic)
         leases |= dict(zip(named, numbers, strict=True))
         tree = self.trees.by_topic.get(topic)
-        ends = {move.peer: move.number for move in tree.ends} if tree is not None else {}
+        ends = {move.peer: move.number for move in tree.leases.ends} if tree is not None else {}
         leases = {node: each for node, each in leases.items() if node not in ends or not reaches(ends[node], each)}
         message = msgspec.structs.replace(
             _followed_by(offer.message, offer.noted), hold_s=max(0.0, offer.hold_until - self.host.now()),
@@ -563,12 +563,14 @@ class LeadershipTransfer:
         root.take_frontiers(dict(offer.message.frontiers))
 
     def _wait_for_named(self, tree: Tree, root: Root, offer: Offer) -> None:
-        speak = [move for child in tree.children.values() for move in child.speaks_for]
-        send = [Move(node, child.number) for node, child in tree.children.items() if child.sends_only]
-        arrived = [move for child in tree.children.values() for move in (child.move, *child.word.arrivals) if move]
+        speak = [move for child in tree.leases.children.values() for move in child.speaks_for]
+        send = [Move(node, child.number) for node, child in tree.leases.children.items() if child.sends_only]
+        arrived = [
+            move for child in tree.leases.children.values() for move in (child.move, *child.word.arrivals) if move
+        ]
         root.follow((*offer.message.followed, offer.term)[-FOLLOWED_MAX:])
         latest = self.membership.moves.latest(tree.topic)
-        root.wait_for(offer.leases, offer.hold_until, (latest, *tree.ends, *speak, *send), (latest, *arrived))
+        root.wait_for(offer.leases, offer.hold_until, (latest, *tree.leases.ends, *speak, *send), (latest, *arrived))
 
 
 def _has_rival(tree: Tree, message: TransferLeadership) -> bool:

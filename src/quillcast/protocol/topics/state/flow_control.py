@@ -32,6 +32,7 @@ from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.state.cut import CATCH_UP_S
 from quillcast.protocol.topics.state.effects import LeaseEnded, RoomAgain
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
+from quillcast.protocol.topics.state.retention import end_lease, holders, kept_for, last_holder, reached, shed, total
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.shares import Shares
 from quillcast.protocol.topics.state.small_topics import SmallTopics
@@ -328,8 +329,8 @@ class FlowControl:
         """Bring a topic's copies down by as much as the buffers exceed the goal; leases that still need one lose it."""
         for term in tree.flow.live_terms():
             over_bytes = self.budget.used_bytes - self._goal_bytes
-            needed_from = min([tree.flow.front(term) or 0, *(position for position, _ in tree.kept_for(now, term))])
-            if tree.shed(now, max(0, tree.flow.log.size_bytes - over_bytes), term):
+            needed_from = min([tree.flow.front(term) or 0, *(position for position, _ in kept_for(tree, now, term))])
+            if shed(tree, now, max(0, tree.flow.log.size_bytes - over_bytes), term):
                 self.host.trace(Mark("shed_copies"))
                 self.schedule.touch(tree)
                 if (missing := tree.flow.kept_from(term) - needed_from) > 0:
@@ -350,12 +351,12 @@ class FlowControl:
 
     def _end_last_lease(self, tree: Tree, now: float) -> bool:
         """End the lease that holds the topic back the most here. False if none does, or if that was requested."""
-        holder = tree.last(now)
+        holder = last_holder(tree, now)
         if holder is None:
             return self._end_hold(tree, now)
-        if isinstance(holder, Child) and holder.keeps_up(tree.total, now) and not holder.cut_requested_to:
-            holder.request_cut(tree.total)  # it keeps up, and somebody below it does not
-            self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.total))
+        if isinstance(holder, Child) and holder.keeps_up(total(tree), now) and not holder.cut_requested_to:
+            holder.request_cut(total(tree))  # it keeps up, and somebody below it does not
+            self.host.send(holder.contact, CutLeases(tree.topic, tree.term, total(tree)))
             return False
         self._end(tree, holder, now)
         if isinstance(holder, Child | OrphanedLease):
@@ -364,7 +365,7 @@ class FlowControl:
 
     def _end(self, tree: Tree, holder: LeaseHolder, now: float) -> None:
         self.host.trace(Mark("lease_cut"))
-        tree.end_lease(holder, now, max(CATCH_UP_S, REPORTS * self.config.report_s))
+        end_lease(tree, holder, now, max(CATCH_UP_S, REPORTS * self.config.report_s))
         self.schedule.touch(tree)
 
     def _end_elsewhere(self, cut: Tree, node: bytes, now: float) -> None:
@@ -402,9 +403,9 @@ class FlowControl:
             self.end_slow_leases(tree, message.index)
             return
         by_source = tree.by_source
-        index = tree.total if by_source else message.index  # peers count streams differently
-        for holder in list(tree.holders(now)):
-            position = tree.reached(holder.needed_from) if by_source else holder.needed_from(tree.term)
+        index = total(tree) if by_source else message.index  # peers count streams differently
+        for holder in list(holders(tree, now)):
+            position = reached(tree, holder.needed_from) if by_source else holder.needed_from(tree.term)
             if position >= index or holder.is_cut:
                 continue
             if isinstance(holder, Child) and holder.keeps_up(index, now):
@@ -417,7 +418,7 @@ class FlowControl:
 
         Those go on whose peer misses some of it, as do those that wait for an event before it.
         """
-        for holder in tree.holders(self.host.now()):
+        for holder in holders(tree, self.host.now()):
             if holder.needed_from(tree.term) >= index or holder.is_cut:
                 continue
             if isinstance(holder, Child):
@@ -429,13 +430,13 @@ class FlowControl:
 def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:
     if isinstance(holder, Child):
         return holder.contact.node_id
-    return next((node for node, lease in tree.orphaned_leases.items() if lease is holder), b"")
+    return next((node for node, lease in tree.leases.orphaned.items() if lease is holder), b"")
 
 
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | OrphanedLease]":
     """The leases of a peer in a topic, where they hold it back."""
-    child, lease = tree.children.get(node), tree.orphaned_leases.get(node)
-    if child is not None and not child.is_cut and child.progress[1] < tree.total and child.is_stalled(now):
+    child, lease = tree.leases.children.get(node), tree.leases.orphaned.get(node)
+    if child is not None and not child.is_cut and child.progress[1] < total(tree) and child.is_stalled(now):
         yield child
     if lease is not None:
         yield lease

@@ -299,7 +299,7 @@ class SourcesChild(Child):
         self.streams[term] = report
 
     def note_streams(self, acknowledged: int, events: int) -> None:
-        """So many events of all streams reached everybody below the child, and the child itself (`Tree.total`)."""
+        """So many events of all streams reached everybody below the child, and the child itself (`retention.total`)."""
         now = self.host.now()
         if acknowledged > self.acknowledged_events:
             self.moved_at = now

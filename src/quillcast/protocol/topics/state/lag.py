@@ -32,12 +32,12 @@ def leases(tree: Tree, host: Host) -> list[Lease]:
     """What those below acknowledged, as their parent knows it; of those that are gone, while they are waited for."""
     gone = {
         node: lease
-        for lease in tree.orphaned_leases.values()
+        for lease in tree.leases.orphaned.values()
         for node in lease.awaited
-        if lease.until > host.now() and node not in tree.children
+        if lease.until > host.now() and node not in tree.leases.children
     }
     return [
-        *(_lease(tree, host, node, child, lost=False) for node, child in tree.children.items()),
+        *(_lease(tree, host, node, child, lost=False) for node, child in tree.leases.children.items()),
         *(_lease(tree, host, node, lease, lost=True) for node, lease in list(gone.items())[:LOST_MAX]),
     ]
 

@@ -9,6 +9,7 @@ from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Join
+from quillcast.protocol.topics.state.channels import install
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -86,7 +87,7 @@ class Placement:
     def entry_instead(self, tree: Tree | None, join: Join) -> Contact | None:
         """The entry point of this peer's scope that is to take a newcomer in, as this peer has no place in the tree."""
         entry = self.entry_points.get(join.topic)
-        if entry is None or (tree is not None and (tree.attached or tree.children)):
+        if entry is None or (tree is not None and (tree.attached or tree.leases.children)):
             return None
         return entry if entry.node_id not in (self.me, join.child.node_id, *join.unresponsive) else None
 
@@ -97,7 +98,7 @@ class Placement:
     def install(self, tree: Tree) -> None:
         """Open and close channels, so that those that the policy wants stand. Others are left as they are."""
         ordered = self.ordered.get(tree.topic, NOTHING_ORDERED) if may_have_others(tree.descriptor) else NOTHING_ORDERED
-        tree.install(self.policy.channels(self._place(tree, _receivers(tree))), ordered)
+        install(tree, self.policy.channels(self._place(tree, _receivers(tree))), ordered)
 
     def leading_to(self, node: bytes) -> list[bytes]:
         """The topics in which a scope's manager ordered a channel to a peer."""
@@ -115,7 +116,7 @@ class Placement:
 
 def _may_forward(tree: Tree, contact: Contact) -> bool:
     """May a child have the topic's events? One that only publishes need not be on the list."""
-    child = tree.children.get(contact.node_id)
+    child = tree.leases.children.get(contact.node_id)
     return child is None or not (child.barred or child.sends_only)
 
 
@@ -125,13 +126,13 @@ def may_have_others(descriptor: Descriptor) -> bool:
 
 
 def _children(tree: Tree) -> tuple[Contact, ...]:
-    return tuple([child.contact for child in tree.children.values()])
+    return tuple([child.contact for child in tree.leases.children.values()])
 
 
 def _receivers(tree: Tree) -> tuple[Contact, ...]:
-    return tuple([child.contact for child in tree.children.values() if not child.sends_only])
+    return tuple([child.contact for child in tree.leases.children.values() if not child.sends_only])
 
 
 def _members(tree: Tree) -> tuple[Contact, ...]:
-    waiting = [join.child for node, join in tree.waiting.items() if node not in tree.children]
+    waiting = [join.child for node, join in tree.waiting.items() if node not in tree.leases.children]
     return (*_children(tree), *waiting)

@@ -20,10 +20,12 @@ from quillcast.protocol.topics.state.effects import AllStable, GapNoticed, Leave
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
+from quillcast.protocol.topics.state.retention import acknowledged_position, catch_up, trim
 from quillcast.protocol.topics.state.schedule import ReportDue, Schedule
 from quillcast.protocol.topics.state.scope_reports import ScopeReports
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.tree_reports import child_report, parent_report
 
 
 class Progress:
@@ -63,14 +65,14 @@ class Progress:
         self.tell(tree)
         if tree.parent is not None:
             self.streams.hurry(tree.parent.node_id)
-        for node in tree.children:
+        for node in tree.leases.children:
             self.streams.hurry(node)
 
     def tell(self, tree: Tree) -> None:
         """Report to the parent and the children."""
         now = self.host.now()
         for subscription in tree.subscriptions:
-            tree.catch_up(subscription, now)
+            catch_up(tree, subscription, now)
         self.schedule.told(tree)
         self.schedule.note_came(tree, now)
         if tree.root is not None:
@@ -84,9 +86,9 @@ class Progress:
         if tree.sources.states:
             self.advance_streams(tree)
         self._tell_above(tree)
-        if tree.children and tree.attached:
+        if tree.leases.children and tree.attached:
             topic, report = tree.flow.topic, self._parent_report(tree)
-            for child in tree.children.values():
+            for child in tree.leases.children.values():
                 self.streams.put(child.contact, topic, report)
 
     def _tell_above(self, tree: Tree) -> None:
@@ -128,7 +130,7 @@ class Progress:
 
     def _child_report(self, tree: Tree) -> link_reports.ChildReport:
         used_up = self.flow_control.shares.tell(tree)
-        report = tree.child_report(self.host.me, self.host.now(), used_up=used_up)
+        report = child_report(tree, self.host.me, self.host.now(), used_up=used_up)
         if report.leaf and tree.flow.topic in self.placement.entered:
             return replace(report, leaf=False)  # whether its scope has other members is nobody's business
         return report
@@ -141,8 +143,8 @@ class Progress:
         held_back = tree.flow.topic in self.schedule.held_back
         stand_ins = self.placement.stand_ins(tree)
         return link_reports.encode(
-            tree.parent_report(
-                self.host.me, stand_ins, self.host.now(), lambda: self._arrived_above(tree), held_back=held_back
+            parent_report(
+                tree, self.host.me, stand_ins, self.host.now(), lambda: self._arrived_above(tree), held_back=held_back
             )
         )
 
@@ -171,7 +173,7 @@ class Progress:
         root = tree.root
         if root is None:
             return
-        moved = root.acknowledge_to(tree.acknowledged_position(now), now)
+        moved = root.acknowledge_to(acknowledged_position(tree, now), now)
         if tree.flow.current.stable != root.stable:
             tree.flow.current.settle(root.stable)
         gone_bytes = self._trim(tree)
@@ -207,7 +209,7 @@ class Progress:
 
     def _trim(self, tree: Tree, some: Iterable[Term] | None = None) -> int:
         """Discard what nobody needs any more of all or some live terms; how many bytes that was."""
-        gone_bytes = tree.trim(self.host.now(), some) if tree.flow.log.size_bytes else 0
+        gone_bytes = trim(tree, self.host.now(), some) if tree.flow.log.size_bytes else 0
         if gone_bytes:
             self.flow_control.relieved()
         return gone_bytes

@@ -34,6 +34,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.placement import Placement
+from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.stream_ways import comes_from
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -87,7 +88,7 @@ class Period:
     def is_complete(self, tree: Tree, now: float) -> bool:
         """Has everybody below what had come when it began?"""
         live = dict.fromkeys(tree.flow.live_terms())
-        return all(tree.acknowledged_position(now, term) >= end for term, end in self.ends.items() if term in live)
+        return all(acknowledged_position(tree, now, term) >= end for term, end in self.ends.items() if term in live)
 
     def take_untold(self) -> list[Term]:
         """The report is made now: the streams of which it tells."""

@@ -43,7 +43,7 @@ class Shares:
         return tree.flow.kept_bytes > self.small.bound_bytes or not self.small.goes_on(tree.topic)
 
     def _is_below(self, tree: Tree) -> bool:
-        return any(node in tree.children for node in self.below.get(tree.topic, ()))
+        return any(node in tree.leases.children for node in self.below.get(tree.topic, ()))
 
     def child_says(self, tree: Tree, node: bytes, *, used_up: bool) -> bool:
         """A child reports whether the topic's share is used up at it or below. Was that news?"""
@@ -82,4 +82,4 @@ class Shares:
 
     def _still_children(self, topic: bytes) -> dict[bytes, None]:
         tree = self.trees.get(topic)
-        return {node: None for node in self.below[topic] if tree is not None and node in tree.children}
+        return {node: None for node in self.below[topic] if tree is not None and node in tree.leases.children}

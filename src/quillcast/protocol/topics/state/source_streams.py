@@ -31,6 +31,7 @@ from quillcast.protocol.topics.state.link_reports import (
 )
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
+from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source import Source, source_term
 from quillcast.protocol.topics.state.source_rights import right_of, shown_by_source
@@ -249,7 +250,7 @@ class SourceStreams:
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
         stream.resume(tree.sources.resume(term, end))
-        for child in tree.children.values():
+        for child in tree.leases.children.values():
             if isinstance(child, SourcesChild) and not child.sends_only and term not in child.streams:
                 child.note_stream(term, StreamUp(end, end, end))  # it was over there, too
         if is_mine(self.host, term):
@@ -510,7 +511,7 @@ class SourceStreams:
         silent = now < root.held_until or (partitioned and tree.descriptor.settings.partition == "wait")
         for term in terms:
             self._look_after(tree, term, now)
-            stable = 0 if silent else tree.acknowledged_position(now, term)
+            stable = 0 if silent else acknowledged_position(tree, now, term)
             moved |= self.stable_to(tree, term, stable)
         return moved
 
@@ -591,7 +592,7 @@ class SourceStreams:
         key = stream_key(tree.topic, term)
         if tree.parent is not None and tree.root is None:
             self.streams.drop(tree.parent, key)
-        for child in tree.children.values():
+        for child in tree.leases.children.values():
             knows_less = self._knows_less(child, term, key, end)
             speaks = forget_report(child, term) and key in self.streams.told(child.contact.node_id)
             if speaks or knows_less:

@@ -8,6 +8,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.stream import SourceStream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, stream_key
+from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.sources import Right, SourceState
 from quillcast.protocol.topics.state.stream_ways import is_alive, is_mine, reach, there
@@ -72,7 +73,9 @@ class StreamNews:
         """Report on one stream, to all neighbours or to one."""
         if tree.parent is not None and only in (None, tree.parent.node_id):
             self.tell_parent(tree, tree.parent, term, puts_off)
-        children = tree.children if only is None else {only: tree.children[only]} if only in tree.children else {}
+        children = tree.leases.children
+        if only is not None:
+            children = {only: children[only]} if only in children else {}
         if not (children and tree.attached):
             return
         key, stream, state = stream_key(tree.topic, term), tree.flow.others[term], tree.sources.states[term]
@@ -102,7 +105,7 @@ class StreamNews:
         if state.right is Right.COULD and term.is_of(self.host.me):
             last = reach(tree, term)  # others may take nothing of it from this peer (`may_take`)
         return StreamUp(
-            tree.acknowledged_position(now, term), tree.flow.front(term) or 0, reach(tree, term),
+            acknowledged_position(tree, now, term), tree.flow.front(term) or 0, reach(tree, term),
             is_alive(tree, term), closed, state.warrant,
             () if last is None else stream.milestones.told((0, last), now, CLOSED_MILESTONES_MAX),
         )  # fmt: skip

@@ -29,7 +29,7 @@ def is_alive(tree: Tree, term: Term) -> bool:
     stream = tree.flow.others.get(term)
     if stream is not None and stream.barred:
         return False  # as far as anybody goes by its word
-    return any(is_alive_below(child, term) for child in tree.children.values())
+    return any(is_alive_below(child, term) for child in tree.leases.children.values())
 
 
 def towards(tree: Tree, term: Term) -> Contact | None:
@@ -71,7 +71,7 @@ def there(tree: Tree, term: Term) -> int:
     What others say of later events is a reason to ask for them, and no more; unless the source is in no direction.
     """
     own, above, near = tree.sources.own, tree.sources.states[term].above, direction(tree, term)
-    child = tree.children.get(near.node_id) if near is not None else None
+    child = tree.leases.children.get(near.node_id) if near is not None else None
     if own is not None and own.term == term:
         said = own.index
     elif child is not None:
@@ -118,7 +118,7 @@ def comes_from(tree: Tree, term: Term, parent: Contact) -> bool:
 
 def below_of(tree: Tree, term: Term) -> list[Contact]:
     """The children that say that a source is at them or below."""
-    return [child.contact for child in tree.children.values() if is_alive_below(child, term)]
+    return [child.contact for child in tree.leases.children.values() if is_alive_below(child, term)]
 
 
 def is_alive_below(child: Child, term: Term) -> bool:
@@ -134,6 +134,6 @@ def forget_report(child: Child, term: Term) -> bool:
 
 def reach(tree: Tree, term: Term) -> int:
     """One past the last event that somebody here or below has, or knew of beyond a partition."""
-    reports = (child.streams.get(term) for child in tree.children.values())
+    reports = (child.streams.get(term) for child in tree.leases.children.values())
     known = max(tree.flow.others[term].seen.end, tree.sources.states[term].heard_end)
     return max([known, *(report.reach for report in reports if report is not None)])

@@ -12,6 +12,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import StateQuery
 from quillcast.protocol.topics.state.effects import Outdone
+from quillcast.protocol.topics.state.owing import owe, owe_late
 from quillcast.protocol.topics.state.plausible import check_of
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
@@ -83,7 +84,7 @@ class Terms:
             else:
                 ended.note_unread()
             for subscription in tree.subscriptions:
-                tree.owe(subscription, ended)
+                owe(tree, subscription, ended)
         self.schedule.note_came(tree, self.host.now())
         tree.begin_session(term)
         tree.forgive_cuts()
@@ -115,7 +116,7 @@ class Terms:
             self.schedule.touch(tree)  # neighbours on the other side may not know either
         if news or dated:
             for subscription in tree.subscriptions:
-                tree.owe_late(subscription, past)
+                owe_late(tree, subscription, past)
 
     def keep(self, tree: Tree, for_s: float | None = None) -> None:
         """Stay in the tree, by default for as long as others may need what this peer knows of a term that is over."""

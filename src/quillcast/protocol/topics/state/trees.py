@@ -43,7 +43,7 @@ class Trees:
             if topic in self.handlers:
                 self._pass_handler(tree, self.handlers[topic])
             if topic in self.left_behind:
-                tree.resume_leases(self.left_behind.pop(topic))
+                tree.open_leases().resume(self.left_behind.pop(topic))
             self.schedule.wake(tree)
             self.schedule.begin()
         return tree
@@ -91,7 +91,7 @@ class Trees:
     def leases_left(self, topic: bytes, now: float) -> dict[bytes, OrphanedLease]:
         """Leases of lost children that this peer has not seen again and that go on."""
         tree = self.by_topic.get(topic)
-        known = tree.orphaned_leases if tree is not None else self.left_behind.get(topic, {})
+        known = tree.leases.orphaned if tree is not None else self.left_behind.get(topic, {})
         return {node: lease for node, lease in known.items() if lease.until > now}
 
     def end_leases(self, now: float) -> None:

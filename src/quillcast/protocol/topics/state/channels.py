@@ -1,0 +1,89 @@
+"""The channels of a tree: to its children, to its parent where events go up, and to others as scopes order."""
+
+from collections.abc import Iterable
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.interning import EMPTY
+from quillcast.protocol.forwarding.channels import Channel, Filter, nothing_enters
+from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
+from quillcast.protocol.forwarding.policy import ChannelSpec
+from quillcast.protocol.topics.state.holders import Child
+from quillcast.protocol.topics.state.tree import Tree
+
+
+def install(tree: Tree, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
+    """Compare the channels to children that stand with those that are wanted, and install the difference.
+
+    Raises `ValueError` if one leads to a peer that is no child: it never asked for the topic. Channels that scopes
+    ordered may lead to such peers; those that lead to children decide what their links let through.
+    """
+    specs = {spec.to.node_id: spec for spec in wanted}
+    if others := specs.keys() - tree.leases.children.keys():
+        raise ValueError(f"the forwarding policy wants channels to {sorted(others)}, which are not children here")
+    open_ = {*tree.flow.channels}
+    for node, child in tree.leases.children.items():
+        spec, is_open = specs.get(node), child.channel in open_
+        if spec is not None:
+            enters = _filter_to(tree, node, ordered.to_child(node, spec.filter))
+            sink = ordered.sink_to(node, child.channel.sink)
+            child.channel.lead(sink, nothing_enters if child.barred else enters)
+        if spec is not None and not is_open:
+            tree.flow.open(child.channel)
+        elif spec is None and is_open:
+            tree.flow.close(child.channel)
+    _install_up(tree, ordered)
+    if tree.beside or ordered.ways:
+        _install_beside(tree, ordered)
+    tree.leave_room()
+
+
+def _install_up(tree: Tree, ordered: Ordered) -> None:
+    """Have the link to the parent let through what scopes order, where events go up."""
+    if tree.sources.up is None or tree.parent is None:
+        return
+    up, node = tree.sources.up, tree.parent.node_id
+
+    def enters(bundle: Bundle) -> Bundle | None:
+        if not bundle.envelope.term.of_source:
+            return None  # a root's events come from above
+        inner = ordered.to_parent(node, tree.path)  # which may be outside of a scope now, or inside
+        return bundle if inner is None else inner(bundle)
+
+    up.lead(ordered.sink_to(node, up.sink), tree.sources.filter_to(node, tree.flow, enters))
+
+
+def _install_beside(tree: Tree, ordered: Ordered) -> None:
+    """Keep channels to those who are no children. They begin with the next bundle: what is missing is repaired."""
+    above = tree.parent.node_id if tree.sources.up is not None and tree.parent is not None else b""
+    wanted = {node: way for node, way in ordered.ways.items() if node not in tree.leases.children and node != above}
+    for node in [node for node in tree.beside if node not in wanted]:
+        tree.flow.close(tree.beside.pop(node))
+    for node, way in wanted.items():
+        if node not in tree.beside:
+            tree.lead_beside(node, Channel(way.sink, tree.flow.log.end))
+            tree.flow.open(tree.beside[node])
+        tree.beside[node].lead(way.sink, way.enters)
+
+
+def _filter_to(tree: Tree, node: bytes, wanted: Filter | None) -> Filter | None:
+    """What a channel to a neighbour lets through."""
+    return tree.sources.filter_to(node, tree.flow, wanted) if tree.by_source else wanted
+
+
+def way_to(tree: Tree, node: bytes) -> Channel | None:
+    """The channel to a child, to the parent where events go up, or to whom a scope's manager ordered one."""
+    child = tree.leases.children.get(node)
+    if child is not None:
+        return child.channel
+    is_parent = tree.parent is not None and tree.parent.node_id == node
+    return tree.sources.up if is_parent and tree.sources.up is not None else tree.beside.get(node)
+
+
+def take_out(tree: Tree, node: bytes) -> Child | None:
+    """Take a child out of the children table. If a channel of a scope leads to it, that goes on where it was."""
+    child = tree.leases.take_out(node)
+    if child is not None and tree.beside is not EMPTY and child.channel in tree.flow.channels:
+        tree.lead_beside(node, child.channel)
+    elif child is not None:
+        tree.flow.close(child.channel)
+    return child

@@ -1,0 +1,45 @@
+"""What a local subscription is owed of terms that are over."""
+
+from quillcast.core.ranges import RangeSet, difference
+from quillcast.protocol.forwarding.stream import EndedStream
+from quillcast.protocol.topics.state.subscription import Subscription
+from quillcast.protocol.topics.state.tree import Tree
+
+
+def owe(tree: Tree, subscription: Subscription, past: EndedStream) -> None:
+    """A subscription is owed what it may miss of an earlier term."""
+    subscription.owe(past.term, past.end, past.stable)
+    if tree.flow.keeps and past.end:
+        subscription.expect_again()
+
+
+def owe_late(tree: Tree, subscription: Subscription, past: EndedStream, *, at_last: bool = False) -> None:
+    """A subscription is owed what its peer did not know of an earlier term when it began, unless that was over.
+
+    A term that was unknown then is open until somebody says how long its events have been there. What came
+    meanwhile is delivered then. If a peer turns out to have had the events for longer, they are not owed after all.
+    `at_last`: nobody said it for as long as the term was kept, so that it is owed.
+    """
+    term, since = past.term, subscription.since
+    if since is None or since <= term:
+        owe(tree, subscription, past)
+    elif term.was_followed_by(since) or past.was_there(subscription.began_at):
+        subscription.owe(term, past.end, past.stable)
+        subscription.pass_by(term, past.end)
+    elif subscription.term_cursor(term) is not None:
+        owe(tree, subscription, past)
+        if past.is_dated or at_last:
+            subscription.went_on(term)
+    elif past.is_dated or at_last:
+        _owe_whole(tree, subscription, past)
+
+
+def _owe_whole(tree: Tree, subscription: Subscription, past: EndedStream) -> None:
+    term = past.term
+    subscription.begin(term, past.start, went_on=True)
+    if tree.flow.keeps or tree.session:  # else the topic was created best-effort
+        subscription.expect_again()
+    for bundle in past.bundles:
+        subscription.channel.restore(bundle)
+    if gone := difference(past.seen, RangeSet(past.kept())):
+        subscription.skip(term, gone, "unavailable", tree.flow.runs(term, gone), tree.flow.runs_of_others(term))
