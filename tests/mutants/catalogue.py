@@ -819,6 +819,22 @@ MUTANTS = (
         "test_what_a_lying_root_says_of_events_that_were_not_published_yet_is_forgotten_with_it",
     ),
     Mutant(
+        "root-term-taken-for-a-stream",
+        "A root's term that a neighbour names as a source's stream begins none.",
+        "protocol/topics/state/source_streams.py",
+        "        if stream is None and term.of_source and term not in tree.flow.forgotten",
+        "        if stream is None and term not in tree.flow.forgotten",
+        "fuzz/test_liars.py::test_whatever_members_say_that_know_the_network",
+    ),
+    Mutant(
+        "impossible-terms-believed",
+        "A message that names a term that there cannot be yet is its sender's fault.",
+        "protocol/topics/state/terms.py",
+        "        if not self.believes(said):\n            raise Implausible",
+        "        if not said:\n            raise Implausible",
+        "fuzz/test_liars.py::test_whatever_members_say_that_know_the_network",
+    ),
+    Mutant(
         "farewell-beyond-numbers",
         "What a member says never makes an honest peer's reports malformed.",
         "protocol/topics/membership/children.py",
