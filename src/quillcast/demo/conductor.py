@@ -133,7 +133,7 @@ class Conductor:
             self._started.append(process)
             await process.ready()
             self.processes[process.node_id] = process
-            self.state.names[process.node_id] = process.name
+            self.state.meet(process.node_id, process.name)
 
     def _is_complete(self) -> bool:
         """Whether every peer has joined and knows its neighbours on the ring."""
@@ -154,7 +154,7 @@ class Conductor:
         """
         state, weights = self.state, Counter(event.topic for event in self.plan.events)
         busiest, *others = sorted(weights, key=lambda topic: (weights[topic], topic), reverse=True)
-        state.busiest, state.by_source = busiest, next(iter(others), "")
+        state.choose(busiest, next(iter(others), ""))
         self.display.phase(f"a trial tree: all subscribe to {busiest}")
         await self._order_all(list(self.processes), Subscribe(busiest))
         await state.until(lambda: len(state.view.parents()) == self.plan.peers, ROLES_BOUND_S)
@@ -203,13 +203,13 @@ class Conductor:
         """Publish everything, and kill peers meanwhile."""
         self.display.phase("events flow")
         self.on_stream()
-        self.state.streaming = True
+        self.state.stream(flows=True)
         killing = (
             asyncio.create_task(self.kills.perform(assigned.spare, self.plan.length_s)) if self.plan.kill else None
         )
         try:
             await self._publish(assigned.publishers)
-            self.state.streaming = False
+            self.state.stream(flows=False)
             await self.kills.end()
             if killing is not None:
                 await killing

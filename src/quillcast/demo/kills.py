@@ -81,7 +81,7 @@ class Kills:
             self._check(victim)
             repair = self._struck(victim, time.time_ns())
             await self.processes[victim].order(Unplug(yes=True))
-            self.state.away[victim] = None
+            self.state.cut_off(victim)
             self._last(self._reconnect(victim, seconds))
             return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", repair, self.state.view)
 
@@ -90,7 +90,7 @@ class Kills:
         async with self._turn:
             self._check(victim)
             struck = self._struck(victim, time.time_ns())
-            self.state.slow[victim] = None
+            self.state.slow_down(victim)
             self._last(self._throttle(victim, seconds))
             text = f"slowed down to a fifth for {seconds:g} s: {self._named(victim)}"
             self.display.note(text)
@@ -133,7 +133,7 @@ class Kills:
         at_ns, part = self.processes[victim].kill(), f"{what} of {topic}"
         repair = self._struck(victim, at_ns)
         self.done.append(Kill(victim, at_ns, part))
-        self.state.dead[victim] = None
+        self.state.kill(victim)
         return await self._watch(f"SIGKILL {self.state.name(victim)}, {part}", repair, self.state.watch.topic(topic))
 
     def _struck(self, victim: bytes, at_ns: int) -> Repair:
@@ -169,7 +169,7 @@ class Kills:
         await self.processes[victim].order(Unplug(yes=False))
         self.display.note(f"{self.state.name(victim)} is connected again")
         await self._catch_up(victim, lambda: victim not in self.state.watch.lonely())
-        del self.state.away[victim]
+        self.state.reconnect(victim)
 
     async def _throttle(self, victim: bytes, seconds: float) -> None:
         """Alternately stop and resume the process."""
@@ -183,7 +183,7 @@ class Kills:
         finally:
             process.resume()
         await self._catch_up(victim, lambda: True)
-        del self.state.slow[victim]
+        self.state.speed_up(victim)
 
     async def _catch_up(self, victim: bytes, well: Callable[[], bool]) -> None:
         """Wait until the peer has a parent and has everything published until now."""

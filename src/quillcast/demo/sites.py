@@ -149,7 +149,7 @@ class Sites(Conductor):
 
     async def _subscribe(self) -> list[bytes]:
         """All members subscribe, and the sites take their shapes. Returns who publishes: a member of each site."""
-        self.state.busiest = TOPIC
+        self.state.choose(TOPIC)
         self.display.phase(f"all members subscribe to {TOPIC}; their managers order the channels")
         await self._order_all(list(self._site_of), Subscribe(TOPIC))
         if not await self._until_ready():
@@ -191,7 +191,7 @@ class Sites(Conductor):
             f"events flow: {self.plan.rate:g} a second in batches every {LOOK_S:g} s, to all members of all sites"
         )
         self.on_stream()
-        self.state.streaming = True
+        self.state.stream(flows=True)
         stream = asyncio.create_task(self._publish(publishers))
         try:
             await asyncio.sleep(CALM_S)
@@ -204,7 +204,7 @@ class Sites(Conductor):
         finally:
             self.enough()
             await stream
-            self.state.streaming = False
+            self.state.stream(flows=False)
 
     async def _strike(self) -> None:
         """Kill a site's manager and its entry point together."""
@@ -216,7 +216,7 @@ class Sites(Conductor):
         self._pauses = pauses = Pauses(members, time.time_ns())
         for victim, part in victims.items():
             self.kills.done.append(Kill(victim, self.processes[victim].kill(), part))
-            self.state.dead[victim] = None
+            self.state.kill(victim)
         struck, own = self.state.name(entry), self.state.name(manager.node_id)
         root = ", which is also the topic's root" if self.state.view.places.get(manager.node_id, b"") is None else ""
         self.display.note(f"SIGKILL {struck}, the entry point of {STRUCK}, and {own}, its manager{root}, together")
@@ -238,7 +238,7 @@ class Sites(Conductor):
     async def _return(self) -> None:
         """Start the killed manager again, with its data folder."""
         site, address = self.sites[STRUCK], self._managers[STRUCK].address
-        del self.state.dead[self._managers[STRUCK].node_id]
+        self.state.revive(self._managers[STRUCK].node_id)
         await self._manage(site, msgspec.structs.replace(site.manager, listen=address))
         scope = await self._scope(STRUCK)
 

@@ -45,6 +45,42 @@ class State:
         """Peers that are killed, cut off or slowed down."""
         return {**self.dead, **self.away, **self.slow}
 
+    def meet(self, peer: bytes, name: str) -> None:
+        """A peer has joined."""
+        self.names[peer] = name
+
+    def choose(self, busiest: str, by_source: str = "") -> None:
+        """The topics to watch."""
+        self.busiest, self.by_source = busiest, by_source
+
+    def stream(self, *, flows: bool) -> None:
+        """Events begin to flow, or flow no longer."""
+        self.streaming = flows
+
+    def kill(self, peer: bytes) -> None:
+        """A peer was killed."""
+        self.dead[peer] = None
+
+    def revive(self, peer: bytes) -> None:
+        """A killed peer starts again."""
+        del self.dead[peer]
+
+    def cut_off(self, peer: bytes) -> None:
+        """A peer reaches nobody."""
+        self.away[peer] = None
+
+    def reconnect(self, peer: bytes) -> None:
+        """A peer that was cut off is one of the others again."""
+        del self.away[peer]
+
+    def slow_down(self, peer: bytes) -> None:
+        """A peer runs only some of the time."""
+        self.slow[peer] = None
+
+    def speed_up(self, peer: bytes) -> None:
+        """A peer that was slow is as fast as the others again."""
+        del self.slow[peer]
+
     def name(self, peer: bytes) -> str:
         """A peer's name for people."""
         return self.names.get(peer, peer[:4].hex())

@@ -27,7 +27,7 @@ def render(findings: Findings) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"number": number, "ms": pictures.milliseconds, "seconds": seconds}
+    environment.filters.update({"number": number, "ms": pictures.milliseconds, "seconds": seconds})
     template = environment.from_string((resources.files("quillcast.pipeline") / "report.html.j2").read_text("utf-8"))
     versions = dict(findings.versions) | {"matplotlib": mpl.__version__}
     return template.render(

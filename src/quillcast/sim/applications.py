@@ -141,6 +141,10 @@ class Reader:
         """For what bound of a scope it waits, in a sentence; empty if it need not."""
         return peer_of(self.host).scribe.subscribing.bounds().get(topic_id(self.topic), "")
 
+    def end(self) -> None:
+        """Its process has ended."""
+        self.ended_at = self.host.world.now
+
     # --- called by the program
 
     def stop(self) -> None:

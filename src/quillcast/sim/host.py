@@ -39,6 +39,28 @@ class Machine:
     def __repr__(self) -> str:
         return f"Machine({self.number}, {short(self.node_id)})"
 
+    def count_start(self, now: float) -> None:
+        """A process starts: what its disk has now is what an old copy of it would have."""
+        self.starts += 1
+        self.started_at = now
+        self.stale_files = self.files.copy()
+
+    def run(self, host: "SimHost") -> None:
+        """From now on this process runs here."""
+        self.host = host
+
+    def stop(self) -> None:
+        """Nothing runs here any more."""
+        self.host = None
+
+    def switch_off(self, cut: int | None) -> None:
+        """It has no power, and this cut keeps everybody from it; None: it has power again."""
+        self.off_by = cut
+
+    def replace_disk(self, files: Files) -> None:
+        """It has another disk."""
+        self.files = files
+
 
 class SimHost(Process):
     """One run of a peer's process on a machine: orders go into the world's queue, inputs come from it."""
@@ -59,6 +81,10 @@ class SimHost(Process):
         self.proximities: dict[bytes, float] = {}
         self.groups: dict[bytes, tuple[UdpGroup, bytes]] = {}  # multicast groups by the ids of their contacts
         self.peer: Inputs
+
+    def serve(self, peer: Inputs) -> None:
+        """This is the peer that runs here."""
+        self.peer = self.inputs = peer
 
     # --- orders
 

@@ -24,9 +24,12 @@ class Process:
         self.ended_at: float | None = None
         self.backlog: list[tuple[Action, Any]] | None = None
         self.stepped: Callable[[], None] | None = None
-        """Called after every step of the peer."""
         self.inputs: Inputs
         """What handles the peer's inputs: usually the peer."""
+
+    def after_step(self, look: Callable[[], None]) -> None:
+        """From now on `look` is called after every step of the peer."""
+        self.stepped = look
 
     # --- inputs
 

@@ -325,10 +325,10 @@ class Simulation(Observed):
             return
         self._note(f"peer {number} starts again, its disk {disk}")
         if disk == "stale":
-            machine.files = machine.stale_files
+            machine.replace_disk(machine.stale_files)
             self._contacts[number] = self._stale_contacts.get(number, [])
         elif disk == "lost":
-            machine.files = Files()
+            machine.replace_disk(Files())
             self._contacts[number] = []
         self._start(machine)
 
@@ -543,7 +543,7 @@ class Simulation(Observed):
 
     def _end_readers(self, machine: int) -> None:
         for reader in self.readers_on(machine):
-            reader.ended_at = self.world.now
+            reader.end()
 
     def _save(self, _: None) -> None:
         """Every process saves its known peers."""

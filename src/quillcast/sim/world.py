@@ -82,16 +82,15 @@ class World(Surroundings):
         assert machine.host is None, f"{machine} is already running"
         if machine.off_by is not None:
             self.heal(machine.off_by)
-            machine.off_by = None
-        machine.starts += 1
-        machine.started_at = self.now
-        machine.stale_files = machine.files.copy()
+            machine.switch_off(None)
+        machine.count_start(self.now)
         chance = derived(self.seed, f"peer {machine.number} {machine.starts}")
-        machine.host = host = SimHost(self, self._exchange, machine, chance)
+        host = SimHost(self, self._exchange, machine, chance)
+        machine.run(host)
         if self._after_step is not None:
-            host.stepped = partial(self._after_step, host)
+            host.after_step(partial(self._after_step, host))
         self._exchange.open(host.table)
-        host.peer = host.inputs = self._start(host)
+        host.serve(self._start(host))
         return host
 
     def stop(self, machine: Machine, *, silently: bool = False, faults: DiskFaults | None = None) -> None:
@@ -99,11 +98,11 @@ class World(Surroundings):
         host = machine.host
         if host is None:
             return
-        machine.host = None
+        machine.stop()
         self._exchange.close(machine.number)
         host.die(silently=silently)
         if silently:
-            machine.off_by = self.cut(isolated(machine.number))
+            machine.switch_off(self.cut(isolated(machine.number)))
             machine.files.power_lost(
                 derived(self.seed, f"disk {machine.number} {machine.starts}"), faults or DiskFaults()
             )

@@ -75,7 +75,7 @@ def fill(template: str, **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
         loader=jinja2.PackageLoader("quillcast.evaluation.report", ""),
     )
-    environment.filters |= {"number": number, "spaced": _spaced}
+    environment.filters.update({"number": number, "spaced": _spaced})
     return environment.get_template(template).render(**values)
 
 

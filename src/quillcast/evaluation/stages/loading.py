@@ -44,10 +44,11 @@ def save_load(path: Path, count: int, folder: Path) -> None:
     """Write a table of `schemas.LOADS`, for `count` peers, as arrays that all processes of a machine can map."""
     table = parquet.read_table(path)
     load = Load.none(count)
+    entries, trees, capped = load.entries, load.trees, load.capped
     peers = table["peer"].to_numpy()
-    load.entries[peers], load.trees[peers] = table["entries"].to_numpy(), table["trees"].to_numpy()
+    entries[peers], trees[peers] = table["entries"].to_numpy(), table["trees"].to_numpy()
     for step, name in enumerate(schemas.columns(schemas.LOADS)[3:]):
-        load.capped[peers, step] = table[name].to_numpy()
+        capped[peers, step] = table[name].to_numpy()
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in load._asdict().items():
         np.save(folder / f"{name}.npy", array)
