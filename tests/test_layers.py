@@ -354,6 +354,39 @@ def test_orders_carry_no_state() -> None:
     assert "quillcast.protocol.topics.state.tree" not in graph["quillcast.protocol.topics.state.effects"]
 
 
+METHODS_MAX = 6
+THE_WORLD = {"Host", "Inputs"}
+"""The two sides of the seam: nothing else passes between a peer and its surroundings (docs/architecture.md)."""
+
+
+def wide_interfaces(tree: ast.Module) -> list[str]:
+    """The interfaces that have more methods than their users need at a time, properties counted."""
+    interfaces = [each for each in nodes(tree) if isinstance(each, ast.ClassDef) and is_interface(each)]
+    return [each.name for each in interfaces if len([m for m in each.body if is_function(m)]) > METHODS_MAX]
+
+
+def is_interface(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).partition("[")[0] in ("Protocol", "typing.Protocol") for base in node.bases)
+
+
+def is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def test_interfaces_are_narrow() -> None:
+    """Who takes part of a wide one names that part, and a test satisfies it without the rest."""
+    assert {each: name for name, tree in modules() for each in wide_interfaces(tree) if each not in THE_WORLD} == {}
+    assert {each for _, tree in modules() for each in wide_interfaces(tree)} == THE_WORLD
+
+
+def test_wide_interfaces_are_noticed() -> None:
+    methods = "".join(f"    def f{number}(self): ...\n" for number in range(METHODS_MAX))
+    for base in ("Protocol", "Protocol[T]", "Other, Protocol"):
+        assert wide_interfaces(ast.parse(f"class A({base}):\n{methods}")) == []
+        more = f"    @property\n    def more(self): ...\n{methods}"
+        assert wide_interfaces(ast.parse(f"class A({base}):\n{more}")) == ["A"]
+
+
 def asks_kind_of_sink(node: ast.AST) -> bool:
     """Is it `isinstance(channel.sink, ...)`, or the same of a sink by any name?"""
     match node:

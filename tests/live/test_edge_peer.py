@@ -1,4 +1,4 @@
-"""A subscription and the peer that it asks (`EdgePeer`), here one that only notes what it is asked."""
+"""A subscription and the peer that it asks (`SubscribingPeer`), here one that only notes what it is asked."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,11 +8,10 @@ import pytest
 
 from quillcast.core.errors import NotJoined
 from quillcast.core.messages import Contact
-from quillcast.live.edges.peer import EdgePeer
+from quillcast.live.edges.peer import SubscribingPeer
 from quillcast.live.edges.subscription import DecodeCache, Inbox, Subscription, events
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from tests.protocol.recording import BOB
 
 
@@ -41,18 +40,6 @@ class NotingPeer:
     def drained(self, subscription: Any, /) -> None:
         self.asked.append(("drained", subscription))
 
-    def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
-        raise NotImplementedError
-
-    def new_publisher_id(self) -> bytes:
-        return bytes(16)
-
-    def close_publisher(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def bound(self, topic: bytes) -> str:
-        return ""
-
     def awaited(self, name: str) -> Sequence[Contact]:
         return [BOB]
 
@@ -64,7 +51,7 @@ class AtOnce:
         return function(*arguments)
 
 
-def subscription_at(peer: EdgePeer) -> tuple[Subscription[Any], DecodeCache]:
+def subscription_at(peer: SubscribingPeer) -> tuple[Subscription[Any], DecodeCache]:
     cache = DecodeCache(join_timeout_s=0.01)
     cache.peer, cache.pump = peer, AtOnce()  # type: ignore[assignment]
     return Subscription("weather", events, Inbox(1 << 20), cache), cache

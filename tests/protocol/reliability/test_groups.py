@@ -76,11 +76,10 @@ class Circle:
 class Circles:
     """The only group of this peer, and what it learned."""
 
-    def __init__(self, circle: Circle, host: RecordingHost) -> None:
+    def __init__(self, circle: Circle) -> None:
         self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int, int | None]](), 0
         self.milestones = list[ToldMilestones]()
-        self.pressed, self.routed = False, list[Message]()
-        self.host, self.reserved_bytes = host, 0
+        self.routed = list[Message]()
 
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
@@ -89,7 +88,7 @@ class Circles:
         self.learned_[term] = end, stable, there_s
         group.flow.recall(term, end, until=60.0)
 
-    def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
+    def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones, by: bytes | None) -> None:
         self.milestones.append(milestones)
 
     def gave_up(self, group: PeerGroup) -> None:
@@ -101,21 +100,24 @@ class Circles:
     def ask_root(self, group: PeerGroup, message: Message) -> None:
         self.routed.append(message)
 
-    def is_pressed(self) -> bool:
-        return self.pressed
 
-    def room_for_repairs(self, group: PeerGroup, to: Contact) -> int:
+class Room:
+    """The room for repairs: always some here, and on links as much as the host says."""
+
+    takes_repairs = True
+
+    def __init__(self, host: RecordingHost) -> None:
+        self.host, self.is_pressed, self.reserved_bytes = host, False, 0
+
+    def room_for_repairs(self, to: Contact, topic: bytes) -> int:
         return self.host.room(to) - self.reserved_bytes
-
-    def takes_repairs(self) -> bool:
-        return True
 
 
 class World:
     def __init__(self) -> None:
         self.host, self.dispatch, self.circle = RecordingHost(), Dispatch(), Circle()
-        self.groups = Circles(self.circle, self.host)
-        self.recovery = Recovery(self.host, TIMES, self.groups, self.dispatch)
+        self.groups, self.buffers = Circles(self.circle), Room(self.host)
+        self.recovery = Recovery(self.host, TIMES, self.groups, self.buffers, self.dispatch)
 
     def look(self, times: int = 2) -> None:
         """The topic may miss something: time passes, and the gaps are checked."""
@@ -198,7 +200,7 @@ def test_repairs_leave_the_part_of_the_credit_that_is_reserved_for_other_topics(
     world = World()
     flow = world.circle.flow
     flow.move(down(FIRST, 0, block(PAUL, 0)), flow.current)
-    world.groups.reserved_bytes = world.host.rooms[CAROL.node_id] = 10_000
+    world.buffers.reserved_bytes = world.host.rooms[CAROL.node_id] = 10_000
     world.dispatch.message(CAROL, Fetch(WEATHER, FIRST, [(0, 1)]))
     assert world.host.carried == []
     world.host.rooms[CAROL.node_id] = 10_001
@@ -257,7 +259,7 @@ def test_what_all_members_discarded_is_asked_of_the_source_and_its_word_is_final
 def test_while_buffers_are_full_the_source_too_is_to_send_the_first_event_without_credit() -> None:
     world = World()
     missing_of_a_source(world)
-    world.groups.pressed = True
+    world.buffers.is_pressed = True
     world.look()
     for member in (BOB, CAROL):
         world.refuse(member, THEIRS, [(0, 1)], for_good=True)
@@ -267,7 +269,7 @@ def test_while_buffers_are_full_the_source_too_is_to_send_the_first_event_withou
 def test_while_buffers_are_full_the_first_event_is_asked_for_once_however_many_refuse() -> None:
     world = World()
     missing_of_a_source(world)
-    world.groups.pressed = True
+    world.buffers.is_pressed = True
     world.look()
     for member in (BOB, CAROL, BOB, CAROL, BOB):
         world.refuse(member, THEIRS, [(0, 1)], for_good=True)
@@ -278,7 +280,7 @@ def test_while_buffers_are_full_the_first_event_is_asked_for_once_however_many_r
 def test_while_buffers_are_full_the_root_too_is_to_send_the_first_event_without_credit() -> None:
     world = World()
     world.circle.end, world.circle.root = 3, PAULS.node_id
-    world.groups.pressed = True
+    world.buffers.is_pressed = True
     world.look()
     for member in (BOB, CAROL):
         world.refuse(member, FIRST, [(0, 3)])
@@ -289,7 +291,7 @@ def test_a_refusal_of_somebody_who_is_not_the_root_any_more_is_no_reason_to_ask_
     """The overlay may take the question to this very peer, which answers it at once."""
     world = World()
     world.circle.end, world.circle.root = 3, PAULS.node_id
-    world.groups.pressed = True
+    world.buffers.is_pressed = True
     world.look()
     for member in (BOB, CAROL, Contact(b"x" * 16, "127.0.0.1:5")):
         before = len(world.groups.routed)

@@ -265,8 +265,8 @@ class Parts:
     @cached_property
     def repair(self) -> TreeRepair:
         return TreeRepair(
-            self.host, self.ring, self.neighbours, self.streams, self.open_trees, self.joins, self.membership,
-            self.dispatch,
+            self.host, self.ring, self.ring, self.neighbours, self.streams, self.open_trees, self.joins,
+            self.membership, self.dispatch,
         )  # fmt: skip
 
     @cached_property

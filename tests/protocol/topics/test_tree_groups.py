@@ -12,8 +12,8 @@ DAVE = Contact(b"d" * 16, "127.0.0.1:4")
 
 def groups_of(world: Parts) -> TreeGroups:
     return TreeGroups(
-        world.trees, world.neighbours, world.ring, world.terms, world.schedule, world.flow_control,
-        world.source_streams, world.placement, world.host.me,
+        world.trees, world.neighbours, world.ring, world.ring, world.terms, world.schedule, world.source_streams,
+        world.placement, world.host.me,
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_what_a_child_lacks_is_looked_for_and_what_an_outsider_lacks_is_not(worl
 
 
 def test_repairs_are_taken_and_others_go_on_while_there_is_room(world: Parts) -> None:
-    groups, _, group = between(world)
-    assert (groups.is_pressed(), groups.takes_repairs()) == (False, True)
+    _, tree, _ = between(world)
+    assert (world.flow_control.is_pressed, world.flow_control.takes_repairs) == (False, True)
     world.host.rooms[CAROL.node_id] = 0
-    assert groups.room_for_repairs(group, CAROL) <= 0
+    assert world.flow_control.room_for_repairs(CAROL, tree.topic) <= 0

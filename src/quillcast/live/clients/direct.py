@@ -72,7 +72,7 @@ class DirectPublisher(Use):
 
 
 class Direct:
-    """Peers that serve this process (`live.edges.peer.EdgePeer`, `live.edges.publishers.Backend`).
+    """Peers that serve this process (`live.edges.peer`, `live.edges.publishers.Backend`).
 
     What it does not do directly goes through its own peer, `control`. `ending` hears which publishers a peer that will
     end serves, if no other takes them over, and why.

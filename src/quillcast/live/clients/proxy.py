@@ -210,7 +210,7 @@ class Process:
 
 
 class Proxy:
-    """Stands for the peer that serves this process (`live.edges.peer.EdgePeer`, `live.edges.publishers.Backend`).
+    """Stands for the peer that serves this process (`live.edges.peer`, `live.edges.publishers.Backend`).
 
     `ending` is called when that peer says that it will end, `ended` when the connection is closed, each with why.
     """

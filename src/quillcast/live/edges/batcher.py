@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 from quillcast.core.bundle import RUN_BYTES, Block, Join, Run
 from quillcast.core.errors import EventTooLarge, NotJoined, QuillcastError
 from quillcast.live.edges.attributes import pack
-from quillcast.live.edges.peer import EdgePeer, FindCauses
+from quillcast.live.edges.peer import FindCauses, PublishingPeer
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.security.access import Warrant
 
@@ -144,7 +144,7 @@ class Batcher:
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, pump: Pump, peer: EdgePeer, batch_bytes: int, join: Join, warrant: Warrant | None,
+        self, topic: str, pump: Pump, peer: PublishingPeer, batch_bytes: int, join: Join, warrant: Warrant | None,
         find_causes: FindCauses, ended: Callable[["Batcher"], None],
     ) -> None:  # fmt: skip
         """Open it. Raises `LocalError` for an invalid name.

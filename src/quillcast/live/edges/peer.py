@@ -16,8 +16,16 @@ from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherL
 NAMED_MAX = 10  # peers that are named in one text; a guess
 
 
-class EdgePeer(Protocol):
-    """A peer, as the edges of an application see it (`protocol.peer.Peer`). Handles are the peer's own matter."""
+class TopicMember(Protocol):
+    """A peer that joins topics on behalf of an application (`protocol.peer.Peer`)."""
+
+    def awaited(self, name: str) -> Sequence[Contact]:
+        """Who was asked to let this peer take part in a topic, and has not answered yet."""
+        ...
+
+
+class SubscribingPeer(TopicMember, Protocol):
+    """A peer, as subscriptions see it. Handles are the peer's own matter."""
 
     def subscribe(
         self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None,
@@ -38,6 +46,10 @@ class EdgePeer(Protocol):
         """The subscriber's queue has room again."""
         ...
 
+
+class PublishingPeer(TopicMember, Protocol):
+    """A peer, as publishers see it."""
+
     def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic. Raises `LocalError` for an invalid name."""
         ...
@@ -52,10 +64,6 @@ class EdgePeer(Protocol):
 
     def bound(self, topic: bytes) -> str:
         """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
-        ...
-
-    def awaited(self, name: str) -> Sequence[Contact]:
-        """Who was asked to let this peer take part in a topic, and has not answered yet."""
         ...
 
 

@@ -12,7 +12,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.edges import choices
 from quillcast.live.edges.batcher import Batcher
-from quillcast.live.edges.peer import Causes, EdgePeer
+from quillcast.live.edges.peer import Causes, PublishingPeer
 from quillcast.live.edges.publisher import Publisher
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.security.access import Warrant
@@ -28,7 +28,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def peer(self) -> EdgePeer:
+    def peer(self) -> PublishingPeer:
         """The peer."""
         ...
 

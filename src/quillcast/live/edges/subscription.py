@@ -17,7 +17,7 @@ from quillcast.core.envelope import Position
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.live.edges.attributes import unpack
-from quillcast.live.edges.peer import EdgePeer, node_ids, silent
+from quillcast.live.edges.peer import SubscribingPeer, node_ids, silent
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.security.access import Warrant
@@ -193,7 +193,7 @@ class DecodeCache:
     """
 
     pump: Pump
-    peer: EdgePeer
+    peer: SubscribingPeer
 
     def __init__(self, join_timeout_s: float) -> None:
         self.join_timeout_s = join_timeout_s
@@ -202,7 +202,7 @@ class DecodeCache:
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
-    def serve(self, pump: Pump, peer: EdgePeer) -> None:
+    def serve(self, pump: Pump, peer: SubscribingPeer) -> None:
         """Subscriptions are at this peer from now on. A node says so before the first one."""
         self.pump, self.peer = pump, peer
 

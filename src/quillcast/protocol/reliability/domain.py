@@ -117,7 +117,23 @@ class AgentDue(Timer, frozen=True):
     what: Any = None
 
 
-class RecoveryProtocol(Protocol):
+class Correspondent(Protocol):
+    """What reaches an agent from other members, and from its own timers."""
+
+    def received(self, sender: Contact, message: Message) -> None:
+        """Another agent of the domain sent this."""
+        ...
+
+    def due(self, what: Any) -> None:
+        """Its timer is due."""
+        ...
+
+    def link_lost(self, node: bytes) -> None:
+        """A peer cannot be reached."""
+        ...
+
+
+class RecoveryProtocol(Correspondent, Protocol):
     """A recovery protocol, as one member's agent runs it."""
 
     def follow(self, others: tuple[Contact, ...]) -> None:
@@ -137,18 +153,6 @@ class RecoveryProtocol(Protocol):
 
     def filled(self, stream: StreamId) -> None:
         """The member lacks nothing of it any more."""
-        ...
-
-    def received(self, sender: Contact, message: Message) -> None:
-        """Another agent of the domain sent this."""
-        ...
-
-    def due(self, what: Any) -> None:
-        """Its timer is due."""
-        ...
-
-    def link_lost(self, node: bytes) -> None:
-        """A peer cannot be reached."""
         ...
 
     def end(self) -> None:

@@ -62,7 +62,20 @@ class Upper(Protocol):
         ...
 
 
-class PeerGroup(Upper, Protocol):
+class EventAccess(Protocol):
+    """Who may be given a topic's events."""
+
+    @property
+    def warrant(self) -> Warrant | None:
+        """What this peer shows to be given events, if the topic limits who may have them."""
+        ...
+
+    def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
+        """May a peer that shows this be given events?"""
+        ...
+
+
+class PeerGroup(Upper, EventAccess, Protocol):
     """The peers that share a topic's events with this one, and who is above them."""
 
     flow: Flow
@@ -78,15 +91,6 @@ class PeerGroup(Upper, Protocol):
 
     def milestones(self, term: Term, missing: Range) -> ToldMilestones:
         """How long the events in this range of a source's term have been there, as far as this peer knows."""
-        ...
-
-    @property
-    def warrant(self) -> Warrant | None:
-        """What this peer shows to be given events, if the topic limits who may have them."""
-        ...
-
-    def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
-        """May a peer that shows this be given events?"""
         ...
 
     def members(self) -> Iterator[GroupMember]:
@@ -112,12 +116,8 @@ class Groups(Protocol):
         """
         ...
 
-    def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
-        """Another peer says how long events of a source's term have been there."""
-        ...
-
-    def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
-        """Who knows best says how long events of a source's term have been there, as those that came first."""
+    def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones, by: bytes | None) -> None:
+        """A peer says how long events of a source's term have been there; None: who knows best, of the first ones."""
         ...
 
     def gave_up(self, group: PeerGroup) -> None:
@@ -132,14 +132,20 @@ class Groups(Protocol):
         """Take a request to the root of the topic."""
         ...
 
+
+class Buffers(Protocol):
+    """The room for repairs: here, and on the links to other peers."""
+
+    @property
     def is_pressed(self) -> bool:
         """Are the buffers over their budget, so that peers with missing events may have no credit to send them?"""
         ...
 
-    def room_for_repairs(self, group: PeerGroup, to: Contact) -> int:
-        """Bytes of a topic's repairs that a peer takes now. Other topics use the same link."""
-        ...
-
+    @property
     def takes_repairs(self) -> bool:
         """Is there room for one more repair, even so?"""
+        ...
+
+    def room_for_repairs(self, to: Contact, topic: bytes) -> int:
+        """Bytes of a topic's repairs that a peer takes now. Other topics use the same link."""
         ...

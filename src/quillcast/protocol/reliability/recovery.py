@@ -27,7 +27,7 @@ from quillcast.protocol.forwarding.ledger import Run, within
 from quillcast.protocol.reliability.agents import Agents
 from quillcast.protocol.reliability.domain import Findings, RecoveryTimes, StreamId, held_by
 from quillcast.protocol.reliability.gaps import Gap
-from quillcast.protocol.reliability.group import Groups, PeerGroup, Peers
+from quillcast.protocol.reliability.group import Buffers, Groups, PeerGroup, Peers
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
 
 ROOT = b"root"
@@ -43,8 +43,8 @@ class Look(Timer, frozen=True):
 class Recovery:
     """The repairs of one peer."""
 
-    def __init__(self, host: Host, times: RecoveryTimes, groups: Groups, dispatch: Dispatch) -> None:
-        self.host, self.times, self.groups = host, times, groups
+    def __init__(self, host: Host, times: RecoveryTimes, groups: Groups, buffers: Buffers, dispatch: Dispatch) -> None:
+        self.host, self.times, self.groups, self.buffers = host, times, groups, buffers
         self.agents = Agents(host, times, self, dispatch)
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.askers: dict[tuple[bytes, Term], dict[Contact, RangeSet]] = {}  # for what this peer lacks of ended terms
@@ -149,7 +149,7 @@ class Recovery:
         now = self.host.now()
         gap = self.gaps.get((topic, term)) or Gap(now, 2 * self.gap_s)
         gap.look(missing, now)
-        if self.groups.is_pressed():
+        if self.buffers.is_pressed:
             gap.excuse_silence(now, self.times.lease_s)
         return gap
 
@@ -368,7 +368,7 @@ class Recovery:
     def _press(self, group: PeerGroup, term: Term, gap: Gap, repairers: Iterable[Contact]) -> None:
         """While buffers are over budget, repairers lack credit: have who was asked send the first event without it."""
         front = group.flow.front(term)
-        if front is None or not (self.groups.is_pressed() and self.groups.takes_repairs()):
+        if front is None or not (self.buffers.is_pressed and self.buffers.takes_repairs):
             return
         first = [(front, front + 1)]
         asked = next((name for name, each in gap.repairers.items() if each.in_transit(first)), None)
@@ -388,7 +388,7 @@ class Recovery:
     def front_filled(self, topic: bytes, term: Term) -> None:
         """The first missing event of a term arrived. While buffers are over budget, request the next one at once."""
         group, gap = self.groups.find(topic), self.gaps.get((topic, term))
-        if group is not None and gap is not None and self.groups.is_pressed():
+        if group is not None and gap is not None and self.buffers.is_pressed:
             self._fill(group, term, gap)
 
     def _fill(self, group: PeerGroup, term: Term, gap: Gap) -> None:
@@ -462,14 +462,14 @@ class Recovery:
         root = group.root or (above.node_id if above is not None else b"")
         speaks = message.final and (is_source or sender.node_id == root)
         if speaks and not message.ranges and message.term in group.flow.undated():  # `_tell_age`
-            self.groups.dated(group, message.term, message.milestones)
+            self.groups.dated(group, message.term, message.milestones, None)
         if gap is None:
             return
         if news := group.flow.learn_runs(message.term, message.runs):
             self._pass_on_runs(group, message.term, news, sender)
         asked = is_source or sender.node_id in gap.repairers or sender.node_id == root
         if message.milestones and asked:
-            self.groups.learned_milestones(group, sender.node_id, message.term, message.milestones)
+            self.groups.dated(group, message.term, message.milestones, sender.node_id)
         gap.refused(sender.node_id, message.ranges, message.released)
         if speaks:
             gap.refused(SOURCE, message.ranges, message.released)
@@ -551,7 +551,7 @@ class Recovery:
     def _send(self, to: Contact, group: PeerGroup, term: Term, bundles: list[Bundle]) -> None:
         """Send what was requested while there is credit, and the rest when there is credit again."""
         for number, bundle in enumerate(bundles):
-            if self.groups.room_for_repairs(group, to) <= 0:
+            if self.buffers.room_for_repairs(to, group.flow.topic) <= 0:
                 topic = group.flow.topic
                 rest = [(each.envelope.first, each.last) for each in bundles[number:]]
                 asked = self.unsent.setdefault(to.node_id, {})

@@ -10,9 +10,8 @@ from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.security.access import Warrant, is_restricted
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
-from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.held_back import HeldBack
-from quillcast.protocol.topics.state.overlay import Overlay
+from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
 from quillcast.protocol.topics.state.placement import IN_ONE, Placement, Stand
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
@@ -146,12 +145,11 @@ class TreeGroups:
     """The groups of all topics at a peer (`reliability.group.Groups`)."""
 
     def __init__(
-        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Overlay, terms: Terms, schedule: Schedule,
-        flow_control: FlowControl, source_streams: SourceStreams, placement: Placement, me: bytes,
+        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Overlay, entries: ScopeEntries, terms: Terms,
+        schedule: Schedule, source_streams: SourceStreams, placement: Placement, me: bytes,
     ) -> None:  # fmt: skip
         self.trees, self.neighbours, self.ring, self.placement, self.me = trees, neighbours, ring, placement, me
-        self.terms, self.schedule, self.flow_control = terms, schedule, flow_control
-        self.source_streams = source_streams
+        self.entries, self.terms, self.schedule, self.source_streams = entries, terms, schedule, source_streams
 
     def find(self, topic: bytes) -> TreeGroup | None:
         tree = self.trees.get(topic)
@@ -160,7 +158,7 @@ class TreeGroups:
         return TreeGroup(
             tree, self.me, self.neighbours, self.schedule.held_back, self.source_streams,
             lambda: ScopeView(
-                tree, self.me, self.ring.entry_points, self.placement.members.get(topic, {}),
+                tree, self.me, self.entries.entry_points, self.placement.members.get(topic, {}),
                 self.placement.stands.get(topic, IN_ONE), self.placement.fellows.get(topic),
             ),
         )  # fmt: skip
@@ -171,14 +169,14 @@ class TreeGroups:
         if tree.flow.settle(term, stable):
             self.schedule.touch(tree)
 
-    def learned_milestones(self, group: PeerGroup, by: bytes, term: Term, milestones: ToldMilestones) -> None:
+    def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones, by: bytes | None) -> None:
         tree = self.trees[group.flow.topic]
+        if by is None:
+            self.source_streams.dates.date(tree, term, milestones)
+            return
         upstream = direction(tree, term)
         near = term.is_of(by) or by == group.root or (upstream is not None and by == upstream.node_id)
         self.source_streams.dates.learn_milestones(tree, term, milestones, near=near)
-
-    def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones) -> None:
-        self.source_streams.dates.date(self.trees[group.flow.topic], term, milestones)
 
     def gave_up(self, group: PeerGroup) -> None:
         tree = self.trees[group.flow.topic]
@@ -190,12 +188,3 @@ class TreeGroups:
 
     def ask_root(self, group: PeerGroup, message: Message) -> None:
         self.ring.route(message, group.flow.topic)
-
-    def is_pressed(self) -> bool:
-        return self.flow_control.budget.over
-
-    def room_for_repairs(self, group: PeerGroup, to: Contact) -> int:
-        return self.flow_control.room_to(to, self.trees[group.flow.topic])
-
-    def takes_repairs(self) -> bool:
-        return self.flow_control.takes_repairs

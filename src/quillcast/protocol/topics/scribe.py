@@ -243,13 +243,13 @@ class Scribe:
         )
         self.tracing = Tracing(host, self.table, trees, dispatch)
         groups = TreeGroups(
-            trees, self.neighbours, self.overlay, self.terms, self.schedule, self.flow_control, self.source_streams,
+            trees, self.neighbours, self.overlay, self.overlay, self.terms, self.schedule, self.source_streams,
             self.placement, host.me,
         )  # fmt: skip
         times = RecoveryTimes(
             config.gap_s, config.give_up_s, config.lease_s, min(config.gap_s, config.patience_s / GAPS_PER_PATIENCE)
         )
-        self.recovery = Recovery(host, times, groups, dispatch)
+        self.recovery = Recovery(host, times, groups, self.flow_control, dispatch)
 
     def _make_membership(self) -> None:
         host, config, dispatch, trees = self.host, self.config, self.dispatch, self.open_trees
@@ -282,7 +282,8 @@ class Scribe:
             host, self.trees, self.terms, self.children, self.membership, self.progress, self.schedule, dispatch
         )  # fmt: skip
         self.repair = TreeRepair(
-            host, self.overlay, self.neighbours, self.streams, trees, self.joins, self.membership, dispatch
+            host, self.overlay, self.overlay, self.neighbours, self.streams, trees, self.joins, self.membership,
+            dispatch,
         )  # fmt: skip
 
         self.farewells = Farewells(

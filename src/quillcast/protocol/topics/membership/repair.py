@@ -16,7 +16,7 @@ from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.state.effects import FarewellRefused, NeighbourLost
-from quillcast.protocol.topics.state.overlay import Overlay
+from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
@@ -25,10 +25,10 @@ class TreeRepair:
     """What a peer does when a parent is lost, refuses it or sends it away, and for those who turn to it then."""
 
     def __init__(
-        self, host: Host, ring: Overlay, neighbours: Neighbours, streams: Streams, trees: Trees, joins: Joins,
-        membership: TreeMembership, dispatch: Dispatch,
+        self, host: Host, ring: Overlay, entries: ScopeEntries, neighbours: Neighbours, streams: Streams, trees: Trees,
+        joins: Joins, membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.ring, self.neighbours, self.streams = host, ring, neighbours, streams
+        self.host, self.ring, self.entries, self.neighbours, self.streams = host, ring, entries, neighbours, streams
         self.trees, self.joins, self.membership, self.dispatch = trees, joins, membership, dispatch
         dispatch.on_message(Refused, self._refused)
         dispatch.on_message(Rejoin, self._rejoin)
@@ -43,7 +43,7 @@ class TreeRepair:
         self.dispatch.order(NeighbourLost(node))
         groups: dict[Contact, list[Tree]] = {}
         inherited: dict[Contact, list[Tree]] = {}
-        first_heir = self.ring.heir(node)
+        first_heir = self.entries.heir(node)
         for tree in orphaned:
             heir = self._heir(tree, node, first_heir)
             self.membership.detach(tree, "lost")
@@ -120,7 +120,7 @@ class TreeRepair:
 
     def _can_serve(self, join: Join) -> bool:
         """Is this peer below the topic's root scope? The next entry point of another scope need not be."""
-        return join.descriptor is None or self.ring.takes(join.topic, join.descriptor.settings.root_scope)
+        return join.descriptor is None or self.entries.takes(join.topic, join.descriptor.settings.root_scope)
 
     def _adopt_orphan(self, join: Join) -> None:
         """The next root is asked before it knows that it is root."""

@@ -109,6 +109,15 @@ class FlowControl:
         return list(self.held_back)
 
     @property
+    def is_pressed(self) -> bool:
+        """Are the buffers over their budget?"""
+        return self.budget.over
+
+    def room_for_repairs(self, to: Contact, topic: bytes) -> int:
+        """Bytes of a topic that a peer takes now (`reliability.group.Buffers`)."""
+        return self.room_to(to, self.trees[topic])
+
+    @property
     def takes_repairs(self) -> bool:
         """Is a repair's credit given back at once? What full buffers hold may wait for just that: one window more.
 

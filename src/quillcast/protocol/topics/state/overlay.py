@@ -12,11 +12,6 @@ class Overlay(Protocol):
     """The overlay as the topics use it; `Pastry` is one."""
 
     @property
-    def entry_points(self) -> tuple[Contact, ...]:
-        """The members of this peer's scope that have a place in the ring. Empty: it is in none."""
-        ...
-
-    @property
     def active(self) -> bool:
         """Has this peer joined, so that it can route?"""
         ...
@@ -35,6 +30,15 @@ class Overlay(Protocol):
 
     def has_seats(self, topic: bytes) -> bool:
         """Has the topic its rendezvous point in a managed scope? Then nothing of it goes over the overlay."""
+        ...
+
+
+class ScopeEntries(Protocol):
+    """The entry points of this peer's scope, as the topics use them; `Pastry` knows them."""
+
+    @property
+    def entry_points(self) -> tuple[Contact, ...]:
+        """The members of this peer's scope that have a place in the ring. Empty: it is in none."""
         ...
 
     def takes(self, topic: bytes, root_scope: str) -> bool:
