@@ -1,5 +1,6 @@
 """The network's credential, certificates and tokens on disk, with a clock that the test gives."""
 
+import ssl
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.live.admission.authority import BACKDATED, MEMBER_DAYS, Authority
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.keyring import CONTACTS_MAX, Keyring, admit_here, user_folder
-from quillcast.live.transport.certificates import authority_key, read_member
+from quillcast.live.transport.certificates import authority_key, load, read_member
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.members import Unadmitted, check_lifetime
 
@@ -51,6 +52,7 @@ def test_certificates_of_others_and_of_no_peer_are_refused() -> None:
         read_member(bytes(flipped), authority.public_key)
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_damaged_certificate_is_refused_or_says_what_it_said() -> None:
     authority, peer, random = Authority.new("lab", NOW), Identity.new(), Random(7)
     whole = authority.admit(peer.public_key, NOW)
@@ -66,6 +68,30 @@ def test_a_damaged_certificate_is_refused_or_says_what_it_said() -> None:
             assert read_member(one, authority.public_key) == genuine
         with suppress(Unadmitted):
             authority_key(one)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("first", [0x00, 0x80])
+def test_a_serial_number_that_is_not_positive_is_refused(first: int) -> None:
+    authority, peer = Authority.new("lab", NOW), Identity.new()
+    member = authority.admit(peer.public_key, NOW)
+    text = "the serial number of its certificate is not positive"
+    with pytest.raises(Unadmitted, match=text):
+        read_member(with_serial(member, first), authority.public_key)
+    damaged = with_serial(authority.certificate, first)
+    with pytest.raises(Unadmitted, match=text):
+        authority_key(damaged)
+    key = authority.pem.partition(b"-----BEGIN CERTIFICATE")[0]
+    with pytest.raises(LocalError, match=f"this network credential cannot be used: {text}"):
+        Authority.of_pem(key + ssl.DER_cert_to_PEM_cert(damaged).encode())
+    assert Authority.of_pem(authority.pem).fingerprint == authority.fingerprint
+
+
+def with_serial(certificate: bytes, first: int) -> bytes:
+    """The certificate with a serial number of the same length: zero, or a negative one that begins so."""
+    serial = load(certificate).serial_number
+    size = serial.bit_length() // 8 + 1
+    return certificate.replace(serial.to_bytes(size), bytes([first]) + bytes(size - 1), 1)
 
 
 def test_a_credential_is_kept_in_a_file_of_the_owner_alone_and_made_once(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The network credential, and the certificates with which it admits peers (`live.transport.certificates`)."""
 
 import secrets
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -11,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import NameOID
 
 from quillcast.core.errors import LocalError
-from quillcast.live.transport.certificates import ATTRIBUTES, NONCE_OID, pem, secret_pem
-from quillcast.protocol.security.members import NONCE_BYTES, fingerprint, member_id
+from quillcast.live.transport.certificates import ATTRIBUTES, NONCE_OID, load, pem, secret_pem
+from quillcast.protocol.security.members import NONCE_BYTES, Unadmitted, fingerprint, member_id
 
 MEMBER_DAYS = 3650  # a guess: revocation, not expiry, ends a membership
 AUTHORITY_DAYS = 36500
@@ -48,8 +49,10 @@ class Authority:
         """Read a credential. Raises `LocalError` if these bytes are not one."""
         try:
             key = serialization.load_pem_private_key(pem, None)
-            certificate = x509.load_pem_x509_certificate(pem)
-        except (ValueError, TypeError) as problem:
+            certificate = load(_certificate_of(pem))
+        except Unadmitted as problem:
+            raise LocalError(f"this network credential cannot be used: {problem}") from problem
+        except (ValueError, TypeError, IndexError) as problem:
             raise LocalError("this is not a network credential (an Ed25519 key and its certificate)") from problem
         if not isinstance(key, Ed25519PrivateKey) or key.public_key() != certificate.public_key():
             raise LocalError("this is not a network credential (an Ed25519 key and its certificate)")
@@ -111,6 +114,12 @@ def check_attributes(attributes: Mapping[str, str]) -> None:
 def _name(text: str, attributes: Mapping[str, str] = MappingProxyType({})) -> x509.Name:
     others = [x509.NameAttribute(ATTRIBUTES[name], value) for name, value in sorted(attributes.items())]
     return x509.Name([*([x509.NameAttribute(NameOID.COMMON_NAME, text)] if text else []), *others])
+
+
+def _certificate_of(pem: bytes) -> bytes:
+    """The certificate in a credential, which has a key too. Raises `ValueError`."""
+    text = pem.decode("ascii")
+    return ssl.PEM_cert_to_DER_cert(text[text.index(ssl.PEM_HEADER) : text.index(ssl.PEM_FOOTER)] + ssl.PEM_FOOTER)
 
 
 def _der(certificate: x509.Certificate) -> bytes:

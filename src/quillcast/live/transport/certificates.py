@@ -16,6 +16,8 @@ from quillcast.protocol.security.members import NONCE_BYTES, CertifiedPeer, Unad
 
 NONCE_OID = x509.ObjectIdentifier("2.25.197262913640372291158034166573107164483")  # a UUID of ours: X.667, clause 6.3
 
+_VERSION_TAG = 0xA0
+
 ATTRIBUTES = {
     "common_name": NameOID.COMMON_NAME,
     "organization": NameOID.ORGANIZATION_NAME,
@@ -26,7 +28,7 @@ ATTRIBUTES = {
 """The attributes of a certificate's subject that scopes may ask for. The common name is the nodeId."""
 
 _UNREADABLE = (
-    ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.ExtensionNotFound,
+    ValueError, TypeError, OverflowError, IndexError, UnsupportedAlgorithm, x509.InvalidVersion, x509.ExtensionNotFound,
     x509.DuplicateExtension,
 )  # fmt: skip
 
@@ -34,7 +36,7 @@ _UNREADABLE = (
 def authority_key(certificate: bytes) -> bytes:
     """The public key in a network's certificate. Raises `Unadmitted` if it is invalid."""
     try:
-        key = x509.load_der_x509_certificate(certificate).public_key()
+        key = load(certificate).public_key()
     except _UNREADABLE as problem:
         raise Unadmitted("certificate", "its network's certificate is invalid") from problem
     if not isinstance(key, Ed25519PublicKey):
@@ -45,7 +47,7 @@ def authority_key(certificate: bytes) -> bytes:
 def read_member(certificate: bytes, by: bytes) -> CertifiedPeer:
     """Read a member's certificate. Raises `Unadmitted` unless the network with public key `by` signed it."""
     try:
-        read = x509.load_der_x509_certificate(certificate)
+        read = load(certificate)
         Ed25519PublicKey.from_public_bytes(by).verify(read.signature, read.tbs_certificate_bytes)
         key = read.public_key()
         extension = read.extensions.get_extension_for_oid(NONCE_OID).value
@@ -58,6 +60,18 @@ def read_member(certificate: bytes, by: bytes) -> CertifiedPeer:
         raise Unadmitted("certificate", "its certificate is not that of a peer")
     from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
     return CertifiedPeer(key.public_bytes_raw(), nonce, from_ns, until_ns)
+
+
+def load(certificate: bytes) -> x509.Certificate:
+    """Read a certificate. Raises `Unadmitted` for a serial number that RFC 5280 forbids, and one of `_UNREADABLE`.
+
+    Some versions of the library accept such a number with a warning, others do not.
+    """
+    if _serial(certificate) <= 0:
+        raise Unadmitted(
+            "certificate", "the serial number of its certificate is not positive; make another certificate"
+        )
+    return x509.load_der_x509_certificate(certificate)
 
 
 def attributes(certificate: bytes) -> dict[str, str]:
@@ -77,6 +91,24 @@ def secret_pem(key: Ed25519PrivateKey) -> bytes:
 def pem(certificate: bytes) -> bytes:
     """A certificate in the format of OpenSSL's files."""
     return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
+
+
+def _serial(certificate: bytes) -> int:
+    """The serial number: the first field of the first field of a certificate, after the version if that is told."""
+    at, _ = _element(certificate, _element(certificate, 0)[0])
+    if certificate[at] == _VERSION_TAG:
+        at = _element(certificate, at)[1]
+    first, last = _element(certificate, at)
+    return int.from_bytes(certificate[first:last], signed=True)
+
+
+def _element(der: bytes, at: int) -> tuple[int, int]:
+    """Where the value of the element at a place begins and ends. Raises `IndexError`."""
+    size, at = der[at + 1], at + 2
+    if size & 0x80:  # the size follows in so many bytes
+        more = size & 0x7F
+        size, at = int.from_bytes(der[at : at + more]), at + more
+    return at, at + size
 
 
 def _ns(time: datetime) -> int:
