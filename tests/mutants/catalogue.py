@@ -140,7 +140,7 @@ MUTANTS = (
         "rival-outbid-in-silence",
         "Who tells a root of a rival that it cannot reach is told of its later term, for the rival to hear of it.",
         "protocol/topics/root/replication.py",
-        "                self._told_of_rivals.setdefault(topic, {})[sender] = None\n",
+        "                self._between.setdefault(topic, {})[sender] = None\n",
         "                pass\n",
         "protocol/topics/test_known.py::test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too",
     ),
@@ -170,6 +170,49 @@ MUTANTS = (
         "            if tree.topic in self.schedule.held_back:\n",
         "protocol/reliability/test_recovery.py::"
         "test_unknown_events_are_awaited_while_the_root_has_no_place_for_a_publisher",
+    ),
+    Mutant(
+        "first-term-told-to-replicas-only",
+        "Those who know a closer peer than a new root are told of its term, for that peer may be root as well.",
+        "protocol/topics/root/replication.py",
+        "                        round_.between[sender] = None\n",
+        "                        pass\n",
+        "protocol/topics/test_known.py::"
+        "test_those_who_know_a_closer_peer_are_told_of_a_roots_first_term_to_tell_that_peer",
+    ),
+    Mutant(
+        "rivals-later-term-kept-to-oneself",
+        "A root that compares nothing with a peer that keeps its term hears from that peer of a rival's later term.",
+        "protocol/topics/root/replication.py",
+        "        self._tell_former(sender, topic, term)\n",
+        "",
+        "protocol/topics/test_known.py::"
+        "test_a_root_that_compares_nothing_with_this_peer_is_told_of_its_rivals_later_term",
+    ),
+    Mutant(
+        "later-term-not-reported",
+        "A peer that is no replica reports a later term than its root's, also if nothing else happens.",
+        "protocol/topics/root/replication.py",
+        "            if self.host.contact not in self.replica_set.of(topic):  # the tree's root",
+        "            if False:  #",
+        "protocol/topics/test_known.py::test_who_told_of_a_root_and_hears_of_a_later_term_tells_that_root",
+    ),
+    Mutant(
+        "last-copies-of-a-source-dropped",
+        "An idle peer stays in the tree while it has events of a source that its parent has yet to report.",
+        "protocol/topics/membership/membership.py",
+        "if tree.parent is None or self._has_more_of_streams(tree, tree.parent):",
+        "if tree.parent is None:",
+        "protocol/topics/test_stream_reporting.py::"
+        "test_who_has_events_of_a_source_that_its_parent_has_yet_to_report_stays_in_the_tree",
+    ),
+    Mutant(
+        "rival-not-handed-over",
+        "A root that knows of a rival's later term and hands its topic over tells the next root of that term.",
+        "protocol/topics/root/leadership_transfer.py",
+        "root.index, root.stable, self.known.latest(tree), max(",
+        "root.index, root.stable, tree.heard, max(",
+        "protocol/topics/test_known.py::test_a_rival_that_is_known_is_told_to_the_root_that_follows",
     ),
     Mutant(
         "lost-though-an-earlier-term-has-it",

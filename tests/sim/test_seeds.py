@@ -259,6 +259,14 @@ WILD_SEEDS = {
         5610090,
         "apart_pairs",
     ): "a root with few replicas did not tell the rival's replica of the term by which it outbid it",
+    (
+        5620002,
+        "earliest,sessions,apart_pairs",
+    ): "a root that kept its state alone told nobody of its term who reached a rival",
+    (
+        5640089,
+        "earliest,sessions,apart_pairs",
+    ): "as 5620002, and the one who reached both was a replica of neither",
     (5400138, "apart_pairs"): "as 5610090, and what waited behind a gap of one term was reported lost with another",
     (5303072, ""): "a reader waited for good behind a gap of a term that turned out to be best-effort",
     (5300046, ""): "a root that followed another began a best-effort session before its publishers had sent again",

@@ -2,21 +2,27 @@
 
 import pytest
 
+from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.ids import closer
 from quillcast.core.messages import Contact
-from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
     Recorded,
     RecordState,
     StateAnswer,
     StateQuery,
     TopicEntry,
+    TransferLeadership,
 )
 from quillcast.protocol.topics.root.replication import RivalDue
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )
-from tests.protocol.recording import BOB, CAROL, FIRST, SECOND
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, SECOND
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
+
+FAR = described("tides")  # the peer of these tests is the farthest from it, and the closest to the other topic
 
 
 def test_newer_settings_are_learned_and_passed_to_the_tree(world: Parts) -> None:
@@ -80,6 +86,83 @@ def test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too(wor
     world.replication.note(DESCRIPTOR, third, lambda _: None)
     told = [message for contact, message in world.host.sent if contact == CAROL and isinstance(message, RecordState)]
     assert told == [RecordState([(DESCRIPTOR, third)])], "once for each time that it tells"
+
+
+def test_who_told_of_a_rival_is_told_of_the_term_of_a_root_that_followed(world: Parts) -> None:
+    tree = world.root()
+    assert world.replication.trees is world.trees
+    world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
+    tree.end_root()
+    follower = Contact(b"f" * 16, "follower")
+    third = Term(3, follower.node_id)
+    world.dispatch.message(follower, RecordState([(DESCRIPTOR, third)]))
+    assert (CAROL, RecordState([(DESCRIPTOR, third)])) in world.host.sent
+
+
+def test_a_rival_that_is_known_is_told_to_the_root_that_follows(world: Parts) -> None:
+    """This root would have outbid it half a lease after its own term began, and hands the topic over before."""
+    world.root()
+    world.alone()
+    world.overlay.leaf_set.add(BOB)
+    assert world.replication.trees is world.trees
+    world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
+    world.transfer.resign(world.trees[DESCRIPTOR.topic])
+    (told,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
+    assert (told.heard, told.hold_s) == (SECOND, CONFIG.lease_s)
+
+
+def test_a_peer_says_whether_it_knows_one_that_is_closer_to_a_topic_than_who_asks(world: Parts) -> None:
+    """That one may be root as well, out of the other's reach."""
+    world.alone()
+    world.overlay.leaf_set.add(CAROL)
+    assert world.replication.trees is world.trees
+    assert closer(CAROL.node_id, BOB.node_id, FAR.topic)
+    assert closer(BOB.node_id, ALICE.node_id, FAR.topic)
+    for asker in (BOB, CAROL):
+        world.dispatch.message(asker, StateQuery([FAR.topic]))
+    world.overlay.leaf_set.remove(CAROL.node_id)
+    world.dispatch.message(BOB, StateQuery([FAR.topic]))
+    answers = [message for _, message in world.host.sent if isinstance(message, StateAnswer)]
+    assert [entry.has_closer for answer in answers for entry in answer.entries] == [True, False, False]
+
+
+def test_those_who_know_a_closer_peer_are_told_of_a_roots_first_term_to_tell_that_peer(world: Parts) -> None:
+    tree = world.tree()
+    world.alone()
+    world.overlay.leaf_set.add(BOB)
+    assert world.candidacies.replication is world.replication
+    world.candidacies.begin(tree, "took_over")
+    world.dispatch.message(BOB, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, FIRST, has_closer=True)]))
+    term = world.known.terms[tree.topic]
+    assert world.host.sent == [(BOB, RecordState([(DESCRIPTOR, term)]))]
+
+
+def test_a_root_that_compares_nothing_with_this_peer_is_told_of_its_rivals_later_term(world: Parts) -> None:
+    world.alone()
+    world.overlay.leaf_set.add(BOB)
+    world.replica_set.config = TopicConfig(replicas=1)
+    assert world.replication.trees is world.trees
+    world.dispatch.message(BOB, RecordState([(DESCRIPTOR, SECOND)]))
+    later = [(DESCRIPTOR, Term(counter, CAROL.node_id)) for counter in (1, 3)]
+    for entry in later:
+        world.dispatch.message(CAROL, RecordState([entry]))
+    told = [message for contact, message in world.host.sent if contact == BOB and isinstance(message, RecordState)]
+    assert told == [RecordState(later[1:])]
+
+
+def test_who_told_of_a_root_and_hears_of_a_later_term_tells_that_root(world: Parts) -> None:
+    tree, third = world.tree(FAR), Term(3, CAROL.node_id)
+    world.alone()
+    world.overlay.leaf_set.add(CAROL)
+    world.replica_set.config = TopicConfig(replicas=1)
+    assert world.replication.trees is world.trees
+    answer = StateAnswer([TopicEntry(tree.topic, FAR, third)])
+    world.dispatch.message(CAROL, answer)
+    assert tree.heard == NO_TERM, "it was not asked to keep the topic's state"
+    world.known.enter(tree.topic, SECOND)
+    world.dispatch.message(CAROL, answer)
+    assert tree.heard == third
+    assert tree.topic in world.schedule.dirty
 
 
 def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:

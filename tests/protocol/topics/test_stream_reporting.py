@@ -18,7 +18,7 @@ from quillcast.protocol.scopes.records import originated
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
-from quillcast.protocol.topics.messages import CutLeases, Denied, StreamsEnded
+from quillcast.protocol.topics.messages import Accepted, CutLeases, Denied, StreamsEnded
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import CameFromSource, GapNoticed, StreamsBegin
 from quillcast.protocol.topics.state.holders import SourcesChild
@@ -476,3 +476,18 @@ def test_a_source_too_many_for_what_two_peers_tell_each_other_waits(world: Parts
     assert world.host.records[-1] == Mark("streams_full")
     world.streams.drop(BOB, b"another topic...")
     assert world.source_streams.open(tree, None) is not None
+
+
+@pytest.mark.parametrize(("front", "stays"), [(1, True), (2, False)])
+def test_who_has_events_of_a_source_that_its_parent_has_yet_to_report_stays_in_the_tree(
+    world: Parts, front: int, *, stays: bool
+) -> None:
+    """Nobody here or below wants the topic any more, and nobody else may have these events."""
+    tree = world.tree(BY_SOURCE)
+    world.terms.keep(tree)
+    world.membership.accepted(CAROL, Accepted(tree.topic, FIRST, 0, (CAROL.node_id,), ()))
+    events(world, tree, 2)
+    report(world, tree, CAROL, StreamDown(front, 2, 0))
+    tree.keep_no_longer()
+    world.membership.leave_if_idle(tree)
+    assert (tree.topic in world.trees) == stays

@@ -605,6 +605,8 @@ class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
     rival: Descriptor | None = None
     """Of no owner, and so it does not stand beside `descriptor`; but terms are of its session, which is a later one."""
+    has_closer: bool = False
+    """It knows another peer that is closer to the topic than the one that asked."""
 
 
 class StateQuery(Message, frozen=True, tag=62):

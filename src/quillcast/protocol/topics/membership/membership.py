@@ -481,24 +481,27 @@ class TreeMembership:
         ends = [(state.end, state.above) for term, state in states.items() if term not in tree.sources.mine]
         if any(end is not None and (told is None or told.reach < end) for end, told in ends):
             return True
-        others = [stream for term, stream in tree.flow.others.items() if term not in tree.sources.mine]
-        above = {term: state.above.frontier for term, state in states.items() if state.above is not None}
+        return self._has_more_of_streams(tree, parent)
+
+    def _has_more_of_streams(self, tree: Tree, parent: Contact) -> bool:
+        """Does this peer have events of other sources' streams that the parent has yet to report, or to call stable?"""
+        above = {term: state.above.frontier for term, state in tree.sources.states.items() if state.above is not None}
         return any(
-            stream.seen.end > max(stream.stable, above.get(stream.term, 0))
-            for stream in others
-            if stream.via != parent.node_id
+            stream.seen.end > max(stream.stable, above.get(term, 0))
+            for term, stream in tree.flow.others.items()
+            if term not in tree.sources.mine and stream.via != parent.node_id
         )
 
     def _is_ahead(self, tree: Tree) -> bool:
         """Does this peer hold events that its parent, if it has one, lacks? It may be the last.
 
-        Those are events of a later term than the parent knows, or of an ended one that were not stable.
+        Those are events of a later term than the parent knows, or of an ended one or of a source that were not stable.
         """
         if self._parent_lacks(tree):
             return True
         if not len(tree.flow.log):
             return False
-        if tree.parent is None:
+        if tree.parent is None or self._has_more_of_streams(tree, tree.parent):
             return True
         report = self.parents.told(tree.parent.node_id, tree.topic)
         return isinstance(report, ParentReport) and report.term < tree.term

@@ -49,6 +49,7 @@ class Candidacy:
         self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
         self.requests: dict[tuple[type, bytes], Request] = {}
         self.publishers: dict[Contact, None] = {}  # of a term that is over
+        self.between: dict[Contact, None] = {}  # those that know another peer that may be root
 
 
 class Candidacies:
@@ -127,6 +128,7 @@ class Candidacies:
             self.host.set_timer(RootCheckDue(candidacy.topic, candidacy.began_at), self.config.ask_s)
             return
         candidacy.doubtful_until = max(candidacy.doubtful_until, self.replication.doubtful_until(round_))
+        candidacy.between = round_.between
         self._note(candidacy)
 
     def _may_learn(self, candidacy: Candidacy, round_: Round) -> bool:
@@ -144,13 +146,15 @@ class Candidacies:
         tree = self.trees.open(descriptor)
         tree.await_root()
         self.root_terms.terms.note(tree, *map(_heard, candidacy.requests.values()))
-        if candidacy.how == "created" and self._highest(tree) != NO_TERM:
+        if candidacy.how == "created" and self.known.latest(tree) != NO_TERM:
             candidacy.how = "took_over"
-        if (highest := self._highest(tree)) != candidacy.term:
+        if (highest := self.known.latest(tree)) != candidacy.term:
             candidacy.after = highest
         candidacy.term = self.root_terms.next_term(tree)
         self.root_terms.transfer.note_term(candidacy.topic, candidacy.term)
-        self.replication.note(tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_))
+        self.replication.note(
+            tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_), candidacy.between
+        )
 
     def _noted(self, candidacy: Candidacy, round_: Round) -> None:
         """The term is noted, unless somebody knew better or something changed meanwhile."""
@@ -164,7 +168,7 @@ class Candidacies:
                 self.known.learn(entry.descriptor)
             self.known.enter(candidacy.topic, entry.term)
         tree = self.trees.open(self.known.descriptors[candidacy.topic])
-        if self._highest(tree) > candidacy.term or tree.descriptor != round_.note[0]:
+        if self.known.latest(tree) > candidacy.term or tree.descriptor != round_.note[0]:
             self.host.trace(Mark("noted_anew"))
             self._note(candidacy)
             return
@@ -177,9 +181,6 @@ class Candidacies:
         self.intake.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
             self.dispatch.routed(request)
-
-    def _highest(self, tree: Tree) -> Term:
-        return max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
 
     def _descriptor(self, candidacy: Candidacy) -> Descriptor | None:
         """The descriptor to go by: the known one, or for a new topic the one asked for; None if that creates none."""

@@ -385,7 +385,7 @@ class LeadershipTransfer:
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         ends = tree.leases.ends[-NEWCOMERS_MAX:]
         return TransferLeadership(
-            tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
+            tree.descriptor, root.term, root.index, root.stable, self.known.latest(tree), max(0.0, hold_until - now),
             tuple(leases), frontiers, tuple([move.peer for move in ends]),
             tree.flow.aged(tree.flow.past_ends(), now), tree.flow.aged(tree.flow.forgotten_lately(), now),
             self.membership.source_streams.ended(tree),

@@ -48,6 +48,7 @@ class Round:
         self.answers: dict[bytes, TopicEntry] = {}
         self.asked: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
+        self.between: dict[Contact, None] = {}  # those that know another peer that may be root
         self.doubtful_until = 0.0  # the topic may have been in use until then, as those who were asked say
         self.then: list[Callable[[Round], None]] = []
 
@@ -72,7 +73,8 @@ class Replication:
         self._new: list[Round] = []
         self._again_set = False
         self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics taken for new: lost peers, which may know better
-        self._told_of_rivals: dict[bytes, dict[Contact, None]] = {}  # who is to tell the rival of this peer's next term
+        self._between: dict[bytes, dict[Contact, None]] = {}  # who may reach a rival, and tells it of the next term
+        known.forget_too(self._between)
         dispatch.on_message(StateQuery, self._asked)
         dispatch.on_message(RecordState, self._keep)
         dispatch.on_message(StateAnswer, self._answered)
@@ -96,11 +98,15 @@ class Replication:
         """Ask the replicas what they know of a topic; `then` gets their answers."""
         self._begin(topic, None, then)
 
-    def note(self, descriptor: Descriptor, term: Term, then: Callable[[Round], None]) -> None:
-        """Have the replicas record this; `then` is called when most have, or when one of them knows better."""
+    def note(
+        self, descriptor: Descriptor, term: Term, then: Callable[[Round], None], between: Iterable[Contact] = ()
+    ) -> None:
+        """Have the replicas record this; `then` is called when most have, or when one of them knows better.
+
+        Those `between` this peer and a root that it may not reach keep it, too, and tell that one.
+        """
         self.known.enter(descriptor.topic, term)
-        for teller in self._told_of_rivals.pop(descriptor.topic, {}):
-            send_entries(self.host, teller, [(descriptor, term)], self.known.rivals)
+        self._tell_between(descriptor, term, between)
         self._begin(descriptor.topic, (descriptor, term), then)
 
     def awaited(self, topic: bytes) -> list[Contact]:
@@ -227,7 +233,8 @@ class Replication:
 
     def _known_to(self, asker: Contact, topic: bytes) -> TopicEntry:
         """What this peer knows of a topic; if nothing, for how long others may have known it who are lost."""
-        entry = self.known.entry(topic)
+        has_closer = self.replica_set.has_closer(topic, asker.node_id)
+        entry = msgspec.structs.replace(self.known.entry(topic), has_closer=has_closer)
         if entry.term != NO_TERM:
             return entry
         doubtful_s = max(0.0, self.replica_set.doubtful_until(topic, asker.node_id) - self.host.now())
@@ -287,7 +294,8 @@ class Replication:
                 if entry.rival is not None:
                     self.known.learn(entry.rival)
             self._absent.get(entry.topic, {}).pop(sender.node_id, None)
-            if self._has_rival(entry.topic, entry.term):
+            is_own = entry.topic in self.known.terms and entry.term.is_of(sender.node_id)
+            if is_own or self._has_rival(entry.topic, entry.term):
                 self._heard_of(sender, entry.topic, entry.term)
             for noting in (False, True):
                 round_ = self._rounds.get((entry.topic, noting))
@@ -295,6 +303,8 @@ class Replication:
                     round_.answers[sender.node_id] = entry
                     if message.joining:
                         round_.joining[sender.node_id] = None
+                    if entry.has_closer:
+                        round_.between[sender] = None
                     if entry.doubtful_s:
                         until = self.host.now() + min(entry.doubtful_s, self.config.lease_s)
                         round_.doubtful_until = max(round_.doubtful_until, until)
@@ -310,15 +320,35 @@ class Replication:
 
     def _heard_of(self, sender: Contact, topic: bytes, term: Term) -> None:
         """Another peer knows of this term: of its own as a root, or of another peer's."""
+        self._tell_former(sender, topic, term)
         if term.node[:8] != sender.node_id[:8]:
-            if self._has_rival(topic, term):
-                self._told_of_rivals.setdefault(topic, {})[sender] = None
+            if self._has_rival(topic, term) or (topic, True) in self._rounds:
+                self._between.setdefault(topic, {})[sender] = None
             self.heard_of_rival(topic, term)
             return
         self.known.enter(topic, term)
+        if topic in self._between:  # of a root that followed this one
+            self._tell_between(self.known.descriptors[topic], term)
         tree = self.trees.get(topic)
         if tree is not None:
             self.terms.heard_of(tree, term)
+            if self.host.contact not in self.replica_set.of(topic):  # the tree's root compares nothing with this peer
+                self.terms.schedule.touch(tree)
+
+    def _tell_between(self, descriptor: Descriptor, term: Term, others: Iterable[Contact] = ()) -> None:
+        """Have those who may reach a rival keep this term, and tell the rival of it."""
+        for contact in self._between.pop(descriptor.topic, {}) | dict.fromkeys(others):
+            send_entries(self.host, contact, [(descriptor, term)], self.known.rivals)
+
+    def _tell_former(self, sender: Contact, topic: bytes, term: Term) -> None:
+        """Tell a root that compares nothing with this peer, and whose term was the latest here, of a rival's."""
+        former = self.known.terms.get(topic, NO_TERM)
+        if not NO_TERM < former < term or former.shares_root(term):
+            return
+        replicas = self.replica_set.of(topic)
+        for contact in self.overlay.leaf_set:
+            if former.is_of(contact.node_id) and contact != sender and contact not in replicas:
+                send_entries(self.host, contact, [(self.known.descriptors[topic], term)], self.known.rivals)
 
     def heard_of_rival(self, topic: bytes, term: Term) -> None:
         """Another peer than its root knows of this term. A root under an earlier one begins a later one.

@@ -49,7 +49,7 @@ class RootTerms:
 
     def next_term(self, tree: Tree) -> Term:
         """A term above all that were heard of, in the topic's present session."""
-        tree.hear_of(max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM)))
+        tree.hear_of(self.known.latest(tree))
         session, reliable = tree.descriptor.guarantee
         if tree.heard.session > session:  # two own the name, and this is the session of the other
             session, reliable = tree.heard.session, tree.descriptor.settings.reliable

@@ -186,6 +186,10 @@ class KnownTopics:
             self.terms[topic] = interned(term)
             self.comparing.changed(topic)
 
+    def latest(self, tree: Tree) -> Term:
+        """The latest term of a topic that this peer has heard of."""
+        return max(tree.heard, tree.term, self.terms.get(tree.topic, NO_TERM))
+
     def entry(self, topic: bytes) -> TopicEntry:
         """What this peer knows of a topic. What it only assumes, because somebody asked for it, does not count."""
         tree, term = self.trees.get(topic), max(self.terms.get(topic, NO_TERM), self.followed.get(topic, NO_TERM))

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable
 from typing import Protocol
 
 from quillcast.core.host import Host
-from quillcast.core.ids import ring_distance
+from quillcast.core.ids import closer, ring_distance
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
@@ -66,6 +66,13 @@ class ReplicaSet:
         if node in others or self.overlay.has_seats(topic):
             return node in others
         return len(others) < NEAR_MAX or ring_distance(node, topic) < ring_distance(others[-1], topic)
+
+    def has_closer(self, topic: bytes, node: bytes) -> bool:
+        """Does this peer know another one that is to be the topic's root rather than that node?"""
+        closest = self.overlay.closest(topic, 1)
+        if not closest or closest[0].node_id in (self.host.me, node):
+            return False
+        return self.overlay.has_seats(topic) or closer(closest[0].node_id, node, topic)
 
     def reachable(self, closest: Iterable[Contact], joining: Container[bytes]) -> list[Contact]:
         """The first of these up to the k-th that is not joining, without this peer and those that are suspected."""
