@@ -207,6 +207,23 @@ MUTANTS = (
         "test_who_has_events_of_a_source_that_its_parent_has_yet_to_report_stays_in_the_tree",
     ),
     Mutant(
+        "later-end-taken-back-unsent",
+        "A child hears where a stream ended that it took for over earlier, also if its own last word crosses that.",
+        "protocol/topics/state/source_streams.py",
+        "                self.streams.hurry(child.contact.node_id)  # the child's own",
+        "                pass  # the child's own",
+        "protocol/topics/test_stream_reporting.py::"
+        "test_a_child_hears_of_a_later_end_also_if_its_last_word_on_the_stream_crosses_that",
+    ),
+    Mutant(
+        "creators-term-ignored",
+        "A topic that its creator's peer used before is not new.",
+        "protocol/topics/root/candidacy.py",
+        "        case FindRoot(term=term) | Create(term=term):\n",
+        "        case FindRoot(term=term):\n",
+        "protocol/topics/test_known.py::test_a_topic_that_its_creator_used_before_is_not_new",
+    ),
+    Mutant(
         "rival-not-handed-over",
         "A root that knows of a rival's later term and hands its topic over tells the next root of that term.",
         "protocol/topics/root/leadership_transfer.py",

@@ -8,6 +8,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import (
+    Create,
     Recorded,
     RecordState,
     StateAnswer,
@@ -15,7 +16,7 @@ from quillcast.protocol.topics.messages import (
     TopicEntry,
     TransferLeadership,
 )
-from quillcast.protocol.topics.root.replication import RivalDue
+from quillcast.protocol.topics.root.replication import RivalDue, RoundsDue
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )
@@ -163,6 +164,28 @@ def test_who_told_of_a_root_and_hears_of_a_later_term_tells_that_root(world: Par
     world.dispatch.message(CAROL, answer)
     assert tree.heard == third
     assert tree.topic in world.schedule.dirty
+
+
+def test_a_topic_that_its_creator_used_before_is_not_new(world: Parts) -> None:
+    """The creator's peer is in the tree of a root that died with all who kept the topic's state."""
+    world.alone()
+    assert world.candidacies.replication is world.replication
+    assert world.root_settings.replication is world.replication
+    world.candidacies.wait(DESCRIPTOR.topic, Create(DESCRIPTOR, BOB, term=SECOND))
+    world.replication.due(RoundsDue(again=False))
+    root = world.trees[DESCRIPTOR.topic].root
+    assert root is not None
+    assert root.term > SECOND
+    assert root.held_until == CONFIG.lease_s
+
+
+def test_who_asks_for_settings_says_under_which_term_it_used_the_topic(world: Parts) -> None:
+    tree = world.tree()
+    world.creating.create(DESCRIPTOR, lambda _: None)
+    world.known.follow(tree.topic, FIRST)
+    world.terms.enter(tree, SECOND, 0)
+    world.creating.create(DESCRIPTOR, lambda _: None)
+    assert [create.term for create, _ in world.creating.asked[tree.topic]] == [NO_TERM, SECOND]
 
 
 def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:

@@ -63,6 +63,15 @@ def test_a_request_for_settings_waits_until_this_peer_is_root(world: Parts) -> N
     assert world.ordered == [AwaitRoot(SLOWER.topic, request)]
 
 
+def test_a_root_hears_from_who_asks_for_settings_of_a_later_term_and_that_the_topic_is_not_new(world: Parts) -> None:
+    """The creator's peer is in another root's tree, and may have subscribers there."""
+    tree, root = rooted(world)
+    root.hold_until, root.after = 0.0, None
+    world.root_settings.create(Create(DESCRIPTOR, BOB, term=SECOND))
+    assert Outdone(tree.topic) in world.ordered
+    assert root.held_until == root.began_at + CONFIG.lease_s
+
+
 def test_settings_that_stand_are_answered_at_once(world: Parts) -> None:
     tree, root = rooted(world)
     root.holders = 3

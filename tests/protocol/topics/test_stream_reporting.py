@@ -491,3 +491,16 @@ def test_who_has_events_of_a_source_that_its_parent_has_yet_to_report_stays_in_t
     tree.keep_no_longer()
     world.membership.leave_if_idle(tree)
     assert (tree.topic in world.trees) == stays
+
+
+def test_a_child_hears_of_a_later_end_also_if_its_last_word_on_the_stream_crosses_that(world: Parts) -> None:
+    """It took the stream for over at an earlier event, and drops its report as its parent has done with the stream."""
+    tree, over = world.root(BY_SOURCE), encode(StreamDown(5, 5, 5, 5))
+    events(world, tree, 5)
+    child(world, tree).cut_off(Cut(0, 0.0, 1.0))
+    report(world, tree, CAROL, StreamUp(3, 3, 3))
+    world.streams.put(CAROL, tree.topic, b"another change, so that the next is not sent at once")
+    world.source_streams.conclude(tree, STREAM, 5)
+    report(world, tree, CAROL, None)
+    changes = [message.changes for _, message in world.host.sent if isinstance(message, Changes)]
+    assert [change for some in changes for change in some][-1] == (stream_key(tree.topic, STREAM), over)

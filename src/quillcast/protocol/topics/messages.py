@@ -224,6 +224,8 @@ class Create(Message, frozen=True, tag=47):
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
     number: Number = 0
     """The creator's, for the answer."""
+    term: Term = NO_TERM
+    """The latest under which the creator's peer used the topic: then it is not new."""
 
 
 class Created(Message, frozen=True, tag=48):

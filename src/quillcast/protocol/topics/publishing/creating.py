@@ -39,7 +39,7 @@ class Creating:
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
         self.count += 1
-        message = Create(descriptor, self.host.contact, number=self.count)
+        message = Create(descriptor, self.host.contact, number=self.count, term=self.known.used(descriptor.topic))
         waiting = self.asked.setdefault(descriptor.topic, [])
         waiting.append((message, done))
         self.schedule.begin()

@@ -297,7 +297,7 @@ def _heard(request: Request) -> Term:
     match request:
         case Join(have=have) if have is not None:
             return have.term
-        case FindRoot(term=term):
+        case FindRoot(term=term) | Create(term=term):
             return term
         case _:
             return NO_TERM

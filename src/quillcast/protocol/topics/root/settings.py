@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import follows, opens_session
 from quillcast.protocol.topics.messages import Create, Created
@@ -30,7 +31,7 @@ class RootSettings:
         """Enter the descriptor, or answer with the existing one, once most replicas have recorded it."""
         descriptor = message.descriptor
         tree = self.trees.get(descriptor.topic)
-        if tree is None or tree.root is None:
+        if tree is None or tree.root is None or self._is_outdone(tree, message.term):
             self.dispatch.order(AwaitRoot(descriptor.topic, message))
             return
         known = tree.descriptor
@@ -43,6 +44,11 @@ class RootSettings:
         if claims or follows(known, descriptor):
             self.known.learn(descriptor)
         self._answer(tree, message)
+
+    def _is_outdone(self, tree: Tree, term: Term) -> bool:
+        """Did the creator's peer use the topic under a later term than this root's, which is over then?"""
+        self.terms.was_used(tree, term)
+        return tree.root is None
 
     def _answer(self, tree: Tree, message: Create) -> None:
         root = tree.root

@@ -190,6 +190,11 @@ class KnownTopics:
         """The latest term of a topic that this peer has heard of."""
         return max(tree.heard, tree.term, self.terms.get(tree.topic, NO_TERM))
 
+    def used(self, topic: bytes) -> Term:
+        """The latest term under which this peer was in the topic's tree, or published."""
+        tree, followed = self.trees.get(topic), self.followed.get(topic, NO_TERM)
+        return followed if tree is None else max(followed, tree.term)
+
     def entry(self, topic: bytes) -> TopicEntry:
         """What this peer knows of a topic. What it only assumes, because somebody asked for it, does not count."""
         tree, term = self.trees.get(topic), max(self.terms.get(topic, NO_TERM), self.followed.get(topic, NO_TERM))

@@ -599,6 +599,8 @@ class SourceStreams:
                 self.streams.put(child.contact, key, encode(_over(end, closed=state.closed)))
             else:
                 self.streams.drop(child.contact, key)
+            if knows_less:
+                self.streams.hurry(child.contact.node_id)  # the child's own last word may cross this (`let_go`)
 
     def _knows_less(self, child: Child, term: Term, key: bytes, end: int) -> bool:
         """Did a child say or hear that a stream ended earlier than it did? Then it may be over there."""
