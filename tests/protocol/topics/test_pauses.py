@@ -6,8 +6,10 @@ import pytest
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Timer
+from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.reliability.recovery import Look
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
@@ -137,6 +139,40 @@ def test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_
     village.publish(other, publisher, b"after")
     village.run(40)
     assert [(reader.payloads, reader.gone) for reader in readers.values()] == [([b"after"], [])] * 2
+
+
+@pytest.mark.parametrize("later_s", [0.0, 2.0, 4.5])
+def test_nor_if_its_parent_was_paused_as_well_and_goes_on_later_and_the_root_died_meanwhile(later_s: float) -> None:
+    """A parent that is still paused is lost in time, and one that goes on finds a parent of its own in time."""
+    village = Village(8, config=Config(topics=TopicConfig(children_per_topic_max=2)))
+    root, writer, *others = by_distance(village)
+    for number in others:
+        village.subscribe(number, NAME, Reader())
+    publisher, reader = village.publisher(writer, NAME), Reader()
+    village.run(6)
+    machines = village.world.machines
+    parents = {number: tree.parent for number in others if (tree := village.tree(number, NAME)) is not None}
+    above = {machines[number].contact: number for number in others}
+    child, parent = next((number, above[up]) for number, up in parents.items() if up is not None and up in above)
+    upper, lower = machines[parent].host, machines[child].host
+    assert upper is not None
+    assert lower is not None
+    upper.pause()
+    lower.pause()
+    village.run(2)
+    village.kill(root, silently=True)
+    village.run(15)
+    village.publish(writer, publisher, b"before")
+    village.run(40)
+    assert publisher.stable == 1
+    lower.resume()
+    village.subscribe(child, NAME, reader)
+    village.run(later_s)
+    upper.resume()
+    village.run(12)
+    village.publish(writer, publisher, b"after")
+    village.run(60)
+    assert (reader.payloads, reader.gone) == ([b"after"], [])
 
 
 def test_what_waited_to_be_read_during_a_pause_is_older_than_a_subscription_that_began_long_after_that() -> None:
