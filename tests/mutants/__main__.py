@@ -1,7 +1,8 @@
 """Break the protocol on purpose, one subtle break at a time, and see that something notices each.
 
 Unit tests look first, then 100 drawn histories and the experiments of scenarios/. A mutant that survives them asks for
-a test, or stands in code that does nothing. Exit code 1: one survived.
+a test, or stands in code that does nothing. With --only, the one test that the catalogue names for the mutant looks, if it
+names one. Exit code 1: one survived.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from tests.mutants.catalogue import MUTANTS, Mutant
-from tests.mutants.trial import Caught, broken_in_the_original, histories, units
+from tests.mutants.trial import UNITS, Caught, asked, broken_in_the_original, histories, units
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,11 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.perf_counter()
     caught = dict.fromkeys(mutants, Caught("", 0.0))
     if not options.histories:
-        if failing := units(None).by:
+        alone = asked(mutants[0]) if options.only else [UNITS]
+        if failing := units(None, alone).by:
             _say(f"{failing} fails without any mutant; make it pass first")
             return 2
-        caught = _try_all(mutants, units, options.jobs, "units")
-    if left := [mutant for mutant in mutants if not caught[mutant].by]:
+        tests = (lambda _: alone) if options.only else lambda mutant: [*asked(mutant), UNITS]
+        caught = _try_all(mutants, lambda mutant: units(mutant, tests(mutant)), options.jobs, "units")
+    is_named = options.only and mutants[0].seen_by and not options.histories
+    if left := [mutant for mutant in mutants if not (caught[mutant].by or is_named)]:
         broken = broken_in_the_original()
         _say(f"histories that break without any mutant, and do not count: {'; '.join(broken) or 'none'}")
         seen = _try_all(left, lambda mutant: histories(mutant, broken), options.jobs, "histories")
@@ -75,7 +79,7 @@ def _say(text: str) -> None:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--only", metavar="NAME", help="this mutant only")
+    parser.add_argument("--only", metavar="NAME", help="this mutant only, and the test that should notice it")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trials side by side (1)")
     parser.add_argument(
         "--histories", action="store_true", help="ask no unit tests: what would the simulator see alone?"

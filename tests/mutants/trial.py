@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -59,12 +59,16 @@ def workplace(mutant: Mutant | None) -> Iterator[Path]:
         yield root
 
 
-def units(mutant: Mutant | None) -> Caught:
-    """Does a unit test notice? The one that should is asked first, then all."""
+def asked(mutant: Mutant) -> list[tuple[str, ...]]:
+    """The tests that should notice; the whole of `UNITS` where none is named."""
+    return [(f"tests/{mutant.seen_by}",)] if mutant.seen_by else [UNITS]
+
+
+def units(mutant: Mutant | None, tests: Iterable[tuple[str, ...]]) -> Caught:
+    """Does one of these tests notice? Each lot is asked only if none before did."""
     began = time.perf_counter()
-    expected = [(f"tests/{mutant.seen_by}",)] if mutant is not None and mutant.seen_by else []
     with workplace(mutant) as root:
-        failed = next((name for some in (*expected, UNITS) if (name := _failed_test(root, some))), "")
+        failed = next((name for some in tests if (name := _failed_test(root, some))), "")
     return Caught(failed, time.perf_counter() - began)
 
 
