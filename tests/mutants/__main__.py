@@ -1,8 +1,8 @@
 """Break the protocol on purpose, one subtle break at a time, and see that something notices each.
 
 Unit tests look first, then 100 drawn histories and the experiments of scenarios/. A mutant that survives them asks for
-a test, or stands in code that does nothing. With --only, the one test that the catalogue names for the mutant looks, if it
-names one. Exit code 1: one survived.
+a test, or stands in code that does nothing. With --only, the one test that the catalogue names for the mutant looks,
+if it names one. Exit code 1: one survived.
 """
 
 import argparse
