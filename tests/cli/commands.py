@@ -18,7 +18,7 @@ from typing import Any
 
 from quillcast.core.ids import ring_distance, topic_id
 
-PATIENCE_S = 30.0  # a test that waits longer fails; nothing is expected to take so long
+PATIENCE_S = 60.0  # nothing here takes so long on a machine that works
 
 
 class Command:

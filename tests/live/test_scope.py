@@ -179,12 +179,12 @@ def test_a_join_line_lets_one_more_peer_in(tmp_path: Path) -> None:
 
 
 def test_a_certificate_of_the_network_admits_one_peer_and_another_certificate_does_not(tmp_path: Path) -> None:
-    file, config = scope_file(tmp_path, []), LiveConfig(join_timeout_s=2.0)
+    file = scope_file(tmp_path, [])
     file.write_text(file.read_text().replace("members = []", 'certificate = { organization = "North" }'))
     Keyring(tmp_path / "manager").make_authority("n", time.time_ns())
 
     def node(name: str, **options: Any) -> Node:
-        return Node(network="n", data=tmp_path / name, runtime_dir=tmp_path / f"run-{name}", live=config, **options)
+        return Node(network="n", data=tmp_path / name, runtime_dir=tmp_path / f"run-{name}", **options)
 
     async def main() -> None:
         async with node("manager") as manager:
@@ -198,7 +198,7 @@ def test_a_certificate_of_the_network_admits_one_peer_and_another_certificate_do
                 assert (await anext(subscription)).payload == b"a"
                 assert len(manager.scopes()[0].members) == 1
             with pytest.raises(NotJoined, match="join the network with a certificate that has organization = North"):
-                await node("south", join=south, scope=scope).start()
+                await node("south", join=south, scope=scope, live=LiveConfig(join_timeout_s=2.0)).start()
 
     asyncio.run(main())
 
@@ -229,13 +229,13 @@ def test_an_application_takes_part_in_a_scope_through_its_peer_and_the_manager_k
 
 
 def test_a_certificate_gives_the_right_to_publish_and_applications_of_others_hear_what_to_do(tmp_path: Path) -> None:
-    file, config = scope_file(tmp_path, []), LiveConfig(join_timeout_s=2.0)
+    file = scope_file(tmp_path, [])
     who = 'publishers = { certificate = { organization = "North" } }'
     file.write_text(file.read_text().replace("members = []", "join_line = true") + who)
     Keyring(tmp_path / "manager").make_authority("n", time.time_ns())
 
     def node(name: str, **options: Any) -> Node:
-        return Node(network="n", data=tmp_path / name, runtime_dir=tmp_path / f"run-{name}", live=config, **options)
+        return Node(network="n", data=tmp_path / name, runtime_dir=tmp_path / f"run-{name}", **options)
 
     async def main() -> None:
         lines = list[str]()

@@ -51,7 +51,7 @@ def test_who_holds_up_what_a_source_published_is_named() -> None:
             await bob.subscribe("prices").started()
             publisher = alice.publisher("prices")
             for _ in range(30):
-                await publisher.publish(bytes(1000), wait="root", timeout_s=2.0)
+                await publisher.publish(bytes(1000), wait="root")
             with pytest.raises(NotStable) as error:
                 await publisher.publish(b"last", wait="stable", timeout_s=1.0)
             assert error.value.peers == (bob.contact.node_id.hex(),)

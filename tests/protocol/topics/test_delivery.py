@@ -38,6 +38,23 @@ def test_a_subscription_begins_at_the_frontier_and_gets_all_that_follows() -> No
     assert reader.payloads == [b"after"]
 
 
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_the_first_event_of_a_new_topic_is_stable_within_a_second_for_three_subscribers(seed: int) -> None:
+    """By the settings that programs get: nothing waits for orphans of a root that never was."""
+    village = Village(4, seed=seed)
+    village.act(0, lambda peer: peer.create("created", Settings(slow="wait"), lambda _: None))
+    village.run(1)
+    for topic in ("created", "first use"):
+        for peer in range(3):
+            village.subscribe(peer, topic, Reader())
+        village.run(1)
+        publisher = village.publisher(3, topic)
+        village.publish(3, publisher, b"event")
+        village.run(1)
+        assert publisher.stable == 1
+    assert village.peers[0].holders("created") >= 3, "most of four, or all"
+
+
 def test_earliest_begins_at_what_the_buffer_still_holds() -> None:
     village = Village(8)
     stuck = Reader(room_bytes=0)  # has a lease, takes nothing: all must be kept for it
