@@ -15,7 +15,9 @@ from quillcast.protocol.neighbours import stream_messages as streams
 from quillcast.protocol.overlay import messages as overlay
 from quillcast.protocol.reliability import messages as reliability
 from quillcast.protocol.scopes import messages as scopes
-from quillcast.protocol.topics import messages as topics
+from quillcast.protocol.topics import messages as trees
+from quillcast.protocol.topics import query_messages as queries
+from quillcast.protocol.topics import root_messages as roots
 
 PROTOCOL = Path(quillcast.__file__).parent / "protocol"
 
@@ -32,7 +34,9 @@ def tag(kind: type[Message]) -> int:
         (neighbours, [range(1, 10)]),
         (streams, [range(10, 20)]),
         (overlay, [range(20, 40)]),
-        (topics, [range(40, 70), range(110, 130)]),
+        (trees, [range(40, 70), range(110, 130)]),
+        (roots, [range(40, 70), range(110, 130)]),
+        (queries, [range(40, 70), range(110, 130)]),
         (reliability, [range(70, 90)]),
         (scopes, [range(90, 110)]),
     ],

@@ -11,10 +11,11 @@ from quillcast.core.errors import RemoteError
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol import wire
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics import messages as of_topics
+from quillcast.protocol.topics import messages, query_messages, root_messages
 from quillcast.protocol.topics.descriptor import Settings
-from quillcast.protocol.topics.messages import Create, FindRoot, Join
+from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root_messages import Create, FindRoot
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamDown, StreamUp, stream_key
 from tests.fuzz.bytes import FUZZ
@@ -29,8 +30,9 @@ TOPICS = {
     "best/sources": Settings(delivery="best_effort", admission="source"),
     "waits": Settings(slow="wait"),
 }
-MESSAGES = (*of_topics.MESSAGES, *of_topics.MESSAGES, *wire.MESSAGES)  # topics have most to lie about
-ROUTED = (Join, Create, FindRoot, *(kind for kind in of_topics.MESSAGES if kind.__name__.startswith("Fetch")))
+OF_TOPICS = (*messages.MESSAGES, *root_messages.MESSAGES, *query_messages.MESSAGES)
+MESSAGES = (*OF_TOPICS, *OF_TOPICS, *wire.MESSAGES)  # topics have most to lie about
+ROUTED = (Join, Create, FindRoot, *(kind for kind in OF_TOPICS if kind.__name__.startswith("Fetch")))
 REPORTS = (ChildReport, ParentReport, StreamUp, StreamDown)
 SETTLED_S = 45.0  # more than a lease
 

@@ -16,13 +16,12 @@ from quillcast.protocol import wire
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import (
+from quillcast.protocol.topics.messages import Join, Rejoin
+from quillcast.protocol.topics.root_messages import (
     Create,
     Created,
     FindRoot,
-    Join,
     RecordState,
-    Rejoin,
     RootIs,
     StateAnswer,
     TopicEntry,

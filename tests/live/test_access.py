@@ -17,7 +17,8 @@ from quillcast.core.ids import topic_id
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.messages import Created, Denied
+from quillcast.protocol.topics.messages import Denied
+from quillcast.protocol.topics.root_messages import Created
 from tests.live.test_node import pair, run, take
 
 pytestmark = pytest.mark.live

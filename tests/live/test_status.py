@@ -22,7 +22,7 @@ from quillcast.live.node.topicstatus import described_topic, topic_status
 from quillcast.live.node.treestatus import is_whole, tree_status
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Settings, described
-from quillcast.protocol.topics.messages import Branch, Lease, Reader
+from quillcast.protocol.topics.query_messages import Branch, Lease, Reader
 from tests.protocol.topics.village import Reader as Subscriber
 from tests.protocol.topics.village import Village
 

@@ -4,7 +4,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.status.base import PeerContact
 from quillcast.live.node.tracestatus import is_traced, trace_status
 from quillcast.protocol.scopes.records import Pair, Record, encode
-from quillcast.protocol.topics.messages import Branch, Hop, Lease, WayOut
+from quillcast.protocol.topics.query_messages import Branch, Hop, Lease, WayOut
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, SECOND, WEATHER
 
 DAVE = Contact(b"d" * 16, "127.0.0.1:4")

@@ -10,13 +10,17 @@ from quillcast.protocol.neighbours import stream_messages as streams
 from quillcast.protocol.overlay import messages as overlay
 from quillcast.protocol.reliability import messages as reliability
 from quillcast.protocol.scopes import messages as scopes
-from quillcast.protocol.topics import messages as topics
+from quillcast.protocol.topics import messages as trees
+from quillcast.protocol.topics import query_messages as queries
+from quillcast.protocol.topics import root_messages as roots
 
 MESSAGES: tuple[type[Message], ...] = (
     *neighbours.MESSAGES,
     *streams.MESSAGES,
     *overlay.MESSAGES,
-    *topics.MESSAGES,
+    *trees.MESSAGES,
+    *roots.MESSAGES,
+    *queries.MESSAGES,
     *reliability.MESSAGES,
     *scopes.MESSAGES,
 )

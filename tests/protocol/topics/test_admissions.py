@@ -4,11 +4,8 @@ import pytest
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import (
-    Closed,
-    StillOpen,
-)
 from quillcast.protocol.topics.root.admissions import Admissions
+from quillcast.protocol.topics.root_messages import Closed, StillOpen
 from tests.protocol.recording import BOB, CAROL, PAUL
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, Parts, settled
 

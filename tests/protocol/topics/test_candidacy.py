@@ -18,14 +18,14 @@ from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.messages import (
-    Accepted,
+from quillcast.protocol.topics.messages import Accepted, Denied, Have, Join
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root.candidacy import WAITING_MAX, RootCheckDue
+from quillcast.protocol.topics.root.replication import RoundsDue
+from quillcast.protocol.topics.root_messages import (
     Create,
     Created,
-    Denied,
     FindRoot,
-    Have,
-    Join,
     NotRoot,
     Recorded,
     RecordState,
@@ -36,9 +36,6 @@ from quillcast.protocol.topics.messages import (
     TopicEntry,
     TransferLeadership,
 )
-from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.root.candidacy import WAITING_MAX, RootCheckDue
-from quillcast.protocol.topics.root.replication import RoundsDue
 from quillcast.protocol.topics.state import successors
 from quillcast.protocol.topics.state.comparing import CompareDue
 from quillcast.sim.host import SimHost

@@ -8,7 +8,7 @@ from quillcast.core.errors import EventTooLarge, LocalError, TopicExists, Unknow
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import Created, RecordState
+from quillcast.protocol.topics.root_messages import Created, RecordState
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "market/prices"

@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.topics.messages import PlaceAnswer, PlaceQuery
+from quillcast.protocol.topics.query_messages import PlaceAnswer, PlaceQuery
 from tests.protocol.recording import ALICE, BOB, CAROL
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 

@@ -5,14 +5,8 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, RELIABLE_TERMS, Envelope, Term
 from quillcast.protocol.topics.descriptor import Settings, described
-from quillcast.protocol.topics.messages import (
-    Accepted,
-    Join,
-    Refused,
-    Rejoin,
-    StreamsEnded,
-    TransferLeadership,
-)
+from quillcast.protocol.topics.messages import Accepted, Join, Refused, Rejoin, StreamsEnded
+from quillcast.protocol.topics.root_messages import TransferLeadership
 from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, decode_stream, encode, stream_key

@@ -12,12 +12,9 @@ from quillcast.protocol.forwarding.log import Log
 from quillcast.protocol.forwarding.ordered import Ordered, Way
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import (
-    CutLeases,
-    Receipts,
-    RootIs,
-)
+from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
+from quillcast.protocol.topics.root_messages import Receipts, RootIs
 from quillcast.protocol.topics.state.channels import install, take_out
 from quillcast.protocol.topics.state.cut import ROOM_PARTS, Cut
 from quillcast.protocol.topics.state.effects import (

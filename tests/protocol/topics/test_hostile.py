@@ -10,23 +10,20 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.messages import Heartbeat
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import (
-    NEWCOMERS_MAX,
+from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Farewell, Join, Rejoin
+from quillcast.protocol.topics.query_messages import Branch
+from quillcast.protocol.topics.root.leadership_transfer import PendingTransfer
+from quillcast.protocol.topics.root_messages import (
     AnotherFollows,
-    Branch,
-    Farewell,
     FindRoot,
-    Join,
     NotRoot,
     Receipts,
     RecordState,
-    Rejoin,
     RootIs,
     StateQuery,
     TransferLeadership,
     Transferred,
 )
-from quillcast.protocol.topics.root.leadership_transfer import PendingTransfer
 from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.link_reports import PATH_MAX, ChildReport, Move, ParentReport, decode, encode
 from quillcast.protocol.wire import decode as decode_message

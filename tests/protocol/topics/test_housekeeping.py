@@ -4,14 +4,8 @@ import msgspec
 
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import (
-    Accepted,
-    FindRoot,
-    Leave,
-    NotRoot,
-    RecordState,
-    StateDigest,
-)
+from quillcast.protocol.topics.messages import Accepted, Leave
+from quillcast.protocol.topics.root_messages import FindRoot, NotRoot, RecordState, StateDigest
 from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.effects import (
     GapNoticed,

@@ -3,7 +3,7 @@
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.topics.messages import Branch
+from quillcast.protocol.topics.query_messages import Branch
 from quillcast.protocol.topics.state import lag
 from tests.protocol.topics.test_terms import by_distance
 from tests.protocol.topics.village import Reader, Village

@@ -6,14 +6,10 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, NO_TERM, UP, Envelope, Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.messages import (
-    FindRoot,
-    Join,
-    NotRoot,
-    TransferLeadership,
-)
+from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.root.leadership_transfer import Offer
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
+from quillcast.protocol.topics.root_messages import FindRoot, NotRoot, TransferLeadership
 from quillcast.protocol.topics.state.effects import (
     AllStable,
     AwaitRoot,

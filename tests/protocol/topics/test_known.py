@@ -7,7 +7,8 @@ from quillcast.core.ids import closer
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import (
+from quillcast.protocol.topics.root.replication import RivalDue, RoundsDue
+from quillcast.protocol.topics.root_messages import (
     Create,
     Recorded,
     RecordState,
@@ -16,7 +17,6 @@ from quillcast.protocol.topics.messages import (
     TopicEntry,
     TransferLeadership,
 )
-from quillcast.protocol.topics.root.replication import RivalDue, RoundsDue
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )

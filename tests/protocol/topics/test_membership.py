@@ -8,15 +8,7 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import UNANSWERED, JoinTimeout
-from quillcast.protocol.topics.messages import (
-    Accepted,
-    Have,
-    Join,
-    Leave,
-    Orphaned,
-    Refused,
-    Rejoin,
-)
+from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.root.replication import RivalDue
 from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.effects import (

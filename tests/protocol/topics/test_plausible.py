@@ -24,7 +24,8 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, described
-from quillcast.protocol.topics.messages import Accepted, FindRoot, RootIs, StateAnswer
+from quillcast.protocol.topics.messages import Accepted
+from quillcast.protocol.topics.root_messages import FindRoot, RootIs, StateAnswer
 from quillcast.protocol.topics.state.link_reports import ChildReport, LinkReport, ParentReport, encode
 from quillcast.protocol.topics.state.plausible import FREE_COUNT, FREE_SINCE_NS, counts_max, is_plausible
 from quillcast.protocol.wire import MESSAGES, decode

@@ -1,10 +1,7 @@
 """A publisher that looks for its root, and questions about a tree."""
 
-from quillcast.protocol.topics.messages import (
-    FindRoot,
-    RootIs,
-    Survey,
-)
+from quillcast.protocol.topics.query_messages import Survey
+from quillcast.protocol.topics.root_messages import FindRoot, RootIs
 from tests.protocol.recording import BOB, CAROL, FIRST
 from tests.protocol.topics.parts import DESCRIPTOR, Parts
 

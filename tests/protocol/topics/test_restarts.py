@@ -5,8 +5,9 @@ import pytest
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
-from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave, TransferLeadership
+from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave
 from quillcast.protocol.topics.root.leadership_transfer import Offer
+from quillcast.protocol.topics.root_messages import TransferLeadership
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Ended
 from quillcast.protocol.topics.state.link_reports import (
     COUNT_BITS,

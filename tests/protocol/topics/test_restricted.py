@@ -12,7 +12,8 @@ from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.membership.climbing import Search
-from quillcast.protocol.topics.messages import Join, Laggards, PlaceQuery, Rejoin, Survey
+from quillcast.protocol.topics.messages import Join, Rejoin
+from quillcast.protocol.topics.query_messages import Laggards, PlaceQuery, Survey
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.parts import STREAM

@@ -2,9 +2,9 @@
 
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.messages import FindRoot
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.root_finder import TERMS_MAX
+from quillcast.protocol.topics.root_messages import FindRoot
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, PAULA, SECOND
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Line, Parts
 from tests.protocol.topics.test_publisher import Listener

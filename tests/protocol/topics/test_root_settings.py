@@ -7,9 +7,9 @@ from quillcast.core.trace import Mark
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, takes_off
-from quillcast.protocol.topics.messages import Create, Created
 from quillcast.protocol.topics.root.replication import RoundsDue
 from quillcast.protocol.topics.root.sessions import FlushDue
+from quillcast.protocol.topics.root_messages import Create, Created
 from quillcast.protocol.topics.state.effects import (
     AwaitRoot,
     BecomeRoot,

@@ -2,7 +2,7 @@
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, Envelope
-from quillcast.protocol.topics.messages import Confirmed
+from quillcast.protocol.topics.root_messages import Confirmed
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, StreamUp, stream_key

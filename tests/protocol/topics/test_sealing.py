@@ -2,7 +2,7 @@
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import UP, Envelope
-from quillcast.protocol.topics.messages import Survey
+from quillcast.protocol.topics.query_messages import Survey
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, PAUL, PAULA, block

@@ -5,11 +5,7 @@ from typing import Any
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.messages import (
-    Create,
-    FindRoot,
-    RootIs,
-)
+from quillcast.protocol.topics.root_messages import Create, FindRoot, RootIs
 from quillcast.protocol.topics.state.schedule import HousekeepingDue
 from quillcast.protocol.topics.state.tree_reports import parent_report
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL

@@ -3,9 +3,7 @@
 import pytest
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.topics.messages import (
-    NotRoot,
-)
+from quillcast.protocol.topics.root_messages import NotRoot
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue

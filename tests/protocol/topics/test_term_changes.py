@@ -6,7 +6,8 @@ from quillcast.core.envelope import Position, Term
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.messages import Accepted, Join, TransferLeadership
+from quillcast.protocol.topics.messages import Accepted, Join
+from quillcast.protocol.topics.root_messages import TransferLeadership
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )

@@ -12,8 +12,9 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
-from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave, TransferLeadership
+from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root_messages import TransferLeadership
 from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, encode
 from quillcast.protocol.topics.state.retention import acknowledged_position

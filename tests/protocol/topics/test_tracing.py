@@ -11,7 +11,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.topics.messages import Hop, Survey
+from quillcast.protocol.topics.query_messages import Hop, Survey
 from quillcast.protocol.topics.state.tracing import (
     HOPS_MAX,
     MARK,

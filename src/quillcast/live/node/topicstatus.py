@@ -11,7 +11,7 @@ from quillcast.core.status.topics import PeerLag, SubscriberLag, Topic, TopicSet
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Reader
+from quillcast.protocol.topics.query_messages import Reader
 from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.session import SessionState

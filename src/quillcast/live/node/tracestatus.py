@@ -9,7 +9,7 @@ from quillcast.live.node.topicstatus import peer_contact, term_shown
 from quillcast.live.node.treestatus import Branches, is_whole, says_none, unanswered, unheard
 from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.records import decode
-from quillcast.protocol.topics.messages import Hop, WayOut
+from quillcast.protocol.topics.query_messages import Hop, WayOut
 
 Told = Collection[tuple[Contact, Hop]]
 """What peers told, in the order in which it came."""

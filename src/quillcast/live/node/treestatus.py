@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.status.trees import TreePeer, TreeStatus, UnresponsivePeer
 from quillcast.live.node.topicstatus import subscriber_lag, term_shown, topic_settings
-from quillcast.protocol.topics.messages import Branch, Reader
+from quillcast.protocol.topics.query_messages import Branch, Reader
 from quillcast.protocol.topics.state.lag import events_together, unacknowledged
 
 Branches = Mapping[bytes, Branch]

@@ -22,9 +22,9 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.security.access import Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import wishes
-from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.publishing import Publishing
+from quillcast.protocol.topics.query_messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.state import lag
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Child, OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics

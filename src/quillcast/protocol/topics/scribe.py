@@ -50,7 +50,7 @@ from quillcast.protocol.topics.membership.rights import Rights
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.membership.whereabouts import Whereabouts
-from quillcast.protocol.topics.messages import Accepted, Create, Created, FindRoot, Join, RootIs
+from quillcast.protocol.topics.messages import Accepted, Join
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
@@ -66,6 +66,7 @@ from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root.sealing import Seal, Sealing
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
+from quillcast.protocol.topics.root_messages import Create, Created, FindRoot, RootIs
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.channels import way_to
 from quillcast.protocol.topics.state.comparing import Comparing

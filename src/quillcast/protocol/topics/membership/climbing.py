@@ -19,7 +19,8 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
-from quillcast.protocol.topics.messages import BELOW_MAX, PlaceAnswer, PlaceQuery
+from quillcast.protocol.topics.messages import BELOW_MAX
+from quillcast.protocol.topics.query_messages import PlaceAnswer, PlaceQuery
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.tree import Tree

@@ -22,7 +22,8 @@ from quillcast.protocol.security.access import AccessDenied, Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import wishes
-from quillcast.protocol.topics.messages import Accepted, Join, Leave, RecordState, Rejoin
+from quillcast.protocol.topics.messages import Accepted, Join, Leave, Rejoin
+from quillcast.protocol.topics.root_messages import RecordState
 from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     ChildIsParent,

@@ -14,7 +14,8 @@ from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
-from quillcast.protocol.topics.messages import Confirmed, Denied, StreamsEnded
+from quillcast.protocol.topics.messages import Denied, StreamsEnded
+from quillcast.protocol.topics.root_messages import Confirmed
 from quillcast.protocol.topics.state.effects import GapNoticed, StreamsBegin
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (

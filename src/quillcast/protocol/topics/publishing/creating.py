@@ -10,7 +10,7 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Create, Created
+from quillcast.protocol.topics.root_messages import Create, Created
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule

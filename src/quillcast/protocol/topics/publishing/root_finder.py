@@ -8,8 +8,9 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.messages import DatedEnds, FindRoot
+from quillcast.protocol.topics.messages import DatedEnds
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root_messages import FindRoot
 from quillcast.protocol.topics.state.overlay import Overlay
 
 TERMS_MAX = 4  # terms of a topic of which a publisher's peer remembers how far they went; a guess

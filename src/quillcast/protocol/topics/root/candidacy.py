@@ -19,10 +19,11 @@ from quillcast.protocol.scopes.hierarchy import TwoRootScopes
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import Create, FindRoot, Join, TransferLeadership
+from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.root.root_terms import RootTerms
+from quillcast.protocol.topics.root_messages import Create, FindRoot, TransferLeadership
 from quillcast.protocol.topics.state.effects import RefuseRequest
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.tree import Tree

@@ -9,8 +9,9 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Dropped
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
+from quillcast.protocol.topics.messages import Denied
 from quillcast.protocol.topics.root.sealing import Sealing
+from quillcast.protocol.topics.root_messages import FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.overlay import Overlay

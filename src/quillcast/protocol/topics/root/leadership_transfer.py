@@ -20,15 +20,15 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import (
+from quillcast.protocol.topics.messages import NEWCOMERS_MAX
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root_messages import (
     FOLLOWED_MAX,
-    NEWCOMERS_MAX,
     AnotherFollows,
     TransferLeadership,
     Transferred,
     TransferRefused,
 )
-from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
 from quillcast.protocol.topics.state.holders import Ended
 from quillcast.protocol.topics.state.known import KnownTopics

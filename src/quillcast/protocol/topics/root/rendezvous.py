@@ -8,8 +8,9 @@ from quillcast.core.host import Host
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.joins import Joins
-from quillcast.protocol.topics.messages import Create, FindRoot, Join, NotRoot, Refused, RootIs
+from quillcast.protocol.topics.messages import Join, Refused
 from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root_messages import Create, FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, Outdone
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Answers

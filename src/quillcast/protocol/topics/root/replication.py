@@ -19,7 +19,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Recorded, RecordState, StateAnswer, StateQuery, TopicEntry
+from quillcast.protocol.topics.root_messages import Recorded, RecordState, StateAnswer, StateQuery, TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.records import pages, send_entries

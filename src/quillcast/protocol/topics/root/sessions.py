@@ -13,8 +13,8 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import takes_off
-from quillcast.protocol.topics.messages import Create
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root_messages import Create
 from quillcast.protocol.topics.state.effects import Resign
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay

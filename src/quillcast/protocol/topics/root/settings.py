@@ -6,8 +6,8 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import follows, opens_session
-from quillcast.protocol.topics.messages import Create, Created
 from quillcast.protocol.topics.root.replication import Replication, Round
+from quillcast.protocol.topics.root_messages import Create, Created
 from quillcast.protocol.topics.state.effects import AwaitRoot, OpenSession, Outdone, SettingsEntered
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Answers, Overlay

@@ -20,7 +20,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import StateDigest
+from quillcast.protocol.topics.root_messages import StateDigest
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.records import TopicRecords, send_entries
 from quillcast.protocol.topics.state.replica_set import ReplicaSet

@@ -11,7 +11,8 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Create, FindRoot, Join
+from quillcast.protocol.topics.messages import Join
+from quillcast.protocol.topics.root_messages import Create, FindRoot
 
 
 class FindParent(msgspec.Struct, frozen=True):

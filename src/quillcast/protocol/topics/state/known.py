@@ -18,7 +18,7 @@ from quillcast.protocol.overlay.seats import Seats
 from quillcast.protocol.scopes.hierarchy import NoRootScope, TwoRootScopes
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor, described
-from quillcast.protocol.topics.messages import TopicEntry
+from quillcast.protocol.topics.root_messages import TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.effects import SettingsLearned
 from quillcast.protocol.topics.state.forgetting import Forgetting

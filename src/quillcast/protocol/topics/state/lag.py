@@ -12,7 +12,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import NUMBER_MAX
 from quillcast.protocol.forwarding.subscriber import Unread, Watched
-from quillcast.protocol.topics.messages import Lease, Reader
+from quillcast.protocol.topics.query_messages import Lease, Reader
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.stream_ways import known_end
 from quillcast.protocol.topics.state.subscription import Subscription

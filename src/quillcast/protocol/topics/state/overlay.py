@@ -5,7 +5,8 @@ from typing import Protocol
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
-from quillcast.protocol.topics.messages import Accepted, Created, NotRoot, RootIs
+from quillcast.protocol.topics.messages import Accepted
+from quillcast.protocol.topics.root_messages import Created, NotRoot, RootIs
 
 
 class Overlay(Protocol):

@@ -13,7 +13,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.topics.messages import Confirmed, Receipts
+from quillcast.protocol.topics.root_messages import Confirmed, Receipts
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.effects import AllStable, GapNoticed, LeaveIfIdle

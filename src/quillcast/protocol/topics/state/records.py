@@ -7,7 +7,8 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import PAGE_TOPICS_MAX, RecordState
+from quillcast.protocol.topics.messages import PAGE_TOPICS_MAX
+from quillcast.protocol.topics.root_messages import RecordState
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Create
+from quillcast.protocol.topics.root_messages import Create
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER
 from quillcast.protocol.topics.state.link_reports import Move, of_another_life, reaches

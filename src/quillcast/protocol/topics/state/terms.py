@@ -10,7 +10,7 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import StateQuery
+from quillcast.protocol.topics.root_messages import StateQuery
 from quillcast.protocol.topics.state.effects import Outdone
 from quillcast.protocol.topics.state.owing import owe, owe_late
 from quillcast.protocol.topics.state.plausible import check_of

@@ -22,7 +22,7 @@ from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
 from quillcast.protocol.forwarding.table import ForwardingTable
-from quillcast.protocol.topics.messages import Hop, Survey, WayOut
+from quillcast.protocol.topics.query_messages import Hop, Survey, WayOut
 from quillcast.protocol.topics.state.sources import came_from
 from quillcast.protocol.topics.state.tree import Tree
 
