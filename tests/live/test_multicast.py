@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def packets(namespace: str) -> tuple[int, int]:
 
 def rooted_at(root: Puppet, others: list[Identity]) -> str:
     """A topic whose rendezvous point is this peer."""
-    nodes, names = [bytes.fromhex(root.node_id), *(each.node_id for each in others)], (f"news/{n}" for n in range(100))
+    nodes, names = [bytes.fromhex(root.node_id), *(each.node_id for each in others)], (f"news/{n}" for n in count())
     return next(name for name in names if min(nodes, key=lambda node: ring_distance(node, topic_id(name))) == nodes[0])
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -154,7 +155,7 @@ def knows_all(member: Node, topic: str) -> bool:
 
 def rooted_at(node: bytes, others: set[bytes]) -> str:
     """A topic whose root is this node."""
-    names = (f"news/{number}" for number in range(1000))
+    names = (f"news/{number}" for number in count())
     return next(name for name in names if min((node, *others), key=lambda each: distance(each, name)) == node)
 
 
