@@ -312,6 +312,22 @@ MUTANTS = (
         "sim/test_slowness.py::test_a_slow_reader_is_waited_for_once",
     ),
     Mutant(
+        "cut-below-asked-once",
+        "A child is asked again to end the leases below it until they have ended.",
+        "protocol/topics/membership/reporting.py",
+        "request.to >= mark and host.now() - request.at < CATCH_UP_S\n",
+        "request.to >= mark\n",
+        "protocol/topics/test_flow_control.py::test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not",
+    ),
+    Mutant(
+        "healthy-child-cut",
+        "A child that keeps up is asked again to end the leases below it before its own ends.",
+        "protocol/topics/state/flow_control.py",
+        "        return child.cut_request is None or now - child.cut_request.since < self.config.patience_s\n",
+        "        return child.cut_request is None\n",
+        "protocol/topics/test_flow_control.py::test_a_child_that_keeps_up_is_asked_again_before_its_own_lease_ends",
+    ),
+    Mutant(
         "word-of-a-cut-child",
         "The leases of those that came below a cut child go on elsewhere.",
         "protocol/topics/state/holders.py",

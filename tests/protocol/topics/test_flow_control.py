@@ -16,7 +16,7 @@ from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
 from quillcast.protocol.topics.root_messages import Receipts, RootIs
 from quillcast.protocol.topics.state.channels import install, take_out
-from quillcast.protocol.topics.state.cut import ROOM_PARTS, Cut
+from quillcast.protocol.topics.state.cut import CATCH_UP_S, ROOM_PARTS, Cut
 from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
     RoomAgain,
@@ -275,6 +275,25 @@ def test_a_child_whose_reports_lag_behind_an_admission_is_not_considered_slow(
     assert child.cut is None
 
 
+def test_a_child_that_keeps_up_is_asked_again_before_its_own_lease_ends(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    """The first message may have been lost."""
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.hold_back()
+    for _ in range(2):
+        world.host.time += CONFIG.patience_s * 0.9
+        child.note_report(ChildReport(FIRST, 0, FIRST, frontier=tree.frontier))
+        flow_control.cut()
+        assert child.cut is None
+    assert world.host.sent == 2 * [(CAROL, CutLeases(tree.topic, FIRST, tree.frontier))]
+    world.host.time += CONFIG.patience_s / 2
+    flow_control.cut()
+    assert child.cut is not None
+
+
 def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back(
     world: Parts, flow_control: FlowControl
 ) -> None:
@@ -423,11 +442,11 @@ def test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_
 
 def test_a_cut_requested_in_one_term_does_not_apply_to_the_next(world: Parts) -> None:
     child = world.child(world.root(), CAROL)
-    child.cut_requested_to = 50
+    child.request_cut(50)
     child.note_report(ChildReport(FIRST, 5, FIRST))
-    assert child.cut_requested_to == 50
+    assert child.cut_request is not None
     child.note_report(ChildReport(SECOND, 5, SECOND))
-    assert child.cut_requested_to == 0
+    assert child.cut_request is None
 
 
 def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(world: Parts) -> None:
@@ -440,5 +459,8 @@ def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(worl
     for frontier in (mark - 1, mark, mark):
         world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, 1, FIRST, frontier=frontier)))
     assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, mark))]
+    world.host.time += CATCH_UP_S
+    world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, 1, FIRST, frontier=mark + 1)))
+    assert world.host.sent == 2 * [(CAROL, CutLeases(tree.topic, FIRST, mark))], "the message may have been lost"
     world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, mark, FIRST, frontier=mark)))
     assert child.cut is None

@@ -14,6 +14,7 @@ from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import CutLeases, Orphaned
 from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.cut import CATCH_UP_S
 from quillcast.protocol.topics.state.effects import GapNoticed, RivalKnown
 from quillcast.protocol.topics.state.holders import SINCE, Child
 from quillcast.protocol.topics.state.progress import Progress
@@ -169,9 +170,14 @@ class Reporting:
 
 
 def cut_below(host: Host, tree: Tree, child: Child) -> None:
-    """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else."""
+    """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else.
+
+    Until they are cut, its reports lead here again.
+    """
     mark = child.cut.mark if child.cut is not None else 0
     acknowledged, frontier = child.progress
-    if acknowledged < mark <= frontier and child.cut_requested_to < mark:
+    request = child.cut_request
+    asked = request is not None and request.to >= mark and host.now() - request.at < CATCH_UP_S
+    if acknowledged < mark <= frontier and not asked:
         child.request_cut(mark)
         host.send(child.contact, CutLeases(tree.topic, tree.term, mark))

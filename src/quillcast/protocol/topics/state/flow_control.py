@@ -363,7 +363,7 @@ class FlowControl:
         holder = last_holder(tree, now)
         if holder is None:
             return self._end_hold(tree, now)
-        if isinstance(holder, Child) and holder.keeps_up(total(tree), now) and not holder.cut_requested_to:
+        if isinstance(holder, Child) and holder.keeps_up(total(tree), now) and self._may_comply(holder, now):
             holder.request_cut(total(tree))  # it keeps up, and somebody below it does not
             self.host.send(holder.contact, CutLeases(tree.topic, tree.term, total(tree)))
             return False
@@ -371,6 +371,10 @@ class FlowControl:
         if isinstance(holder, Child | OrphanedLease):
             self._end_elsewhere(tree, _node_of(tree, holder), now)
         return True
+
+    def _may_comply(self, child: Child, now: float) -> bool:
+        """Is it too early to end a child's own lease, because it was not asked before, or that may have been lost?"""
+        return child.cut_request is None or now - child.cut_request.since < self.config.patience_s
 
     def _end(self, tree: Tree, holder: LeaseHolder, now: float) -> None:
         self.host.trace(Mark("lease_cut"))

@@ -82,6 +82,16 @@ def _acknowledged(holder: "Child | OrphanedLease", term: Term) -> int:
     return report.acknowledged if report is not None else 0
 
 
+class CutRequest(NamedTuple):
+    """A child was asked to end the leases below it that have not come up to an index (`CutLeases`)."""
+
+    to: int
+    since: float
+    """When it was asked first."""
+    at: float
+    """When it was asked last: a message may be lost."""
+
+
 class Child(PeerSink):
     """An entry of the children table, where the channel to that child leads."""
 
@@ -90,7 +100,7 @@ class Child(PeerSink):
         "acknowledged_term",
         "channel",
         "cut",
-        "cut_requested_to",
+        "cut_request",
         "frontier",
         "frontier_moved_at",
         "held",
@@ -124,7 +134,7 @@ class Child(PeerSink):
         self.outdated: tuple[bytes, ...] = ()  # of these, who spoke as this peer's own child since they were named
         self.frontier = acknowledged  # how far it came itself, even if those below it are behind
         self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
-        self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
+        self.cut_request: CutRequest | None = None  # it was asked to end the leases below it that are behind
         self.right = right  # on whose behalf it joined; `BARRED`: it may have nothing more
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
@@ -173,15 +183,21 @@ class Child(PeerSink):
             self.outdated = (*self.outdated, node)
 
     def request_cut(self, mark: int) -> None:
-        """It was asked to end the leases below it that have not come up to here."""
-        self.cut_requested_to = mark
+        """It is asked to end the leases below it that have not come up to here."""
+        now, former = self.host.now(), self.cut_request
+        self.cut_request = CutRequest(mark, now if former is None else former.since, now)
+
+    def _complied(self) -> None:
+        """Has it ended them, or have they come so far?"""
+        if self.cut_request is not None and self.progress[0] >= self.cut_request.to:
+            self.cut_request = None
 
     def note_report(self, report: ChildReport) -> None:
         """What the child says holds."""
         if (report.term, report.acknowledged) > (self.acknowledged_term, self.acknowledged):
             self.moved_at = self.host.now()
         if report.term != self.acknowledged_term:
-            self.cut_requested_to = 0
+            self.cut_request = None
         self.acknowledged_term, self.acknowledged, self.held = report.term, report.acknowledged, report.held
         others = report.newcomers, report.arrivals, report.departures
         self.others = Others(*others) if any(others) else NO_OTHERS
@@ -191,8 +207,7 @@ class Child(PeerSink):
         if frontier > self.frontier:
             self.frontier_moved_at = self.host.now()
         self.frontier = frontier
-        if self.progress[0] >= self.cut_requested_to:
-            self.cut_requested_to = 0
+        self._complied()
         self.spoken = SINCE
 
     @property
@@ -306,8 +321,7 @@ class SourcesChild(Child):
         if events > self.events:
             self.frontier_moved_at = now
         self.acknowledged_events, self.events = acknowledged, events
-        if acknowledged >= self.cut_requested_to:
-            self.cut_requested_to = 0
+        self._complied()
 
     @property
     def progress(self) -> tuple[int, int]:
