@@ -1558,6 +1558,14 @@ MUTANTS = (
         "protocol/topics/test_admission_changes.py::test_terms_of_a_later_session_follow_whoever_numbered_the_events",
     ),
     Mutant(
+        "late-bundles-dropped",
+        "What is on its way when its term ends is kept.",
+        "protocol/forwarding/table.py",
+        "        if not is_repair and (past is None or bundle.last > past.end):\n",
+        "        if not is_repair:\n",
+        "protocol/forwarding/test_table.py::test_bundles_that_were_on_their_way_when_their_term_ended_are_kept",
+    ),
+    Mutant(
         "asked-of-ended-terms",
         "What comes of an ended term goes on to those who asked for it, at once.",
         "protocol/reliability/recovery.py",

@@ -62,7 +62,18 @@ def test_filters_decide_by_the_envelope_which_bundles_enter_a_channel() -> None:
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 2]
 
 
-def test_bundles_of_a_past_term_are_dropped_but_its_repairs_are_kept() -> None:
+def test_bundles_that_were_on_their_way_when_their_term_ended_are_kept() -> None:
+    table, flow, host = a_table()
+    table.move(flow, down(FIRST, 0, block(PAUL, 0)))
+    flow.begin(SECOND, 0, until=60.0, known_end=3)
+    for index in (1, 2, 2):
+        table.move(flow, down(FIRST, index, block(PAUL, index)))
+    assert [bundle.envelope.first for bundle in flow.holding(FIRST, [(0, 3)])] == [0, 1, 2]
+    assert table.repeats == 1
+    assert not any(isinstance(record, Dropped) for record in host.records)
+
+
+def test_what_a_past_term_went_further_than_was_known_is_dropped_unless_it_is_a_repair() -> None:
     table, flow, host = a_table()
     table.move(flow, down(FIRST, 0, block(PAUL, 0)))
     flow.begin(SECOND, 0, until=60.0)

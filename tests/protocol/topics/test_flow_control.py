@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import UP, Envelope, Position
+from quillcast.core.envelope import DOWN, UP, Envelope, Position
 from quillcast.core.host import reserved
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import PeerSink, nothing_enters
@@ -218,7 +218,8 @@ def test_full_buffers_discard_copies_although_a_repair_filled_them(world: Parts)
     tree = world.root()
     tree.root = None
     fill(world, tree)
-    world.arrivals.taken(BOB.node_id, down(FIRST, 3, block(PAUL, 3)), is_due=True)
+    bundle = Bundle(Envelope(TOPIC, DOWN, FIRST, 3), (block(PAUL, 3),))
+    world.arrivals.taken(BOB.node_id, bundle, is_due=True)
     assert Mark("shed_copies") in world.host.records
     assert not world.budget.over
 

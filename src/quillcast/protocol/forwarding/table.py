@@ -4,7 +4,7 @@
    session that is not known, the bundle waits for that. What this peer numbers itself it takes from nobody. It takes
    nothing that a root numbered which did not know who may publish (`Flow.disowns`).
 2. Pass the topic's entrance, where it has a handler of its own.
-3. Note the range in its stream. A repeat ends here. So does a bundle of an ended term, unless it is a repair.
+3. Note the range in its stream. A repeat ends here, and so does what lies beyond the known end of an ended term.
 4. Hand the same bytes to each channel, as far as its sink has room. What waits stays in the log.
 5. Tell the control plane, and return the sender's credit.
 """
@@ -198,12 +198,18 @@ class ForwardingTable:
                 break
 
     def _restore(self, flow: Flow, bundle: Bundle) -> bool:
-        """Keep a repair of an ended term. Drop other bundles of one: their root does not know that it has ended."""
-        if bundle.envelope.kind is not REPAIR:
+        """Keep what is missing of an ended term: a repair, or what was on its way when the term ended here.
+
+        If it goes further than the term is known to have gone, its root does not know that the term has ended. Then it
+        is dropped, and requested once a neighbour has reported how far the term went, and since when.
+        """
+        is_repair, past = bundle.envelope.kind is REPAIR, flow.past.get(bundle.envelope.term)
+        if not is_repair and (past is None or bundle.last > past.end):
             return self._drop(bundle, "stale_term")
         if not flow.restore(bundle):
             return self._repeat(bundle)
-        self._trace_repaired(bundle)
+        if is_repair:
+            self._trace_repaired(bundle)
         self.listener.moved(flow, bundle)
         return True
 

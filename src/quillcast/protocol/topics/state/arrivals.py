@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import REPAIR, Term
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.stream import BESIDE
@@ -76,8 +76,8 @@ class Arrivals:
 
     def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """Pass on what others asked for of ended terms, and return the credit of what full buffers wait for at once."""
-        envelope = bundle.envelope
-        if envelope.kind is REPAIR and envelope.term in self.trees[envelope.topic].flow.past:
+        envelope, tree = bundle.envelope, self.trees[bundle.envelope.topic]
+        if tree.flow.past and envelope.term in tree.flow.past:
             self.dispatch.order(Restored(bundle, sender))
         if is_due and self.flow_control.takes_repairs:
             self.host.release(sender, bundle.size)
