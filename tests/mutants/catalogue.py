@@ -1558,6 +1558,14 @@ MUTANTS = (
         "protocol/topics/test_admission_changes.py::test_terms_of_a_later_session_follow_whoever_numbered_the_events",
     ),
     Mutant(
+        "no-turns",
+        "Publishers that wait for a place get one in their order.",
+        "protocol/topics/state/admitter.py",
+        "        ahead = self._wait_for_turn(publisher) if self.queue else 0\n",
+        "        ahead = 0\n",
+        "protocol/topics/test_root.py::test_publishers_that_wait_for_a_place_get_one_in_their_order_while_they_ask",
+    ),
+    Mutant(
         "late-bundles-dropped",
         "What is on its way when its term ends is kept.",
         "protocol/forwarding/table.py",

@@ -5,6 +5,7 @@ import pytest
 from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, SERIALS, Term
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.state.admitter import TURN_TIMES
 from quillcast.protocol.topics.state.root import Root
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, RecordingHost, block, up
 
@@ -80,6 +81,26 @@ def test_a_publisher_has_no_place_until_what_others_have_sent_is_stable() -> Non
     root.receipts()
     assert not root.is_full
     assert root.admit(CAROL, up(0, block(PAULA, 0)))
+
+
+def test_publishers_that_wait_for_a_place_get_one_in_their_order_while_they_ask() -> None:
+    root = Root(RecordingHost(), TopicConfig(admissions_max=1), Descriptor("weather"), FIRST, hold_until=0.0)
+    assert isinstance(root.host, RecordingHost)
+
+    waiting, later = b"waiting".ljust(16), b"later".ljust(16)
+    assert root.admit(BOB, up(0, block(PAUL, 0)))
+    assert not root.admit(CAROL, up(0, block(PAULA, 0)))
+    assert not root.admit(CAROL, up(0, block(waiting, 0)))
+    root.seal()
+    root.acknowledge_to(1, 0.0)
+    root.receipts()
+    assert not root.admit(BOB, up(0, block(later, 0))), "there is a place, but others have waited for longer"
+    assert not root.admit(CAROL, up(0, block(waiting, 0)))
+    root.host.time = TURN_TIMES * root.config.receipt_timeout_s - 0.1
+    assert not root.admit(CAROL, up(0, block(waiting, 0)))
+    root.host.time += 0.2
+    assert root.admit(CAROL, up(0, block(waiting, 0))), "the first did not ask again in time"
+    assert list(root.queue) == []
 
 
 def test_a_new_root_takes_a_publishers_floor_for_where_to_begin() -> None:

@@ -18,6 +18,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 
 _NO_BLOCKS: list[Block] = []  # shared by all that have nothing to seal
 _COUNT: Callable[[Block], int] = attrgetter("count")
+TURN_TIMES = 3  # a publisher that waits for a place asks again within so many receipt times, or loses its turn; a guess
 
 
 class PublisherState:
@@ -56,6 +57,7 @@ class Admitter:
         "host",
         "index",
         "marks",
+        "queue",
         "sealing",
         "serial",
         "session",
@@ -74,6 +76,7 @@ class Admitter:
         self.serial = 0  # of the next bundle
         self.admissions: dict[bytes, PublisherState] = EMPTY
         self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
+        self.queue: dict[bytes, float] = EMPTY  # publishers without a place, in order, and when each asked last
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
         self.held_back = False  # are publishers to send nothing for now?
@@ -115,13 +118,30 @@ class Admitter:
         return placed
 
     def _enter(self, contact: Contact, publisher: bytes) -> PublisherState | None:
-        """A publisher that this root does not know yet; None if there are too many with events that are not stable."""
-        if len(self.admissions) >= self.config.admissions_max and not self._make_place():
+        """A publisher that this root does not know yet; None if there are too many with events that are not stable.
+
+        Those that have waited for longer go first.
+        """
+        ahead = self._wait_for_turn(publisher) if self.queue else 0
+        if len(self.admissions) + ahead >= self.config.admissions_max:
+            self._make_places(ahead + 1)
+        if len(self.admissions) + ahead >= self.config.admissions_max:
+            self.queue = self.queue or {}
+            if len(self.queue) < self.config.admissions_max:
+                self.queue[publisher] = self.host.now()
             return None
+        if self.queue:
+            self.queue.pop(publisher, None)
         admission = PublisherState(contact, self.frontiers.pop(publisher, 0), self.host.now())
         self.admissions = self.admissions or {}
         self.admissions[publisher] = admission
         return admission
+
+    def _wait_for_turn(self, publisher: bytes) -> int:
+        """How many go first, of those that wait for a place? Who has not asked again in time waits no more."""
+        now, before = self.host.now(), self.host.now() - TURN_TIMES * self.config.receipt_timeout_s
+        self.queue = {each: now if each == publisher else at for each, at in self.queue.items() if at >= before}
+        return list(self.queue).index(publisher) if publisher in self.queue else len(self.queue)
 
     @property
     def is_full(self) -> bool:
@@ -129,7 +149,7 @@ class Admitter:
         known = self.admissions.values()
         return len(known) >= self.config.admissions_max and all(each.runs for each in known)
 
-    def _make_place(self) -> bool:
+    def _make_places(self, wanted: int) -> None:
         """Forget those that were silent for longest and know that all is stable: coming back, they name their floor."""
         settled = [
             (known.idle_since, publisher)
@@ -137,9 +157,8 @@ class Admitter:
             if not known.runs and publisher not in self.marks
         ]
         settled.sort()
-        for _, publisher in settled[: self.config.admissions_max // 8 + 1]:
+        for _, publisher in settled[: max(wanted, self.config.admissions_max // 8 + 1)]:
             self.forget(publisher)
-        return bool(settled)
 
     def forget(self, publisher: bytes) -> None:
         """A publisher is gone, or its place is needed."""
