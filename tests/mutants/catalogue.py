@@ -500,8 +500,8 @@ MUTANTS = (
         "restarted-peer-above-believed",
         "A former child that stands above does not speak for those that were below it if it was restarted.",
         "protocol/topics/state/holders.py",
-        "            asked = Move(node, number - 1, node) if number and not self.leaf else None\n",
-        "            asked = None\n",
+        "            if self.leaf:\n                del self.awaited[node]\n",
+        "            if node:\n                del self.awaited[node]\n",
         "protocol/topics/test_restarts.py",
     ),
     Mutant(
@@ -1564,6 +1564,15 @@ MUTANTS = (
         "        ahead = self._wait_for_turn(publisher) if self.queue else 0\n",
         "        ahead = 0\n",
         "protocol/topics/test_root.py::test_publishers_that_wait_for_a_place_get_one_in_their_order_while_they_ask",
+    ),
+    Mutant(
+        "unknown-lives-above",
+        "A lease of several goes on if it is not known whether its child was restarted before it came to stand above.",
+        "protocol/topics/state/holders.py",
+        "            number = self.numbers.get(node, 0)\n            if self.leaf:\n",
+        "            number = self.numbers.get(node, 0)\n            if self.leaf or not number:\n",
+        "protocol/topics/test_housekeeping.py::"
+        "test_a_lease_of_more_than_one_goes_on_if_nobody_knows_whether_its_child_was_restarted",
     ),
     Mutant(
         "late-bundles-dropped",

@@ -150,8 +150,20 @@ def test_the_end_of_a_lease_of_a_child_of_old_that_now_stands_above_is_reported(
     child = world.child(tree, CAROL)
     tree.root, tree.parent, tree.path = None, BOB, (CAROL.node_id, BOB.node_id)
     take_out(tree, CAROL.node_id)
-    tree.open_leases().orphan(child, CONFIG.lease_s, (CAROL.node_id,))
+    tree.open_leases().orphan(child, CONFIG.lease_s, (CAROL.node_id,), leaf=True)
     world.schedule.take()
     world.reporting.changed(BOB, tree.topic, encode(ParentReport(tree.term, 0, 0, tree.path, ())))
     assert tree.leases.orphaned == {}
     assert tree.topic in world.schedule.dirty
+
+
+def test_a_lease_of_more_than_one_goes_on_if_nobody_knows_whether_its_child_was_restarted(world: Parts) -> None:
+    """It stands above now, and was taken back here without a Join. What was below it before may be nowhere yet."""
+    tree = world.root(described("weather"))
+    child = world.child(tree, CAROL)
+    assert not child.number
+    tree.root, tree.parent, tree.path = None, BOB, (CAROL.node_id, BOB.node_id)
+    take_out(tree, CAROL.node_id)
+    tree.open_leases().orphan(child, CONFIG.lease_s, (CAROL.node_id,))
+    world.reporting.changed(BOB, tree.topic, encode(ParentReport(tree.term, 0, 0, tree.path, ())))
+    assert list(tree.leases.orphaned[CAROL.node_id].awaited) == [CAROL.node_id]

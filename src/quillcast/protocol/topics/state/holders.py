@@ -443,20 +443,22 @@ class OrphanedLease:
         return self.move
 
     def follow_path(self, path: Iterable[bytes]) -> bool:
-        """The path from the root to this peer leads through these. True if one of them was waited for.
+        """The path from the root to this peer leads through these. True if that is news of one that was waited for.
 
         One that stands above speaks for itself, but not for those that were below it if it was restarted since. That it
-        says itself: peers up to it are told by which move it had come.
+        says itself: peers up to it are told by which move it had come. If that is not known, as it was taken back
+        without a Join, nobody can tell, and its lease goes on to the end. A leaf speaks for nobody else.
         """
         news = False
         for node in [node for node in path if node in self.awaited]:
             number = self.numbers.get(node, 0)
-            asked = Move(node, number - 1, node) if number and not self.leaf else None
-            news = news or asked is None or asked != self.awaited[node]
-            if asked is not None:
-                self.awaited[node] = asked
-            else:
+            if self.leaf:
                 del self.awaited[node]
+                news = True
+            elif number:
+                asked = Move(node, number - 1, node)
+                news = news or asked != self.awaited[node]
+                self.awaited[node] = asked
         return news
 
     def is_elsewhere(self, up_to: bytes) -> None:
