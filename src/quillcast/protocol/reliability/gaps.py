@@ -195,6 +195,9 @@ class Gap:
 
         A repairer that did not answer for `silent_s` seconds has only what it reports to keep. For what is `settled`,
         refusals for `silent_s` seconds are enough.
+
+        A repair that is on its way now comes too late. But its sender reports that it keeps the ranges as soon as it
+        has them (`offered`), so that it has had them for no longer than that report takes.
         """
         left = list(ranges)
         for name, repairer in self.repairers.items():

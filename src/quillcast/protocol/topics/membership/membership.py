@@ -440,7 +440,8 @@ class TreeMembership:
         """This peer may not stay, and may have the last copies of events: it stays a while, until the parent has them.
 
         They are sent to the parent while that has room. What it does not know of, or has no room for, it asks for by
-        what this peer reports. False if there are none.
+        what this peer reports. What it had and discarded it does not take again, and nobody can tell here: this peer
+        stays for `leave_s`. False if there are none.
         """
         parent, lacks = tree.parent, self._parent_lacks(tree)
         if parent is None or not lacks:
