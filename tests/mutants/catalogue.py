@@ -224,6 +224,15 @@ MUTANTS = (
         "protocol/topics/test_known.py::test_a_topic_that_its_creator_used_before_is_not_new",
     ),
     Mutant(
+        "parent-left-out-of-the-path",
+        "A parent is no child, even if it leaves itself out of the path that it tells.",
+        "protocol/topics/state/tree.py",
+        "        return node in self.path or (self.parent is not None and self.parent.node_id == node)\n",
+        "        return node in self.path\n",
+        "protocol/topics/test_membership.py::"
+        "test_a_parent_is_no_child_whatever_it_reports_and_even_if_it_leaves_itself_out_of_the_path",
+    ),
+    Mutant(
         "rival-not-handed-over",
         "A root that knows of a rival's later term and hands its topic over tells the next root of that term.",
         "protocol/topics/root/leadership_transfer.py",

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
+from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -322,6 +323,17 @@ def test_a_peer_that_joins_learns_settings_from_whoever_took_it_in_before_it_hea
 def test_a_supposed_child_of_a_peer_without_a_tree_is_rejected(world: Parts) -> None:
     world.reporting.changed(BOB, DESCRIPTOR.topic, encode(ChildReport(FIRST, 0, FIRST)))
     assert world.host.sent == [(BOB, Orphaned([DESCRIPTOR.topic], ()))]
+
+
+def test_a_parent_is_no_child_whatever_it_reports_and_even_if_it_leaves_itself_out_of_the_path(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    tree.await_parent(Join(tree.topic, Contact(BOB.node_id, "127.0.0.1:9"), None, b""))
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (CAROL.node_id,), ()))
+    world.joins.accept_waiting(tree, ())
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST)))
+    world.joins.adopt(Join(tree.topic, Contact(BOB.node_id, "127.0.0.1:9"), None, b""))
+    assert tree.leases.children == {}
 
 
 @pytest.mark.parametrize(("parents_term", "stays"), [(FIRST, True), (SECOND, False)])

@@ -218,11 +218,7 @@ class Inspection:
         descriptor, node = tree.descriptor, message.asker.node_id
         if node == self.host.me or not is_restricted(descriptor.access, "subscribe"):
             return True
-        if (
-            node in tree.leases.children
-            or node in tree.path
-            or (tree.parent is not None and tree.parent.node_id == node)
-        ):
+        if node in tree.leases.children or tree.is_below(node):
             return True  # what they pass on tells them as much
         who = {bearer(warrant, node, tree.topic): None for warrant in message.warrants[:WARRANTS_MAX]}
         rights = ("subscribe", "publish") if is_restricted(descriptor.access, "publish") else ("subscribe",)

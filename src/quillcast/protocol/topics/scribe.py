@@ -556,7 +556,7 @@ class Scribe:
         if not isinstance(message, Join) or message.child.node_id == self.host.me or self.leaving:
             return message, next_hop
         tree = self.trees.get(message.topic)
-        if tree is not None and (message.child.node_id in tree.path or tree.parent == message.child):
+        if tree is not None and tree.is_below(message.child.node_id):
             return message, next_hop  # a descendant of the child cannot be its parent
         if not self.placement.intercepts(tree) or not self.forgetting.has_room(message.topic):
             return message, next_hop

@@ -57,7 +57,7 @@ class Joins:
             above = (tree.parent,) if tree.parent is not None else ()
             self.host.send(join.child, Refused(join.topic, "full", above))
             return
-        if child in tree.path or tree.parent == join.child:
+        if tree.is_below(child):
             self.host.send(join.child, Refused(join.topic, "loop"))
             return
         if others := self.placement.refer(tree, join.child, join.unresponsive):
@@ -112,7 +112,7 @@ class Joins:
         self.placement.install(tree)
         for join in list(tree.waiting.values()):
             tree.answer(join.child.node_id)
-            if join.child.node_id in tree.path:
+            if tree.is_below(join.child.node_id):
                 self.host.send(join.child, Refused(tree.topic, "loop"))
             elif self._may_join(tree.descriptor, join):  # the list may have come with the parent's answer
                 self._accept(tree, join, gone)

@@ -123,7 +123,7 @@ class Reporting:
             return False
         if is_restricted(tree.descriptor.access, "subscribe"):
             return False  # its Join has the warrant
-        return sender.node_id not in tree.path and not self.children.refers(tree, sender)
+        return not tree.is_below(sender.node_id) and not self.children.refers(tree, sender)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
         if tree is not None and tree.parent is None and tree.joining and not tree.attached:

@@ -467,6 +467,10 @@ class Tree:
         news, self.path = path != self.path, path
         return self.leases.follow_path(path) or news
 
+    def is_below(self, node: bytes) -> bool:
+        """Is that peer above this one? A parent that lies may leave itself out of the path."""
+        return node in self.path or (self.parent is not None and self.parent.node_id == node)
+
     def neighbours(self) -> list[Contact]:
         """The parent and the children."""
         above = [self.parent] if self.parent is not None else []
