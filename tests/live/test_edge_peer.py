@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import NotJoined
+from quillcast.core.ids import PublisherId
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.live.edges.peer import SubscribingPeer
 from quillcast.live.edges.subscription import DecodeCache, Inbox, Subscription, events
@@ -44,6 +48,9 @@ class NotingPeer:
         return [BOB]
 
 
+TERM, PUBLISHER = Term(1, BOB.node_id), PublisherId(b"publisher-0123456")
+
+
 class AtOnce:
     """In place of the event pump: carries out calls at once."""
 
@@ -77,6 +84,30 @@ def test_decoded_events_are_shared_while_the_peer_has_several_subscriptions_to_a
     assert list(cache.shared) == []
     subscription.open(start="now", delivery=None)
     assert list(cache.shared) == ["weather"]
+
+
+def test_the_application_is_told_of_losses_before_what_comes_after_them_even_if_that_fails() -> None:
+    async def scenario() -> None:
+        problems: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context["message"]))
+        subscription, _ = subscription_at(NotingPeer())
+        inbox, told = subscription._inbox, list[object]()
+
+        def on_lost(loss: Loss) -> None:
+            told.append(loss.first)
+            if loss.first == 3:
+                raise ValueError(loss)
+
+        inbox.tell_losses(on_lost)
+        for first in (3, 5):
+            inbox.lost(Loss(TERM, first, first + 1, "unavailable"))
+        inbox.deliver(Block.lone(PUBLISHER, 7, b"", 0), 0, 1, Position(TERM, 7), recovered=True)
+        event = await anext(subscription)
+        assert (told, event.recovered, len(problems)) == ([3, 5], True, 1)
+        await asyncio.sleep(0)
+        assert told == [3, 5], "once each"
+
+    asyncio.run(scenario())
 
 
 def test_a_subscription_that_nobody_accepts_names_the_peers_that_its_peer_waits_for() -> None:

@@ -456,6 +456,21 @@ def test_a_healthy_reader_gets_no_loss_report(notes: Notes) -> None:
     assert notes.kinds() == ["was reported lost to a healthy reader"]
 
 
+@pytest.mark.parametrize(("until", "excused"), [(108.0, True), (100.0, False), (0.0, False)])
+def test_a_subscription_that_began_during_a_pause_may_be_told_of_what_waited_to_be_read_meanwhile(
+    notes: Notes, until: float, *, excused: bool
+) -> None:
+    notes.stable, notes.started["bob"] = {}, 105.5
+    for number in range(6):
+        del notes.came["bob"][number]
+    if until:
+        notes.stop("carol", until - 5.0, until)
+    notes.lose("bob", 3, 5)
+    assert notes.kinds() == ([] if excused else ["was reported lost to a healthy reader"])
+    notes.lose("bob", 7, 8)  # published after it began
+    assert notes.kinds() == ["was reported lost to a healthy reader"]
+
+
 def test_a_healthy_reader_gets_no_uncertain_report_either(notes: Notes) -> None:
     notes.stable = {}
     del notes.came["bob"][4]

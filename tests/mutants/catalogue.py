@@ -449,8 +449,8 @@ MUTANTS = (
         "past-terms-not-recalled",
         "A subscription begins at the frontier of every term that its parent knows.",
         "protocol/topics/membership/membership.py",
-        """        for term, end, there_s in message.past:
-            self.terms.recall(tree, term, end, there_s)
+        """        for term, end, there_ms in message.past:
+            self.terms.recall(tree, term, end, there_ms)
 """,
         "",
         "protocol/topics/test_terms.py::test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have_gone",

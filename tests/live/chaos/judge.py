@@ -264,7 +264,9 @@ def bereft(history: History, bounds: Bounds) -> Iterator[Violation]:
         told = [
             event
             for event in _lost_events(history, reader)
-            if not _excused(history, event, bounds) and not _from_before_they_met(history, reader, event, bounds)
+            if not _excused(history, event, bounds)
+            and not _from_before_they_met(history, reader, event, bounds)
+            and not _unread_when_it_began(history, reader, event, bounds)
         ]
         yield from _found("was reported lost to a healthy reader", reader.name, told)
         befallen = [a for a in history.of(reader.topic) if a.life.killed or history.partitioned[a.life.name]]
@@ -296,6 +298,20 @@ def _from_before_they_met(history: History, reader: Reader, event: Event, bounds
     writer = history.writers[event[0]]
     owed_from = _owed_from(history, reader, writer, bounds)
     return reader.started_at < owed_from and writer.published.get(event[1], 0.0) < owed_from
+
+
+def _unread_when_it_began(history: History, reader: Reader, event: Event, bounds: Bounds) -> bool:
+    """Was this published before the subscription, and to a process that was paused when the subscription began?
+
+    A root that goes on admits what waited to be read. For how long that has waited is known approximately, so that a
+    subscription that began meanwhile may be told of it, though it is owed nothing of it (docs/delivery.md).
+    """
+    published_at = history.writers[event[0]].published.get(event[1], inf)
+    paused = [span for spans in history.stopped.values() for span in spans]
+    return published_at < reader.started_at and any(
+        since <= published_at + bounds.stable_s and reader.started_at < until + bounds.rivals_s
+        for since, until in paused
+    )
 
 
 def silent(history: History, bounds: Bounds) -> Iterator[Violation]:

@@ -384,12 +384,12 @@ def test_others_are_told_of_the_terms_that_were_forgotten_last_and_more_of_them_
 def test_of_a_term_that_was_forgotten_others_are_told_for_how_long_its_events_have_been_there() -> None:
     _, flow, _ = a_table()
     flow.begin(Term(3, FIRST.node), 0, until=60.0, known_end=5)
-    flow.note_forgotten([(SECOND, 4, 8), (SECOND._replace(node=CAROL.node_id), 4, None)], 10.0)
+    flow.note_forgotten([(SECOND, 4, 8000), (SECOND._replace(node=CAROL.node_id), 4, None)], 10.0)
     flow.past[FIRST].learn_came(flow.past[FIRST].end, 2.0)
     end = flow.past[FIRST].end
     flow.forget(FIRST)
-    told = {(term, end): there_s for term, end, there_s in flow.aged(flow.past_ends(), 12.0)}
-    assert [told[FIRST, end], told[SECOND, 4], told[SECOND._replace(node=CAROL.node_id), 4]] == [10, 10, None]
+    told = {(term, end): there_ms for term, end, there_ms in flow.aged(flow.past_ends(), 12.0)}
+    assert [told[FIRST, end], told[SECOND, 4], told[SECOND._replace(node=CAROL.node_id), 4]] == [10_000, 10_000, None]
     flow.recall(FIRST, end + 1, until=60.0)
     assert flow.aged([(FIRST, end + 1)], 12.0) == ((FIRST, end + 1, None),), "it went on"
 

@@ -84,8 +84,8 @@ class Circles:
     def find(self, topic: bytes) -> Circle | None:
         return self.circle if topic == WEATHER else None
 
-    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_s: int | None) -> None:
-        self.learned_[term] = end, stable, there_s
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_ms: int | None) -> None:
+        self.learned_[term] = end, stable, there_ms
         group.flow.recall(term, end, until=60.0)
 
     def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones, by: bytes | None) -> None:

@@ -115,9 +115,11 @@ def test_a_root_that_the_topic_was_transferred_to_waits_for_leases_beside_the_ro
 def test_a_publisher_tells_for_how_long_the_events_of_earlier_terms_have_been_there(world: Parts) -> None:
     tree, term, earlier = world.root(), Term(1, CAROL.node_id), Term(1, BOB.node_id)
     tree.flow.begin(SECOND, 0, 0.0)
-    world.rendezvous.find(FindRoot(tree.topic, BOB, None, term, settled=((earlier, 3, 40),), dropped=((term, 5, 2),)))
-    told = {each: (end, stable, there_s) for each, end, _, stable, there_s in tree.flow.held(world.host.time)}
-    assert (told[earlier], told[term]) == ((3, 3, 40), (5, 0, 2))
+    world.rendezvous.find(
+        FindRoot(tree.topic, BOB, None, term, settled=((earlier, 3, 40_000),), dropped=((term, 5, 2000),))
+    )
+    told = {each: (end, stable, there_ms) for each, end, _, stable, there_ms in tree.flow.held(world.host.time)}
+    assert (told[earlier], told[term]) == ((3, 3, 40_000), (5, 0, 2000))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_next_root_is_told_how_far_the_latest_terms_were_stable(world: Parts
     world.root_finder.note_stable(TOPIC, latest, 7)
     world.root_finder.ask(TOPIC, [])
     (message,) = asked(world)
-    assert message.settled[-1] == (latest, 10, 8), "what is stable stays so, and has been there for so many seconds"
+    assert message.settled[-1] == (latest, 10, 8900), "what is stable stays so, and has been there for so long"
     assert [term.counter for term, *_ in message.settled] == [1, 2, 3, 4]
 
 

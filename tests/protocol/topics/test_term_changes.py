@@ -94,17 +94,17 @@ def a_subscription(world: Parts, tree: Tree, start: int) -> Subscription:
     return subscription
 
 
-@pytest.mark.parametrize(("there_s", "owed"), [(12, []), (9, [(0, 5)]), (None, [])])
+@pytest.mark.parametrize(("there_ms", "owed"), [(12_000, []), (9_000, [(0, 5)]), (None, [])])
 def test_an_earlier_term_is_owed_unless_it_was_over_when_the_subscription_began(
-    world: Parts, terms: Terms, there_s: int | None, owed: list[tuple[int, int]]
+    world: Parts, terms: Terms, there_ms: int | None, owed: list[tuple[int, int]]
 ) -> None:
     """It may have gone on beyond a partition. Nothing is decided before somebody says for how long it has been over."""
     tree, subscription = a_subscription_since_the_second_term(world)
     terms.recall(tree, BEYOND, 5)
     assert tree.flow.owed(BEYOND).ranges() == []
-    terms.recall(tree, BEYOND, 5, there_s)
+    terms.recall(tree, BEYOND, 5, there_ms)
     assert tree.flow.owed(BEYOND).ranges() == owed
-    assert (subscription.term_cursor(BEYOND) is None) == (there_s is None)
+    assert (subscription.term_cursor(BEYOND) is None) == (there_ms is None)
 
 
 def test_what_came_of_an_earlier_term_before_it_is_known_to_be_owed_is_delivered_or_reported(
@@ -193,7 +193,7 @@ def test_a_peer_says_for_how_long_all_events_of_an_earlier_term_have_been_there(
     world.host.time += 5.0
     terms.enter(tree, SECOND, 0)
     world.host.time += 8.9
-    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 12),), "less than the 13.9 s of its event"
+    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 12_000),), "less than the 13.9 s of its event"
     terms.recall(tree, BEYOND, 3)
     assert tree.flow.held(world.host.now())[0][-1] is None, "of the later ones it does not know"
 
@@ -220,7 +220,7 @@ def test_a_peer_knows_that_its_own_terms_of_before_were_over_when_its_process_be
     of_before = Term(1, world.host.me[:8] + b"earlier!")
     terms.recall(tree, of_before, 5, 0)
     assert tree.flow.owed(of_before).ranges() == []
-    assert tree.flow.held(world.host.now())[0][-1] == 10, "others are told"
+    assert tree.flow.held(world.host.now())[0][-1] == 10_000, "others are told"
 
 
 @pytest.mark.parametrize(("came", "told"), [(0, []), (1, []), (3, [(1, 3, 5, "unavailable")])])
@@ -229,7 +229,7 @@ def test_what_seemed_to_be_owed_is_not_if_a_peer_had_it_earlier(
 ) -> None:
     """Nor what came before it, as far as it is known; but what follows an event of the same publisher is."""
     tree, subscription = a_subscription_since_the_second_term(world)
-    terms.recall(tree, BEYOND, 5, 3)
+    terms.recall(tree, BEYOND, 5, 3_000)
     assert tree.flow.owed(BEYOND).ranges() == [(0, 5)]
     if came:
         tree.flow.lose(BEYOND, [(0, came - 1)])
@@ -238,7 +238,7 @@ def test_what_seemed_to_be_owed_is_not_if_a_peer_had_it_earlier(
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
     before = len(notes.told)
-    terms.recall(tree, BEYOND, 5, 12)
+    terms.recall(tree, BEYOND, 5, 12_000)
     tree.flow.learn_runs(BEYOND, [Run(came, PAULA if came == 1 else PAUL, came, 5 - came)])
     assert tree.flow.owed(BEYOND).ranges() == ([(came, 5)] if came else [])
     tree.flow.lose(BEYOND, [(came, 5)])
@@ -251,11 +251,11 @@ def test_nothing_before_a_publishers_first_event_is_owed_of_a_term_that_was_over
 ) -> None:
     """Some of it had come before that was known, and all of it had been stable."""
     tree, subscription = a_subscription_since_the_second_term(world)
-    terms.recall(tree, BEYOND, 5, 3)
+    terms.recall(tree, BEYOND, 5, 3_000)
     tree.flow.settle(BEYOND, 5)
     tree.flow.restore(down(BEYOND, 0, block(PAULA, 0)))
     tree.flow.move(down(SECOND, 3, block(PAUL, 4)), tree.flow.current)
-    terms.recall(tree, BEYOND, 5, 12)
+    terms.recall(tree, BEYOND, 5, 12_000)
     tree.flow.learn_runs(BEYOND, [Run(1, PAUL, 0, 4)])
     tree.flow.lose(BEYOND, [(1, 5)])
     subscription.tell_losses()
@@ -267,9 +267,9 @@ def test_what_came_late_to_be_known_of_a_term_is_not_owed_if_it_was_there_before
     """A subscription begins at a frontier in each term that its peer knows, which may be behind."""
     tree, subscription = a_subscription_since_the_second_term(world)
     subscription.owe(BEYOND, 2, 0)
-    terms.recall(tree, BEYOND, 5, 9)
+    terms.recall(tree, BEYOND, 5, 9_000)
     assert tree.flow.owed(BEYOND).ranges() == [(2, 5)]
-    terms.recall(tree, BEYOND, 5, 12)
+    terms.recall(tree, BEYOND, 5, 12_000)
     assert tree.flow.owed(BEYOND).ranges() == []
     terms.recall(tree, BEYOND, 6)
     assert tree.flow.owed(BEYOND).ranges() == [(5, 6)], "of more, nobody has said so"
@@ -315,7 +315,7 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
     assert tree.flow.log.came.end == 0, "the parent may have kept it, and the event may be new"
     tree.parent = None
     terms.enter(tree, SECOND, 0)
-    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40),)
+    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40_000),)
 
 
 def test_so_was_what_waited_of_a_term_over_which_the_next_one_waited_as_well(world: Parts, terms: Terms) -> None:
@@ -330,7 +330,7 @@ def test_so_was_what_waited_of_a_term_over_which_the_next_one_waited_as_well(wor
     assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, None),), "the event may be new"
     tree.parent = None
     world.progress.tell(tree)
-    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40),)
+    assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, 40_000),)
 
 
 def test_what_a_paused_root_admits_at_first_was_sent_before_publishers_lost_it(world: Parts, terms: Terms) -> None:
@@ -344,32 +344,32 @@ def test_what_a_paused_root_admits_at_first_was_sent_before_publishers_lost_it(w
     former = tree.term
     world.progress.tell(tree)
     terms.enter(tree, Term(former.counter + 1, former.node), 0, here=True)
-    assert [(each[0], each[-1]) for each in tree.flow.held(world.host.now())] == [(former, 40)]
+    assert [(each[0], each[-1]) for each in tree.flow.held(world.host.now())] == [(former, 40_000)]
 
 
 THIRD = Term(3, FIRST.node)
-AGES = [(12, []), (9, [(0, 5)])]
+AGES = [(12_000, []), (9_000, [(0, 5)])]
 
 
-@pytest.mark.parametrize(("there_s", "owed"), AGES)
+@pytest.mark.parametrize(("there_ms", "owed"), AGES)
 def test_a_new_parent_says_for_how_long_earlier_terms_have_been_over(
-    world: Parts, there_s: int, owed: list[tuple[int, int]]
+    world: Parts, there_ms: int, owed: list[tuple[int, int]]
 ) -> None:
     tree, _ = a_subscription_since_the_second_term(world)
-    accepted = Accepted(tree.topic, SECOND, 0, (BOB.node_id,), (), past=((BEYOND, 5, there_s),))
+    accepted = Accepted(tree.topic, SECOND, 0, (BOB.node_id,), (), past=((BEYOND, 5, there_ms),))
     world.membership.accepted(BOB, accepted)
     assert tree.flow.owed(BEYOND).ranges() == owed
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize(("there_s", "owed"), AGES)
+@pytest.mark.parametrize(("there_ms", "owed"), AGES)
 def test_a_root_says_so_when_it_transfers_the_topic_also_of_its_own_term(
-    world: Parts, there_s: int, owed: list[tuple[int, int]], own: bool
+    world: Parts, there_ms: int, owed: list[tuple[int, int]], own: bool
 ) -> None:
     tree, _ = a_subscription_since_the_second_term(world)
-    message = TransferLeadership(DESCRIPTOR, BEYOND, 5, 0, there_s=there_s)
+    message = TransferLeadership(DESCRIPTOR, BEYOND, 5, 0, there_ms=there_ms)
     if not own:
-        message = TransferLeadership(DESCRIPTOR, THIRD, 0, 0, past=((BEYOND, 5, there_s),))
+        message = TransferLeadership(DESCRIPTOR, THIRD, 0, 0, past=((BEYOND, 5, there_ms),))
     world.transfer.received(BOB, message)
     assert tree.flow.owed(BEYOND).ranges() == owed
 
@@ -385,9 +385,9 @@ def test_what_a_parent_and_a_root_say_of_the_past_has_its_age(world: Parts, term
     world.host.time += 4.0
     world.joins.adopt(Join(tree.topic, CAROL))
     accepted = next(message for _, message in world.host.sent if isinstance(message, Accepted))
-    assert accepted.past == ((FIRST, 1, 4),)
+    assert accepted.past == ((FIRST, 1, 4000),)
     words = world.transfer._last_words(tree, tree.root)
-    assert (words.past, words.there_s) == (((FIRST, 1, 4),), 4)
+    assert (words.past, words.there_ms) == (((FIRST, 1, 4000),), 4000)
 
 
 def test_what_a_peer_began_behind_in_a_term_was_there_when_it_began(world: Parts, terms: Terms) -> None:
@@ -395,7 +395,7 @@ def test_what_a_peer_began_behind_in_a_term_was_there_when_it_began(world: Parts
     terms.enter(tree, FIRST, 32)
     world.host.time += 8.0
     terms.enter(tree, SECOND, 0)
-    assert tree.flow.held(world.host.now()) == ((FIRST, 32, (), 0, 8),)
+    assert tree.flow.held(world.host.now()) == ((FIRST, 32, (), 0, 8000),)
 
 
 def test_a_subscription_does_not_wait_in_a_term_that_turned_out_to_be_best_effort(world: Parts) -> None:

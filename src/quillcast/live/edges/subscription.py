@@ -77,12 +77,37 @@ _NO_LOSSES = Losses()
 _NO_ITEMS: Iterator[Any] = iter(())
 
 
+class LossTeller:
+    """Tells an application's `on_lost` of losses: soon, and before the application gets what comes after them."""
+
+    __slots__ = ("_on_lost", "_untold")
+
+    def __init__(self, on_lost: Callable[[Loss], object]) -> None:
+        self._on_lost, self._untold = on_lost, list[Loss]()
+
+    def add(self, loss: Loss) -> None:
+        """Events were lost."""
+        if not self._untold:
+            asyncio.get_running_loop().call_soon(self.tell)
+        self._untold.append(loss)
+
+    def tell(self) -> None:
+        """Tell of all of which nothing has been told yet."""
+        while self._untold:
+            loss = self._untold.pop(0)
+            try:
+                self._on_lost(loss)
+            except Exception as problem:  # noqa: BLE001 - an error of the application
+                context = {"message": f"on_lost failed at {loss}", "exception": problem}
+                asyncio.get_running_loop().call_exception_handler(context)
+
+
 class Inbox:
     """The peer's side of a subscription (`forwarding.subscriber.Subscriber`): takes blocks while it has room."""
 
     __slots__ = (
-        "_waiting", "blocks", "closed", "current", "failure", "left", "losses", "malformed_count", "name", "on_lost",
-        "position", "size_bytes", "size_bytes_max", "subscription", "turned_at",
+        "_waiting", "blocks", "closed", "current", "failure", "left", "loss_teller", "losses", "malformed_count",
+        "name", "position", "size_bytes", "size_bytes_max", "subscription", "turned_at",
     )  # fmt: skip
 
     def __init__(self, size_bytes_max: int, name: str = "") -> None:
@@ -96,7 +121,7 @@ class Inbox:
         self.failure: QuillcastError | None = None
         self.losses = _NO_LOSSES
         self.malformed_count = 0
-        self.on_lost: Callable[[Loss], object] | None = None
+        self.loss_teller: LossTeller | None = None
         self.closed = False
         self.subscription: Subscription[Any] | None = None
         """Its subscription, while that is open."""
@@ -117,14 +142,14 @@ class Inbox:
 
     def tell_losses(self, on_lost: Callable[[Loss], object] | None) -> None:
         """Call this with every loss."""
-        self.on_lost = on_lost
+        self.loss_teller = LossTeller(on_lost) if on_lost is not None else None
 
     def lost(self, loss: Loss) -> None:
         if self.losses is _NO_LOSSES:
             self.losses = Losses()
         self.losses.add(loss)
-        if self.on_lost is not None:
-            asyncio.get_running_loop().call_soon(self.on_lost, loss)
+        if self.loss_teller is not None:
+            self.loss_teller.add(loss)
 
     def failed(self, error: QuillcastError) -> None:
         self.failure = error
@@ -413,6 +438,8 @@ class Subscription(Generic[Item]):
             self._release()
         inbox = self._inbox
         inbox.current = None
+        if inbox.loss_teller is not None:
+            inbox.loss_teller.tell()  # before any of these events comes after all
         if not inbox.blocks:
             self._turn_events = 0
             return False

@@ -34,7 +34,7 @@ HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first o
 RESTRICTED, READMITTED = 1, 2
 _ALL = [(0, NUMBER_MAX)]
 AgedEnd = tuple[Term, int, int | None]
-"""How far a term went that is over, and for how many seconds its events have been there at least, if that is known."""
+"""How far a term went that is over, and for how many milliseconds its events have been there, if that is known."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -231,9 +231,9 @@ class Flow:
             self.log.came = new_tuple(Came, (end, at))
 
     def there_for(self, now: float) -> int:
-        """For how many seconds all that is known of the current term has been there at least."""
+        """For how many milliseconds all that is known of the current term has been there at least."""
         came = self.log.came
-        return int(now - came.at) if 0 < self.current.seen.end <= came.end else 0
+        return told_age(now - came.at) if 0 < self.current.seen.end <= came.end else 0
 
     def may_recall(self, term: Term, end: int) -> bool:
         """Is this an ended term that was not discarded already, as far as it went?"""
@@ -312,7 +312,7 @@ class Flow:
         """Record ended terms that nobody wants any more, and how far they went. What is known here stays."""
         new = [each for each in ends if self.may_recall(*each[:2]) and each[0] not in self.past]
         if new:
-            dated = [(term, end, None if there_s is None else now - there_s) for term, end, there_s in new]
+            dated = [(term, end, None if there_ms is None else now - there_ms / 1000) for term, end, there_ms in new]
             self.forgotten = self._forgotten().and_before(dated)
 
     def forgotten_lately(self) -> tuple[tuple[Term, int], ...]:
@@ -329,7 +329,7 @@ class Flow:
         return tuple(sorted(ends.items()))
 
     def aged(self, ends: Iterable[tuple[Term, int]], now: float) -> tuple[AgedEnd, ...]:
-        """The same, with for how many seconds all events of each term have been there at least, as far as is known."""
+        """The same, with for how many milliseconds all events of each term have been there, if that is known."""
         return tuple((term, end, self._there_for(term, now)) for term, end in ends)
 
     def _there_for(self, term: Term, now: float) -> int | None:

@@ -14,19 +14,20 @@ from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came, Milesto
 GAPS_MAX = 64
 """Gaps that are remembered where nothing is kept; a guess. What comes late into an older one passes for a repeat."""
 AGE_BITS = 3  # of an age that is told: it is exact to a quarter, at worst
+AGE_UNIT_MS = 125  # or to this, if that is more; a guess, so that it is not told anew at each report
 
 Held = tuple[tuple[Term, int, tuple[Range, ...], int, int | None], ...]
 """Ended terms: how far each went and what of it was stable, as far as these are known, and what is kept of it.
 
-The last number says for how many seconds all its events have been there at least; None: that is not known.
+The last number says for how many milliseconds all its events have been there at least; None: that is not known.
 """
 
 
 def told_age(seconds: float) -> int:
-    """A number of seconds as it is told: not anew each second, so that three binary digits are kept."""
-    whole = max(0, int(seconds))
-    spare = max(0, whole.bit_length() - AGE_BITS)
-    return whole >> spare << spare
+    """An age as it is told, in milliseconds: never too much, and of three binary digits, so that it seldom changes."""
+    units = max(0, int(seconds * 1000)) // AGE_UNIT_MS
+    spare = max(0, units.bit_length() - AGE_BITS)
+    return (units >> spare << spare) * AGE_UNIT_MS
 
 
 class Stream(msgspec.Struct, gc=False, eq=False):
@@ -205,7 +206,7 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
         return 0 < self.end <= self.came.end
 
     def there_for(self, now: float) -> int | None:
-        """For how many seconds all its events have been there at least, not exactly; None: that is not known."""
+        """For how many milliseconds all its events have been there at least, not exactly; None: that is not known."""
         return told_age(now - self.came.at) if self.is_dated else None
 
     def ask(self, ranges: Iterable[Range]) -> bool:

@@ -109,10 +109,10 @@ class Groups(Protocol):
         """The group of a topic that this peer takes part in."""
         ...
 
-    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_s: int | None) -> None:
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_ms: int | None) -> None:
         """A member reports how far an ended term went, and up to where its root declared it stable.
 
-        All its events have been there for `there_s` seconds at least; None: the member does not know for how long.
+        All its events have been there for `there_ms` milliseconds at least; None: the member does not know that.
         """
         ...
 

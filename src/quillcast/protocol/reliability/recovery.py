@@ -276,8 +276,8 @@ class Recovery:
     def _learn_past_terms(self, group: PeerGroup) -> None:
         """Record terms that this peer missed: subscribers from before them are owed their events."""
         for member in group.members():
-            for term, end, _, stable, there_s in member.held:
-                self.groups.learned(group, term, end, stable, there_s)
+            for term, end, _, stable, there_ms in member.held:
+                self.groups.learned(group, term, end, stable, there_ms)
 
     def _reported_ranges(self, group: PeerGroup, term: Term) -> dict[Contact, list[Range]]:
         """What each member reports to hold of an ended term and this peer misses."""

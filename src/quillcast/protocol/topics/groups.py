@@ -163,9 +163,9 @@ class TreeGroups:
             ),
         )  # fmt: skip
 
-    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_s: int | None) -> None:
+    def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_ms: int | None) -> None:
         tree = self.trees[group.flow.topic]
-        self.terms.recall(tree, term, end, there_s)
+        self.terms.recall(tree, term, end, there_ms)
         if tree.flow.settle(term, stable):
             self.schedule.touch(tree)
 

@@ -27,9 +27,9 @@ StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
 """The stream of a source that is over, where it ended, and how long ago it had come how far."""
 Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=ENDS_TOLD_MAX)]
 AgedEnds = Annotated[tuple[tuple[AnyTerm, Number, Number | None], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
-"""How far terms went that are over, and for how many seconds that has been there at least; None: it is not known."""
+"""How far terms went that are over, and for how many milliseconds that has been there; None: it is not known."""
 DatedEnds = Annotated[tuple[tuple[AnyTerm, Number, Number], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
-"""How far terms had come, and for how many seconds these events have been there at least."""
+"""How far terms had come, and for how many milliseconds these events have been there at least."""
 
 
 class Have(Message, frozen=True, tag=40):

@@ -140,8 +140,8 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """The terms that were transferred one to the next, up to mine."""
     lives: tuple[Number, ...] = ()
     """For each of `leases`, as in `Leave`."""
-    there_s: Number = 0
-    """For how many seconds all that my term had has been there at least."""
+    there_ms: Number = 0
+    """For how many milliseconds all that my term had has been there at least."""
     ended_by: tuple[Number, ...] = ()
     """For each of `ended`, the number of its last move; 0: it is not known."""
 

@@ -339,8 +339,8 @@ class TreeMembership:
             self._reopen(tree, message)
         if message.term == tree.term:
             tree.parent_has(max(tree.parent_frontier, message.frontier))
-        for term, end, there_s in message.past:
-            self.terms.recall(tree, term, end, there_s)
+        for term, end, there_ms in message.past:
+            self.terms.recall(tree, term, end, there_ms)
         self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)
         self.source_streams.attached(
             tree, parent, message.streams, message.warrants, message.milestones, whole=whole,

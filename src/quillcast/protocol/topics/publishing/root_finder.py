@@ -54,7 +54,7 @@ class RootFinder:
         """How far terms had come, and for how long: the root of the last one has said nothing since it spoke last."""
         now = self.host.now()
         return tuple(
-            (term, end, int(now - (min(at, spoke_at) if spoke_at and term == last else at)))
+            (term, end, int((now - (min(at, spoke_at) if spoke_at and term == last else at)) * 1000))
             for term, (end, at) in ends.items()
         )
 

@@ -436,8 +436,8 @@ class LeadershipTransfer:
                 is_same = former is not None and former.term == offer.term
                 self.offers[topic] = offer._replace(noted=former.noted) if former is not None and is_same else offer
             self._enter_term(tree, message)
-        for term, end, there_s in message.past:
-            self.terms.recall(tree, term, end, there_s)
+        for term, end, there_ms in message.past:
+            self.terms.recall(tree, term, end, there_ms)
         tree.flow.note_forgotten(message.forgotten, self.host.now())
         self.membership.source_streams.learn_ends(tree, message.streams, sender)
         if tree.root is not None:
@@ -450,7 +450,7 @@ class LeadershipTransfer:
                 self._hear_late(tree, tree.root, offer)
         elif self.overlay.active and self.overlay.is_closest(topic):
             self.dispatch.order(BecomeRoot(tree.topic, "transferred" if offer.root is not None else "took_over"))
-        self.terms.recall(tree, message.term, message.index, message.there_s)
+        self.terms.recall(tree, message.term, message.index, message.there_ms)
         if not tree.attached and tree.needed and not tree.joining:
             self.membership.join(tree)
 
@@ -603,7 +603,7 @@ def _without(to: Contact, message: TransferLeadership) -> TransferLeadership:
 
 def _followed_by(message: TransferLeadership, term: Term) -> TransferLeadership:
     """What the root of a later term would say that nothing was admitted in."""
-    last = (message.term, message.index, message.there_s)
+    last = (message.term, message.index, message.there_ms)
     past = (*message.past[1 - 2 * ENDS_TOLD_MAX :], last) if message.index else message.past
     followed = (*message.followed, message.term)[-FOLLOWED_MAX:]
-    return msgspec.structs.replace(message, term=term, index=0, stable=0, past=past, followed=followed, there_s=0)
+    return msgspec.structs.replace(message, term=term, index=0, stable=0, past=past, followed=followed, there_ms=0)

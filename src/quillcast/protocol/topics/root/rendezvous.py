@@ -65,8 +65,8 @@ class Rendezvous:
         if message.spoke_s is not None:
             self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
         tree.root.was_used(message.term)
-        for term, index, there_s in (*message.settled, *message.dropped):
-            self.terms.recall(tree, term, index, there_s)
+        for term, index, there_ms in (*message.settled, *message.dropped):
+            self.terms.recall(tree, term, index, there_ms)
         for term, index, _ in message.settled:
             tree.flow.settle(term, index)
         tree.root.note_asked(message.publisher)

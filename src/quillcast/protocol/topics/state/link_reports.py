@@ -29,7 +29,7 @@ Held = Annotated[
 ]
 """Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it.
 
-The last number says for how many seconds all its events have been there at least; None: that is not known.
+The last number says for how many milliseconds all its events have been there at least; None: that is not known.
 """
 
 

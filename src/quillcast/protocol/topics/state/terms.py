@@ -94,12 +94,12 @@ class Terms:
         tree.hear_of(max(tree.heard, term))
         self.schedule.touch(tree)
 
-    def recall(self, tree: Tree, term: Term, end: int, there_s: int | None = None) -> None:
+    def recall(self, tree: Tree, term: Term, end: int, there_ms: int | None = None) -> None:
         """A past term went up to `end`: subscribers are owed its events, unless all were there before they began.
 
-        They have been there for `there_s` seconds at least; None: nobody has said how long yet. Of several peers, the
-        one that had them first knows best. A term of this peer was over when its process began, if it was an earlier
-        one.
+        They have been there for `there_ms` milliseconds at least; None: nobody has said how long yet. Of several peers,
+        the one that had them first knows best. A term of this peer was over when its process began, if it was an
+        earlier one.
         """
         flow, now = tree.flow, self.host.now()
         if tree.root is not None and end:
@@ -109,7 +109,7 @@ class Terms:
         if past is None:
             return
         told = past.there_for(now)
-        dated = there_s is not None and past.learn_came(end, now - there_s)
+        dated = there_ms is not None and past.learn_came(end, now - there_ms / 1000)
         if term.is_of(self.host.me) and not term.shares_root(self.own):
             dated |= past.learn_came(past.end, self.began_at)
         if news or past.there_for(now) != told:
