@@ -96,7 +96,7 @@ def hard(seed: int) -> Scenario:
     _change_settings(derived(seed, "changed settings"), draft)
     _open_sessions(derived(seed, "sessions"), draft)
     topologies: list[AnyTopology] = [Constant(), Uniform(), Uniform(high_s=0.03)]
-    config = _config(random, draft)
+    config = _config(random)
     over_s = max([draft.until_s, *(faults.over_s(fault) for fault in draft.happening)])
     over_s = max([over_s, *(reading.from_s for reading in draft.readers)])
     return Scenario(
@@ -117,7 +117,7 @@ def hard(seed: int) -> Scenario:
 # --- settings
 
 
-def _config(random: Random, draft: Draft) -> Config:
+def _config(random: Random) -> Config:
     small = [8_000, 16_000, 40_000, 64 * MIB]
     return Config(
         neighbours=NeighbourConfig(timeout_max_s=1.0, digest_every_s=8.0),

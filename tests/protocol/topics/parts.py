@@ -48,6 +48,7 @@ from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import COUNT_BITS
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
@@ -377,3 +378,8 @@ class Parts:
 def settled(contact: Contact) -> PublisherState:
     """A publisher of whom all is stable."""
     return PublisherState(contact, 0, 0.0)
+
+
+def next_life(number: int) -> int:
+    """From which number on a peer counts that does not speak any more for all those that were below it."""
+    return (number >> COUNT_BITS) + 1 << COUNT_BITS

@@ -24,18 +24,11 @@ from quillcast.protocol.topics.state.effects import (
     RivalKnown,
     TopicFailed,
 )
-from quillcast.protocol.topics.state.link_reports import (
-    ChildReport,
-    ParentReport,
-    StreamUp,
-    encode,
-    joined_since,
-    next_life,
-)
+from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode, joined_since
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
-from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts
+from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts, next_life
 
 
 def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:

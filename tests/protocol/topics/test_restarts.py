@@ -20,13 +20,12 @@ from quillcast.protocol.topics.state.link_reports import (
     encode,
     first_number,
     joined_since,
-    next_life,
     same_life,
 )
 from quillcast.protocol.topics.state.moves import arrivals, departures
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL
-from tests.protocol.topics.parts import DESCRIPTOR, Parts
+from tests.protocol.topics.parts import DESCRIPTOR, Parts, next_life
 
 NUMBER = next_life(7)
 RUN = b"this run"

@@ -5,11 +5,11 @@ import pytest
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
 from quillcast.protocol.topics.state.holders import SINCE, OrphanedLease
-from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, first_number, next_life
+from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, first_number
 from quillcast.protocol.topics.state.moves import arrivals, departures
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, block, down
-from tests.protocol.topics.parts import CONFIG, Parts
+from tests.protocol.topics.parts import CONFIG, Parts, next_life
 from tests.protocol.topics.test_invitations import parent_of, three_branches
 from tests.protocol.topics.test_terms import NAME
 

@@ -73,10 +73,6 @@ class FlowControl:
         dispatch.on_message(CutLeases, self.cut_leases)
         dispatch.on_alarm(PatienceOver, self.patience)
 
-    def room_to(self, peer: Contact, tree: Tree) -> int:
-        """Bytes of a topic that a peer takes now. Topics that wait leave a part of the link's credit to the others."""
-        return unreserved(self.host, peer, waits=True) if tree.waits else self.host.room(peer)
-
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
 
     def room_for(self, topic: bytes) -> int:
@@ -114,8 +110,8 @@ class FlowControl:
         return self.budget.over
 
     def room_for_repairs(self, to: Contact, topic: bytes) -> int:
-        """Bytes of a topic that a peer takes now (`reliability.group.Buffers`)."""
-        return self.room_to(to, self.trees[topic])
+        """Bytes of a topic that a peer takes now. Topics that wait leave a part of the link's credit to the others."""
+        return unreserved(self.host, to, waits=True) if self.trees[topic].waits else self.host.room(to)
 
     @property
     def takes_repairs(self) -> bool:

@@ -133,11 +133,6 @@ def is_of_run(number: int, incarnation: bytes) -> bool:
     return bool(incarnation) and 0 <= number - first_number(incarnation) < LIVES_MAX << COUNT_BITS
 
 
-def next_life(number: int) -> int:
-    """From which number on a peer counts that does not speak any more for all those that were below it."""
-    return (number >> COUNT_BITS) + 1 << COUNT_BITS
-
-
 def lowest_above_both(path: Sequence[bytes], other: Sequence[bytes]) -> bytes:
     """Where two paths from the root part: the last peer on both, as far as these are known. Empty if there is none."""
     common = takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))
