@@ -103,7 +103,11 @@ def same_life(number: int, other: int) -> bool:
 
 
 def reaches(number: int, other: int) -> bool:
-    """Is the move of one number that of the other, or a later one of the same life? 0: it is not known, and may be."""
+    """Is the move of one number that of the other, or a later one of the same life? 0: it is not known, and may be.
+
+    It is not known of a child that was taken back without a Join, until that names its number. If it was restarted, and
+    its parent after it, this says too much of those that were below it before (docs/delivery.md, *Not promised*).
+    """
     return 0 in (number, other) or (same_life(number, other) and number >= other)
 
 
