@@ -11,7 +11,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.reliability.domain import Findings, Post, Silent, StreamId
-from quillcast.protocol.reliability.messages import AgentWord, Fetch, FetchFromRoot
+from quillcast.protocol.reliability.messages import AgentWord, Fetch, FetchFromRoot, FetchFromSource
 from quillcast.protocol.reliability.protocols import BUILT_IN
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 from quillcast.protocol.scopes.messages import RecoveryName
@@ -21,7 +21,8 @@ from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import ScopePolicy
-from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.descriptor import Choice, Settings, described
+from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.tree_reports import child_report
 from quillcast.sim.host import SimHost
 from tests.protocol.test_nested_scoping import Campus
@@ -53,7 +54,10 @@ def _swapped(host: SimHost, method: Callable[..., None], *args: object) -> None:
 
 
 def publish(site: Site, payloads: list[bytes]) -> None:
-    publisher = site.village.publisher(0, site.name)
+    _publish(site, site.village.publisher(0, site.name), payloads)
+
+
+def _publish(site: Site, publisher: Publisher, payloads: list[bytes]) -> None:
     for payload in payloads:
         site.village.publish(0, publisher, payload)
         site.village.run(0.1)
@@ -93,7 +97,7 @@ def test_what_a_member_holds_is_not_asked_for_outside(
 class OneHasIt(Losses):
     """What is to go into a scope goes to one member instead of the entry point, and no member sends it but as a repair.
 
-    Requests that cross the border are counted.
+    Requests that cross the border are counted: by members, and for them on the way to a source.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, site: Site, holder: int) -> None:
@@ -104,7 +108,9 @@ class OneHasIt(Losses):
         self.only_there = set[int]()
 
     def send(self, host: SimHost, to: Contact, message: Message) -> None:
-        asks = isinstance(message.message if isinstance(message, Routed) else message, (Fetch, FetchFromRoot))
+        asks = isinstance(
+            message.message if isinstance(message, Routed) else message, (Fetch, FetchFromRoot, FetchFromSource)
+        )
         if asks and host.me in self.members and to.node_id not in self.members:
             self.crossed.append(message)
         super().send(host, to, message)
@@ -122,24 +128,38 @@ class OneHasIt(Losses):
 
 @pytest.mark.parametrize("policy", [each() for each in POLICIES.values()], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("recovery", BUILT_IN)
+@pytest.mark.parametrize(
+    ("admission", "later"),
+    [
+        ("root", 34),
+        ("source", 0),
+        pytest.param("root", 0, marks=pytest.mark.long),
+        pytest.param("source", 34, marks=pytest.mark.long),
+    ],
+)
 def test_nothing_crosses_the_border_for_what_one_member_holds_whoever_that_is(
-    policy: ScopePolicy, recovery: RecoveryName, monkeypatch: pytest.MonkeyPatch
+    policy: ScopePolicy, recovery: RecoveryName, admission: Choice, later: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The holder is as far from the entry point as can be, and nobody next to that one has it."""
+    """The holder is as far from the entry point as can be, and nobody next to that one has it.
+
+    Later events may come to the entry point, or these are the last ones, of which only reports tell.
+    """
     site = Site(7, policy, recovery=recovery)
+    site.village.act(0, lambda peer: peer.create(site.name, Settings(admission=admission), lambda answer: None))
     readers = site.subscribe(site.members)
-    publish(site, EVENTS[:3])
+    publisher = site.village.publisher(0, site.name)
+    _publish(site, publisher, EVENTS[:3])
     site.village.run(2)
     parents, (entry,) = site.parents(), site.entered()
     leaves = [number for number in site.members if number not in parents.values()]
     holder = max(leaves, key=lambda number: len(list(_way(parents, number))))
     has_it = OneHasIt(monkeypatch, site, holder)
-    publish(site, EVENTS[3:6])
+    _publish(site, publisher, EVENTS[3:6])
     has_it.misdirects = False
-    publish(site, EVENTS[6:])
+    _publish(site, publisher, EVENTS[6 : 6 + later])
     assert len(has_it.only_there) == 3
     site.village.run(20)
-    assert [reader.payloads for reader in readers.values()] == [EVENTS] * len(readers)
+    assert [reader.payloads for reader in readers.values()] == [EVENTS[: 6 + later]] * len(readers)
     assert site.entered() == [entry]
     assert has_it.requests, "members asked each other"
     assert has_it.crossed == []
