@@ -354,6 +354,14 @@ MUTANTS = (
         "test_a_subscription_that_was_cut_for_what_its_peer_missed_has_a_lease_again_when_that_came",
     ),
     Mutant(
+        "held-for-one-owners-session",
+        "Bundles wait no longer for the word of a session if it is known of another owner of the name.",
+        "protocol/topics/state/terms.py",
+        "        return session <= tree.descriptor.session or (rival is not None and session <= rival.session)\n",
+        "        return session <= tree.descriptor.session\n",
+        "protocol/topics/test_two_owners.py::test_bundles_of_that_session_wait_for_its_word_and_no_longer",
+    ),
+    Mutant(
         "unread-dated-at-once",
         "What a paused process had not read of a term that is over by then is dated when it is known who sent it.",
         "protocol/topics/state/terms.py",

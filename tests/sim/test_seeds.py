@@ -316,6 +316,8 @@ WILD_SEEDS = {
     (5100338, "created_apart"): "a root whose next session was called off stayed root, although another was closer",
     (5100056, "created_apart"): "a parent took no notice of streams of sources that came to be below its child",
     (5141003, ""): "a publisher told of terms long over without saying so, and they were reported in the end",
+    (5684006, "created_apart,sessions"): "bundles of a session of another owner of the name were held for good",
+    (5684192, "created_apart,sessions"): "as 5684006, of a source's stream",
     (5132010, "created_apart,sessions"): "how far a source beyond a partition had come was forgotten with who knew it",
     (5132046, "created_apart,sessions"): "a peer ignored its parent's word of a stream after all others were over",
     (5135009, "created_apart,visitors"): "how old events were of a stream that went on was said while it was over here",

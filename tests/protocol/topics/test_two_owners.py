@@ -10,6 +10,7 @@ from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root_messages import RecordState, TransferLeadership
+from quillcast.protocol.topics.state.effects import RivalLearned
 from quillcast.protocol.topics.state.records import send_entries
 from tests.protocol.recording import BOB as PEER
 from tests.protocol.recording import FIRST
@@ -112,6 +113,17 @@ def test_terms_may_be_of_a_later_session_that_the_owners_descriptor_put_an_end_t
     term = Term(SESSION_TERMS + RELIABLE_TERMS + 1, bytes(16))
     world.terms.enter(tree, term, 0)
     assert tree.term == term
+
+
+def test_bundles_of_that_session_wait_for_its_word_and_no_longer(world: Parts) -> None:
+    """Else they would wait for good, because the descriptor that stands has fewer sessions."""
+    tree = world.open_trees.open(owned(ALICE, HER_FRIEND, DESCRIPTOR))
+    world.known.learn(tree.descriptor)
+    assert world.arrivals.holds(tree.flow, 1)
+    world.known.learn(later_session(DESCRIPTOR))
+    assert world.ordered[-1] == RivalLearned(tree.topic)
+    assert not world.arrivals.holds(tree.flow, 1)
+    assert world.arrivals.holds(tree.flow, 2)
 
 
 def test_who_is_to_keep_or_to_have_the_topic_hears_of_that_session(world: Parts) -> None:

@@ -100,6 +100,7 @@ from quillcast.protocol.topics.state.effects import (
     Resign,
     Restored,
     RivalKnown,
+    RivalLearned,
     RoomAgain,
     RoomTowards,
     RootEffect,
@@ -446,6 +447,9 @@ class Scribe:
                 self.changes.learned(descriptor)
                 self._learned(descriptor, lists=lists, first=first)
                 self.publishing.settings_learned(descriptor, lists=lists)
+            case RivalLearned(topic):
+                if topic in self.trees:
+                    self.table.take_held(self.trees[topic].flow)
 
     def _at_link(self, effect: LinkEffect) -> None:
         """Neighbours, and the orders of scopes, change what several topics go by."""

@@ -30,7 +30,7 @@ class Arrivals:
 
     def holds(self, flow: Flow, session: int) -> bool:
         """The word of a session may be overtaken by its events, if messages are lost."""
-        return session > self.trees[flow.topic].descriptor.session
+        return not self.terms.knows_session(self.trees[flow.topic], session)
 
     def new_term(self, flow: Flow, term: Term) -> None:
         """Enter the term, unless this peer is a root, which outdoes it, or does not know yet from where it is owed."""

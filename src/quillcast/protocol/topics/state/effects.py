@@ -208,6 +208,12 @@ class SettingsLearned(msgspec.Struct, frozen=True):
     first: bool = False
 
 
+class RivalLearned(msgspec.Struct, frozen=True):
+    """This peer knows another descriptor of the topic, too: terms may be of that one's sessions."""
+
+    topic: bytes
+
+
 class SettingsEntered(msgspec.Struct, frozen=True):
     """The root entered settings, and most of those who keep its state noted them: tell the tree and the publishers."""
 
@@ -264,6 +270,6 @@ PlaceEffect = (
 ArrivalEffect = ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain
 RootEffect = BecomeRoot | RootHere | ProcessPaused | Outdone | RivalKnown | Resign | SettingsEntered | OpenSession
 GapEffect = GapNoticed | FrontFilled | Restored | CameFromSource
-RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned
+RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned | RivalLearned
 LinkEffect = Invited | NeighbourLost | SeekNearerParent | RoomTowards | RootScopesChanged
 Effect = PlaceEffect | ArrivalEffect | RootEffect | GapEffect | RequestEffect | LinkEffect

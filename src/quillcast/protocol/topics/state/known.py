@@ -20,7 +20,7 @@ from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.root_messages import TopicEntry
 from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.effects import SettingsLearned
+from quillcast.protocol.topics.state.effects import RivalLearned, SettingsLearned
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.permissions import Permissions
 from quillcast.protocol.topics.state.records import TopicRecords
@@ -123,6 +123,7 @@ class KnownTopics:
         if not descriptor.supersedes(known) and not (known is not None and known.elsewhere(descriptor)):
             if known is not None and (descriptor.rivals(known) or descriptor.outlives(known)):
                 self._note_rival(topic, descriptor)
+                self.dispatch.order(RivalLearned(topic))
             return
         if known is not None and known.outlives(descriptor):
             self._note_rival(topic, known)

@@ -58,6 +58,11 @@ class Terms:
         self.host.trace(Mark("session_unknown"))
         return False
 
+    def knows_session(self, tree: Tree, session: int) -> bool:
+        """Does this peer know settings of this session, or of a later one, of either who owns the name?"""
+        rival = self.rivals.get(tree.topic)
+        return session <= tree.descriptor.session or (rival is not None and session <= rival.session)
+
     def check_settings(self, tree: Tree, sender: Contact, *said: Term) -> None:
         """Raise `Implausible` if a neighbour's report names a term of a session that is unknown here.
 
