@@ -1592,6 +1592,14 @@ MUTANTS = (
         "test_a_lease_of_more_than_one_goes_on_if_nobody_knows_whether_its_child_was_restarted",
     ),
     Mutant(
+        "awaited-out-of-order-forgotten",
+        "Where events come in any order, what one term lost and another is to bring stays awaited behind later events.",
+        "protocol/forwarding/cursors.py",
+        "        if self.delivered is None and self.awaited.end <= (self.next or 0):",
+        "        if self.awaited.end <= (self.next or 0):",
+        "protocol/forwarding/test_cursors.py::test_what_another_term_is_to_bring_stays_awaited_where_order_is_no_matter",
+    ),
+    Mutant(
         "late-bundles-dropped",
         "What is on its way when its term ends is kept.",
         "protocol/forwarding/table.py",

@@ -286,6 +286,7 @@ WILD_SEEDS = {
     (31464, "sessions"): "as 31451",
     (31250, "sessions"): "a peer that had not heard of a best-effort session waited for what was dropped in it",
     (32226, "sessions"): "what a best-effort session overtook counted as a repeat in the reliable one after it",
+    (8850010, "sessions,apart_pairs,late_readers"): "of two terms that lost events, each left the report to the other",
     (7766017, "small_tables,waiting_roots"): "a child whose lease was cut was asked once to cut those below, in vain",
     (1762065, "small_tables"): "an idle publisher that the root had no room to remember was judged by new settings",
     (1790029, "apart_pairs"): "the peer closest to the topic could not reach its one replica for longer than a lease",

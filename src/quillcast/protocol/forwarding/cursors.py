@@ -190,7 +190,8 @@ class PublisherCursor:
     def look_over(self) -> None:
         """Remember where it is, and forget what was awaited before that."""
         self.looked_at_next = self.next
-        self.awaited = self.awaited if self.awaited.end > (self.next or 0) else NO_RANGES
+        if self.delivered is None and self.awaited.end <= (self.next or 0):  # out of order, they may still be lost
+            self.awaited = NO_RANGES
 
     def delay_nothing(self) -> None:
         """Gaps delay nothing from now on: what came so far came in order, but for what was passed over."""
