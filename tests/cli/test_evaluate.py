@@ -37,7 +37,7 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
         (["scribe-2002", "--nodes", "1"], "1 is not in the range x>=2 (quillcast evaluate --help)"),
         (["scribe-2002", "--nodes", "2000"], "2000 peers are too few for 1500 groups"),
         (["--seed", "x", "scribe-2002"], "'x' is not a valid integer"),
-        (["scribe-2002", "--policies", ""], "policies is empty"),
+        (["scribe-2002", "--policies", ""], "Invalid value for '--policies': the value is blank"),
         (["scribe-2002", "--policies", "scrib"], "quillcast: there is no policy 'scrib'; did you mean scribe? Known: "),
         (["scribe-2002", "--policies", "foo"], "quillcast: there is no policy 'foo'; known: bayeux, "),
         (["scribe-2002", "--policies", "scribe+remove(3)"], "'scribe+remove(3)': there is no modifier 'remove'"),

@@ -362,6 +362,14 @@ MUTANTS = (
         "protocol/topics/test_two_owners.py::test_bundles_of_that_session_wait_for_its_word_and_no_longer",
     ),
     Mutant(
+        "gone-child-waited-for",
+        "A peer that leaves waits no longer for a child that is gone without a word.",
+        "protocol/topics/membership/children.py",
+        "        for tree in gone if self.trees.leaving else ():\n",
+        "        for tree in ():\n",
+        "protocol/topics/test_leaving.py::test_a_root_that_leaves_goes_once_its_last_child_has_ended_without_a_word",
+    ),
+    Mutant(
         "unread-dated-at-once",
         "What a paused process had not read of a term that is over by then is dated when it is known who sent it.",
         "protocol/topics/state/terms.py",

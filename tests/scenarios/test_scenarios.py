@@ -137,7 +137,7 @@ def test_a_partitioned_topic_has_two_roots_and_then_one(simulation: Simulation) 
     for at, machine, record in simulation.world.journal.records:
         if isinstance(record, BecameRoot):
             roots.add(machine)
-        elif isinstance(record, ResignedRoot):
+        elif isinstance(record, ResignedRoot | Attached):
             roots.discard(machine)
         if partitioned_at < at < healed_at:
             most = max(most, len(roots))

@@ -13,6 +13,7 @@ from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.test_terms import NAME as TENNIS
 from tests.protocol.topics.test_terms import TOPIC, by_distance
+from tests.protocol.topics.test_trees import from_one_to
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "letters"
@@ -240,6 +241,30 @@ def test_a_peer_that_leaves_says_so_in_the_end_though_its_parent_has_not_all_tha
     village.run(1.5)
     assert village.peers[leaver].left
     assert village.world.machines[leaver].node_id not in {**above.leases.children, **above.leases.orphaned}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_root_that_leaves_goes_once_its_last_child_has_ended_without_a_word(*, told: bool) -> None:
+    """The child that was sent away ends its process, and its word is lost: nothing else happens in this tree."""
+    village = Village(4)
+    root, *_, child = by_distance(village)
+    village.subscribe(child, TENNIS, Reader())
+    village.run(5)
+    publisher = village.publisher(root, TENNIS)
+    village.publish(root, publisher, b"event")
+    village.run(1)
+    village.world.cut(from_one_to(child, root))
+    village.act(root, lambda peer: peer.leave())
+    village.run(0.3)
+    assert list(village.peers[root].scribe.trees[TOPIC].leases.children)
+    village.kill(child, silently=not told)
+    if told:
+        village.tell_of_death(child)
+    else:
+        contact = village.world.machines[child].contact
+        village.act(root, lambda peer: peer.scribe.lost(contact))
+    village.run(0.5)  # before the next round of housekeeping
+    assert village.peers[root].left, "it need not stay for as long as it may"
 
 
 def test_a_lease_below_a_peer_that_forgot_everything_continues() -> None:

@@ -240,6 +240,7 @@ class ChildrenTables:
             self.remove(tree, node, "lost", lease=True)
         if lost:
             self.host.send(contact, Orphaned([tree.topic for tree in lost]))
+        self._go_after(lost)
 
     def send_away(self, tree: Tree) -> None:
         """The children of a peer that finds no parent look for others, and it may become a child of one of them."""
@@ -250,14 +251,21 @@ class ChildrenTables:
     def died(self, contact: Contact) -> None:
         """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""
         node = contact.node_id
-        for tree in [tree for tree in self.trees.linked(node) if node in tree.leases.children]:
-            if self.links.is_leaf(node, tree.topic):
-                self.remove(tree, node, "died", lease=False)
+        linked = [tree for tree in self.trees.linked(node) if node in tree.leases.children]
+        died = [tree for tree in linked if self.links.is_leaf(node, tree.topic)]
+        for tree in died:
+            self.remove(tree, node, "died", lease=False)
+        self._go_after(died)
         for tree in self.trees.by_topic.values():
             lease = tree.leases.orphaned.get(node) if tree.leases.orphaned else None
             if lease is not None and lease.leaf:
                 tree.leases.heard_from((Move(node, lease.numbers.get(node, 0)),))
                 self.schedule.touch(tree)
+
+    def _go_after(self, gone: list[Tree]) -> None:
+        """Children are gone without a word: if this peer leaves, it may have waited for them alone."""
+        for tree in gone if self.trees.leaving else ():
+            self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def left(self, sender: Contact, message: Leave) -> None:
         """A child says that it is none any more."""
