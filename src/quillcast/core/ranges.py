@@ -189,3 +189,8 @@ def intersection(ranges: Iterable[Range], others: RangeSet | Iterable[Range]) ->
 def difference(ranges: Iterable[Range], among: RangeSet) -> list[Range]:
     """The parts of the ranges that are not in the set."""
     return [piece for first, last in ranges for piece in among.missing(first, last)]
+
+
+def beyond(ranges: Iterable[Range], index: int) -> list[Range]:
+    """The parts of the ranges from an index on."""
+    return [(max(first, index), last) for first, last in ranges if last > index]

@@ -7,7 +7,7 @@ import pytest
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import NUMBER_MAX, Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
@@ -18,6 +18,7 @@ from quillcast.protocol.reliability.domain import Findings, Holder, RecoveryTime
 from quillcast.protocol.reliability.gaps import WAIT_S_MAX
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, FetchFromSource, Unavailable
+from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 from quillcast.protocol.reliability.protocols.anti_entropy import AntiEntropy
 from quillcast.protocol.reliability.recovery import Look, Recovery
 from quillcast.protocol.security.access import Warrant
@@ -33,6 +34,7 @@ class Circle:
         self.flow = Flow(WEATHER, Budget(1 << 20))
         self.flow.begin(FIRST, 0, until=60.0)
         self.end = 0
+        self.came = self.came_upstream = NUMBER_MAX
         self.root: bytes | None = None
         self.above: Contact | None = BOB
         self.last_word = self.mine = self.over = False
@@ -42,6 +44,12 @@ class Circle:
 
     def known_end(self, term: Term) -> int:
         return self.end
+
+    def reached(self, term: Term) -> int:
+        return self.came
+
+    def reached_upstream(self, term: Term) -> int:
+        return self.came_upstream
 
     def members(self) -> Iterator[GroupMember]:
         return (GroupMember(contact, held) for contact, held in self.held.items())
@@ -409,6 +417,35 @@ def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sough
     assert world.asked[1:] == [(CAROL, [(2, 5)])], "she has come to hold more, perhaps"
     world.refuse(CAROL, FIRST, [(2, 5)])
     assert world.asked[2:] == [(BOB, [(2, 5)])]
+
+
+def test_what_came_to_nobody_below_is_asked_of_the_peer_outside_and_sought_inside_only_if_that_gives_it_up() -> None:
+    world = World()
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(AlongTree()),),), 5
+    world.circle.outside, world.circle.came = [BOB], 2
+    world.look()
+    assert world.asked == [(CAROL, [(0, 2)])]
+    world.refuse(CAROL, FIRST, [(0, 2)])
+    assert world.asked[1:] == [(BOB, [(0, 2)])]
+    assert (BOB, [(2, 5)]) not in world.asked, "as late as if it had been sought"
+    world.look()
+    assert (BOB, [(2, 5)]) in world.asked
+    world.refuse(BOB, FIRST, [(2, 5)])
+    world.look()
+    assert (CAROL, [(2, 5)]) not in world.asked, "he is going to have it"
+    world.refuse(BOB, FIRST, [(2, 5)], for_good=True)
+    assert world.asked[-1] == (CAROL, [(2, 5)])
+
+
+def test_what_the_peer_upstream_awaits_is_asked_of_nobody_while_the_source_is_there() -> None:
+    world = World()
+    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(AlongTree()),),), 5
+    world.circle.came, world.circle.came_upstream = 0, 2
+    world.look(times=6)
+    assert {each for _, ranges in world.asked for each in ranges} == {(0, 2)}
+    world.circle.came_upstream = 5
+    world.look(times=2)
+    assert world.asked[-1] == (BOB, [(0, 5)])
 
 
 @pytest.mark.parametrize("refuses", [True, False])

@@ -38,7 +38,7 @@ class Reading:
 
     def miss(self, end: int) -> None:
         """The peer believes that its term has reached `end`."""
-        self.tree.parent_frontier = end
+        self.tree.parent_has(end)
         self.village.act(self.peer, lambda peer: peer.recovery.look_soon(TOPIC))
 
     @property

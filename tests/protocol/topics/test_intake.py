@@ -139,7 +139,7 @@ def test_who_is_handed_a_topic_holds_for_a_lease_if_it_was_in_the_tree_of_anothe
 ) -> None:
     tree = world.tree()
     tree.flow.begin(FIRST, 0, 0.0, 0)
-    tree.parent_frontier = went
+    tree.parent_has(went)
     told = tuple((*each, None) for each in past)
     sender = Contact(term.node, "before:1")
     world.transfer.received(sender, TransferLeadership(DESCRIPTOR, term, 5, 5, term, past=told))

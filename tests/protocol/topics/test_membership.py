@@ -27,6 +27,7 @@ from quillcast.protocol.topics.state.effects import (
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode, joined_since
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts, next_life
 
@@ -302,6 +303,19 @@ def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Par
     world.reporting.changed(BOB, tree.topic, encode(ParentReport(FIRST, 5, 0, (BOB.node_id,), ())))
     assert (tree.term, tree.parent_frontier) == (FIRST, 5)
     assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_a_peer_reports_how_far_a_term_came_to_those_below_it(world: Parts) -> None:
+    tree = world.tree()
+    tree.parent = BOB
+    world.child(tree, CAROL)
+    world.terms.enter(tree, FIRST, 0)
+    for reach in (7, 5):
+        world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, 0, FIRST, reach=reach)))
+        assert child_report(tree, world.host.me, world.host.time).reach == 7
+    world.reporting.changed(CAROL, tree.topic, encode(ChildReport(SECOND, 0, SECOND, frontier=2)))
+    world.terms.enter(tree, SECOND, 0)
+    assert child_report(tree, world.host.me, world.host.time).reach == 2, "she was there first"
 
 
 def test_a_peer_that_joins_learns_settings_from_whoever_took_it_in_before_it_hears_of_that(world: Parts) -> None:

@@ -273,7 +273,7 @@ def test_a_parents_report_that_overtakes_its_answer_to_the_join_counts() -> None
     village.run(2)
     tree, contact = village.tree(child, NAME), village.world.machines[root].contact
     assert tree is not None
-    tree.parent_frontier = 0
+    tree.parent_has(0)
     answer = Accepted(TOPIC, tree.term, 0, (contact.node_id,), ())
     village.act(child, lambda peer: peer.scribe.membership.accepted(contact, answer))
     assert tree.parent_frontier == 3

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import Range, RangeSet, intersection
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.domain import (
     AgentDue,
@@ -36,6 +36,20 @@ ASKING_ALL = ("ring", SEARCH)
 """The protocols that ask all members themselves."""
 Protocols = Mapping[str, Callable[[Post], RecoveryProtocol]]
 """Recovery protocols by name. Each makes an agent."""
+
+
+class News(NamedTuple):
+    """What nobody can have yet, by the reports of those next to this peer. Nobody is asked for it in vain."""
+
+    new: list[Range]
+    """What has come to nobody below: it is sought in no domain that is all below this peer."""
+    for_long: RangeSet
+    """What of this would have been sought in vain by now: those above are asked for it."""
+    awaited: list[Range]
+    """What has not come to the peer upstream either: that one has it sought, if it is in the same domain."""
+
+
+NO_NEWS = News([], NO_RANGES, [])
 
 
 class Domain(NamedTuple):
@@ -159,9 +173,13 @@ class Agents:
         """The agents that a topic is repaired by, by domain from the innermost outwards."""
         return self.of_topics.get(topic, ((self.tree,),))
 
+    def seeks(self, topic: bytes) -> bool:
+        """Do agents ask members of a domain for what is missing?"""
+        return topic in self.of_topics
+
     def find(
         self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Sequence[Contact]], upstream: Contact | None,
-        beyond: Callable[[Findings], list[Range]],
+        beyond: Callable[[Findings], list[Range]], news: News = NO_NEWS,
     ) -> Iterator[Findings]:  # fmt: skip
         """Where ranges are, domain by domain outwards: an agent looks for what those before it do not find.
 
@@ -171,16 +189,19 @@ class Agents:
         found: there may be other neighbours by then, who have to be asked first.
         """
         inside: list[Contact] = []
-        found: Findings | None = None
+        found, ripe = None, NO_RANGES
         for levels, near in zip_longest(self.of(stream.topic), neighbours, fillvalue=()):
             inside += near
+            at_border = upstream not in inside
             for number, level in enumerate(levels or (self.tree,)):
                 if found is not None:
-                    lacks = RangeSet([*beyond(found), *level.seeks(stream, found.lacks)]).ranges()
+                    lacks = RangeSet([*beyond(found), *level.seeks(stream, found.lacks), *ripe]).ranges()
+                lacks, ripe = difference(lacks, RangeSet(news.new if at_border else news.awaited)), NO_RANGES
                 if level.within is not None and not number:
                     level.within.lack(stream, lacks)
-                found = level.find(stream, lacks, near, at_border=upstream not in inside)
+                found = level.find(stream, lacks, near, at_border=at_border)
                 yield found
+            ripe = news.for_long if at_border else NO_RANGES
 
     def filled(self, stream: StreamId) -> None:
         """Nothing of a stream is lacking here any more. Its topic may have had other agents when they were asked."""

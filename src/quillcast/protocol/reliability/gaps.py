@@ -43,6 +43,34 @@ class Repairer:
         self.asked, self.answered = RangeSet(), RangeSet()
 
 
+class Lasting:
+    """Ranges about which something has been so at every check, and since when."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since: list[tuple[float, RangeSet]] = []
+
+    def note(self, ranges: list[Range], now: float) -> None:
+        """It is so for these now, and for no others."""
+        known, still = RangeSet(), list[tuple[float, RangeSet]]()
+        for since, before in self._since:
+            if kept := intersection(ranges, before):
+                still.append((since, RangeSet(kept)))
+                known.update(kept)
+        if fresh := difference(ranges, known):
+            still.append((now, RangeSet(fresh)))
+        self._since = still
+
+    def start_over(self) -> None:
+        """It was not so until now."""
+        self._since = []
+
+    def lasted(self, for_s: float, now: float) -> RangeSet:
+        """For which it has been so for so many seconds."""
+        return RangeSet(each for since, ranges in self._since if now - since >= for_s for each in ranges)
+
+
 class Gap:
     """The missing ranges of a term, from the time they are first seen to be missing until they are filled or given up.
 
@@ -58,6 +86,7 @@ class Gap:
         "_missing",
         "_moved_at",
         "_named",
+        "_new",
         "_shrunk_at",
         "_under",
         "_wait_s",
@@ -74,7 +103,8 @@ class Gap:
         self._moved_at = self._shrunk_at = now
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0
-        self._hopeless: list[tuple[float, RangeSet]] = []  # ranges that nobody has, and since when
+        self._hopeless = Lasting()  # what nobody has
+        self._new = Lasting()  # what has come to nobody below
         self._named: dict[bytes, RangeSet] = {}  # what agents said that members hold
 
     def press(self, event: int, repairer: bytes, now: float) -> None:
@@ -84,7 +114,7 @@ class Gap:
     def look(self, ranges: list[Range], now: float) -> None:
         """Record the ranges that are missing now."""
         if difference(self._looked_at, RangeSet(ranges)):
-            self._hopeless = []  # something arrived, so more may follow
+            self._hopeless.start_over()  # something arrived, so more may follow
         missing = sum(last - first for first, last in ranges)
         if missing < self._missing:
             self._moved_at, self._wait_s = now, self._first_wait_s
@@ -100,7 +130,7 @@ class Gap:
 
     def start_anew(self, now: float) -> None:
         """This process was paused until now, and answers may wait to be read: nothing counts as missing for long."""
-        self._hopeless = []
+        self._hopeless.start_over()
         self._moved_at = self._shrunk_at = now
         for repairer in self.repairers.values():
             repairer.unanswered_since = None if repairer.unanswered_since is None else now
@@ -119,7 +149,7 @@ class Gap:
         names = dict.fromkeys(names)
         if under != self._under or any(name not in self.repairers for name in names):
             self._under = under
-            self._hopeless = []
+            self._hopeless.start_over()
             for repairer in self.repairers.values():
                 repairer.start_round()
                 repairer.refused, repairer.unanswered_since = RangeSet(), None
@@ -170,6 +200,11 @@ class Gap:
             repairer.released.update(released)
             repairer.unanswered_since = None
 
+    def released_by(self, name: bytes) -> RangeSet:
+        """What a repairer gave up, or had and discarded."""
+        repairer = self.repairers.get(name)
+        return repairer.released if repairer is not None else NO_RANGES
+
     def is_silent(self, name: bytes, now: float, silent_s: float) -> bool:
         """Has a repairer not answered for so many seconds?"""
         since = self.repairers[name].unanswered_since
@@ -205,25 +240,16 @@ class Gap:
             if self.is_silent(name, now, silent_s):
                 refused += intersection(difference(left, repairer.offers), repairer.asked)
             left = RangeSet(refused).ranges()
-        self._note_hopeless(left, now)
-        gone = RangeSet(r for since, hopeless in self._hopeless if now - since >= for_s for r in hopeless)
-        for since, hopeless in self._hopeless:
-            gone.update(intersection(settled, hopeless) if now - since >= silent_s else ())
-        return gone.ranges()
+        self._hopeless.note(left, now)
+        settled_now = intersection(settled, self._hopeless.lasted(silent_s, now))
+        return RangeSet([*self._hopeless.lasted(for_s, now), *settled_now]).ranges()
+
+    def new_for(self, ranges: list[Range], for_s: float, now: float) -> RangeSet:
+        """These have come to nobody below. Which of them were so at all checks in the last `for_s` seconds?"""
+        self._new.note(ranges, now)
+        return self._new.lasted(for_s, now)
 
     def give_up(self, ranges: Iterable[Range]) -> None:
         """These ranges count as filled, although they did not arrive."""
         for first, last in ranges:
             self._looked_at.discard(first, last)
-
-    def _note_hopeless(self, hopeless: list[Range], now: float) -> None:
-        """Record since when each of these ranges was hopeless at every check."""
-        known = RangeSet()
-        still: list[tuple[float, RangeSet]] = []
-        for since, ranges in self._hopeless:
-            if kept := intersection(hopeless, ranges):
-                still.append((since, RangeSet(kept)))
-                known.update(kept)
-        if fresh := difference(hopeless, known):
-            still.append((now, RangeSet(fresh)))
-        self._hopeless = still

@@ -75,7 +75,19 @@ class EventAccess(Protocol):
         ...
 
 
-class PeerGroup(Upper, EventAccess, Protocol):
+class ReportedReach(Protocol):
+    """How far live terms came, as reports say."""
+
+    def reached(self, term: Term) -> int:
+        """As far as is known, nobody here or below has later events of a term."""
+        ...
+
+    def reached_upstream(self, term: Term) -> int:
+        """How far it came to the peer upstream, which will have what follows; without bound, if it may not."""
+        ...
+
+
+class PeerGroup(Upper, EventAccess, ReportedReach, Protocol):
     """The peers that share a topic's events with this one, and who is above them."""
 
     flow: Flow

@@ -21,10 +21,10 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import Range, RangeSet, difference, intersection
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, beyond, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.ledger import Run, within
-from quillcast.protocol.reliability.agents import Agents
+from quillcast.protocol.reliability.agents import NO_NEWS, Agents, News
 from quillcast.protocol.reliability.domain import Findings, RecoveryTimes, StreamId, held_by
 from quillcast.protocol.reliability.gaps import Gap
 from quillcast.protocol.reliability.group import Buffers, Groups, PeerGroup, Peers
@@ -34,6 +34,7 @@ ROOT = b"root"
 """Stands for the root among the repairers. The overlay finds it."""
 SOURCE = b"source"
 """Stands for the source that numbers a term's events. The group's members pass questions on to it."""
+SEARCH_CHECKS = 2  # checks for gaps that a search takes: what is sought in no domain waits as long
 
 
 class Look(Timer, frozen=True):
@@ -168,11 +169,13 @@ class Recovery:
         if not missing or (upstream is None and not group.decides(term)):
             return
         peers, now = group.peers(term), self.host.now()
-        found = self._find(group, term, gap, missing, peers, upstream)
+        news = self._news(group, term, gap, missing, upstream)
+        found = self._find(group, term, gap, missing, peers, upstream, news)
         repairers = [*_inside(*found), *peers.above]
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
         gap.ask_among([*(contact.node_id for contact in repairers), *last])
-        silent, levels = self._silent(gap, repairers), self._levels(gap, found, peers)
+        only_above = news.for_long if upstream in peers.above else NO_RANGES
+        silent, levels = self._silent(gap, repairers), self._levels(gap, found, peers, only_above)
         for level in levels:
             self._ask_holders(group, term, gap, level, silent)
             for contact in _inside(level):
@@ -195,13 +198,25 @@ class Recovery:
         self._give_up(group, term, gap, gone)
         self._press(group, term, gap, repairers)
 
+    def _news(
+        self, group: PeerGroup, term: Term, gap: Gap, missing: list[Range], upstream: Contact | None
+    ) -> News:  # fmt: skip
+        """What of the missing events can have come to nobody yet, and was not given up by who decides."""
+        if upstream is None or not self.agents.seeks(group.flow.topic):
+            return NO_NEWS
+        gone = gap.released_by(SOURCE if term.of_source else upstream.node_id)
+        new = difference(beyond(missing, group.reached(term)), gone)
+        awaited = beyond(new, group.reached_upstream(term))
+        return News(new, gap.new_for(new, SEARCH_CHECKS * self.times.gap_s, self.host.now()), awaited)
+
     def _find(
-        self, group: PeerGroup, term: Term, gap: Gap, lacks: list[Range], peers: Peers, upstream: Contact | None
-    ) -> list[Findings]:
+        self, group: PeerGroup, term: Term, gap: Gap, lacks: list[Range], peers: Peers, upstream: Contact | None,
+        news: News = NO_NEWS,
+    ) -> list[Findings]:  # fmt: skip
         """What agents know of where ranges are, from this peer's own domain outwards."""
         stream, near = StreamId(group.flow.topic, term), (peers.inside, *peers.around)
         found: list[Findings] = []
-        for each in self.agents.find(stream, lacks, near, upstream, lambda each: self._beyond(gap, each)):
+        for each in self.agents.find(stream, lacks, near, upstream, lambda each: self._beyond(gap, each), news):
             for contact, ranges in each.holders:
                 gap.named(contact.node_id, ranges)
             found.append(each)
@@ -221,13 +236,15 @@ class Recovery:
             may_come.update(gap.may_send(contact.node_id, ranges, now, silent_s))
         return difference(held_by(findings.holders), may_come)
 
-    def _levels(self, gap: Gap, found: Iterable[Findings], peers: Peers) -> list[Findings]:
+    def _levels(
+        self, gap: Gap, found: Iterable[Findings], peers: Peers, only_above: RangeSet = NO_RANGES
+    ) -> list[Findings]:  # fmt: skip
         """Whom to ask for what, level by level: a domain lacks also what its holders do not send.
 
-        Those above are the last level. They are asked for what the outermost domain lacks.
+        Those above are the last level. They are asked for what the outermost domain lacks, or cannot have.
         """
         levels = [each._replace(lacks=RangeSet([*each.lacks, *self._unsent(gap, each)]).ranges()) for each in found]
-        return [*levels, Findings((), peers.above, levels[-1].lacks)]
+        return [*levels, Findings((), peers.above, RangeSet([*levels[-1].lacks, *only_above]).ranges())]
 
     def _silent(self, gap: Gap, repairers: Iterable[Contact]) -> dict[Contact, None]:
         """Those that do not answer: they are asked after all others."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from quillcast.core.envelope import Term
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import NUMBER_MAX, Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.neighbours.neighbours import Neighbours
@@ -15,7 +15,7 @@ from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
 from quillcast.protocol.topics.state.placement import IN_ONE, Placement, Stand
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
-from quillcast.protocol.topics.state.stream_ways import direction, ends_here, known_end, towards
+from quillcast.protocol.topics.state.stream_ways import direction, ends_here, known_end, reach, towards
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -32,6 +32,20 @@ class TreeGroup:
 
     def known_end(self, term: Term) -> int:
         return known_end(self.tree, term) if term.of_source else self.tree.known_end
+
+    def reached(self, term: Term) -> int:
+        tree = self.tree
+        return max(reach(tree, term), tree.sources.states[term].elsewhere) if term.of_source else tree.reach
+
+    def reached_upstream(self, term: Term) -> int:
+        tree, upstream = self.tree, self.upstream(term)
+        if not term.of_source:
+            return tree.parent_frontier
+        if upstream is None or self.has_ended(term):
+            return NUMBER_MAX  # what does not come, all give up at the same time
+        child, above = tree.leases.children.get(upstream.node_id), tree.sources.states[term].above
+        said = child.streams.get(term) if child is not None else above
+        return said.frontier if said is not None else 0
 
     def upstream(self, term: Term) -> Contact | None:
         return towards(self.tree, term) if term.of_source else self.tree.parent

@@ -78,6 +78,7 @@ class ChildrenTables:
         report = self.links.told(node, tree.topic) if join is not None else None  # else it is what it says now
         if isinstance(report, ChildReport):
             child.take_up(report)
+            tree.came_to(report.reach if report.term == tree.term else 0)
             self.progress.child_says(tree, node, used_up=report.used_up)
             self.links.ask_anew(contact, tree.topic)
         self.await_word(tree, child)

@@ -91,6 +91,8 @@ class Reporting:
             self.dispatch.order(RivalKnown(tree.topic, report.heard))
         else:
             self.terms.heard_of(tree, report.heard)
+        if report.term == tree.term and tree.came_to(report.reach):
+            self.schedule.touch(tree)
         if tree.root is not None:
             self.progress.advance_stable(tree, self.host.now())  # publishers wait for this word
 
@@ -115,6 +117,7 @@ class Reporting:
         self.progress.child_says(tree, sender.node_id, used_up=report.used_up)
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
+        tree.came_to(report.reach if report.term == tree.term else 0)
         tree.flow.serve(child.channel)
 
     def _may_take_back(self, tree: Tree, sender: Contact) -> bool:

@@ -154,7 +154,8 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     where it is ahead of `acknowledged`, somebody below me holds that back. A `leaf` has nobody below it: if it dies, no
     lease continues. `arrivals` are newcomers too, those that say by which parent they came. `departures` moved to a
     parent elsewhere, and their leases go on below me until I hear that they have arrived. `used_up`:
-    here or below, the topic keeps its share of a peer's buffers (`shares.py`).
+    here or below, the topic keeps its share of a peer's buffers (`shares.py`). `reach`: I know of nobody here or below
+    who has later events of the term.
     """
 
     term: Term
@@ -167,6 +168,7 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     arrivals: Moves = ()
     departures: Moves = ()
     used_up: bool = False
+    reach: Number = 0
 
 
 class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -262,10 +264,12 @@ def encode(report: LinkReport | StreamReport) -> bytes:
 def decode(data: bytes) -> LinkReport:
     """The report in these bytes. Values that other reports have as well are shared. Raises `Malformed`."""
     match decoded(_decoder, data, "report on a topic"):
-        case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf, arrivals, departures, used_up):
+        case ChildReport(
+            term, acknowledged, heard, held, newcomers, frontier, leaf, arrivals, departures, used_up, reach
+        ):  # fmt: skip
             return ChildReport(
                 interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf, arrivals, departures,
-                used_up,
+                used_up, reach,
             )  # fmt: skip
         case ParentReport(term, frontier, stable, path, fallbacks, held, held_back, descriptor, arrivals):
             return ParentReport(

@@ -131,8 +131,8 @@ class Progress:
     def _child_report(self, tree: Tree) -> link_reports.ChildReport:
         used_up = self.flow_control.shares.tell(tree)
         report = child_report(tree, self.host.me, self.host.now(), used_up=used_up)
-        if report.leaf and tree.flow.topic in self.placement.entered:
-            return replace(report, leaf=False)  # whether its scope has other members is nobody's business
+        if tree.flow.topic in self.placement.entered:  # what other members its scope has, and what they have, is
+            return replace(report, leaf=False, reach=tree.flow.current.seen.end)  # nobody's business
         return report
 
     def tell_child(self, tree: Tree, child: Contact) -> None:

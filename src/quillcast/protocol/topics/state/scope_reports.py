@@ -172,7 +172,8 @@ class ScopeReports:
         former = self._told(tree, parent)
         if former is None:
             return False
-        return replace(former, acknowledged=report.acknowledged, frontier=report.frontier) == report
+        progress = replace(former, acknowledged=report.acknowledged, frontier=report.frontier, reach=report.reach)
+        return progress == report
 
     def _told(self, tree: Tree, parent: Contact) -> ChildReport | None:
         told = self.streams.telling(parent.node_id).get(tree.topic)

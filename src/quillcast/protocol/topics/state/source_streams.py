@@ -405,7 +405,7 @@ class SourceStreams:
         for (term, start, frontier), told in zip(starts, chain(milestones, repeat(())), strict=False):
             if self.learn(tree, term, 0 if whole else start, shown.get(term.node[:HALF_BYTES]), parent) is not None:
                 above[term] = frontier
-                sources.states[term].hear_above(StreamDown(frontier, known_to(told, frontier), 0))
+                sources.states[term].join_above(StreamDown(frontier, known_to(told, frontier), 0))
                 self.dates.learn_milestones(tree, term, told)
             self.dates.note_told(tree, term, told, parent)
         up = sources.up

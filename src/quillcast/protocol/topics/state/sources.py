@@ -28,7 +28,7 @@ class Right(Enum):
 class SourceState:
     """What is known of a stream that goes on, or has ended and is not over yet."""
 
-    __slots__ = ("above", "came_at", "closed", "end", "gone_since", "heard_end", "right", "warrant")
+    __slots__ = ("above", "came_at", "closed", "elsewhere", "end", "gone_since", "heard_end", "right", "warrant")
 
     def __init__(
         self, warrant: SourceWarrant | None = None, came_at: float = 0.0, right: Right = Right.MAY
@@ -37,6 +37,7 @@ class SourceState:
         self.warrant = warrant  # the source's, where a list says who may publish
         self.came_at = came_at  # when its last event came, or else word of it
         self.above: StreamDown | None = None  # what the parent reported last
+        self.elsewhere = 0  # who may come below may have it up to here
         self.end: int | None = None
         self.closed = False  # the source said so itself
         self.heard_end = 0  # where others took it for ended, beyond a partition
@@ -45,6 +46,10 @@ class SourceState:
     def hear_above(self, report: StreamDown | None) -> None:
         """What the parent reports; None: there is no parent any more."""
         self.above = report
+
+    def join_above(self, report: StreamDown) -> None:
+        """What a new parent says: others may come below who have as much."""
+        self.above, self.elsewhere = report, max(self.elsewhere, report.reach)
 
     def went_to(self, end: int) -> None:
         """Others took it for ended there, beyond a partition."""

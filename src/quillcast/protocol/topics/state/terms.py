@@ -95,7 +95,7 @@ class Terms:
         tree.forgive_cuts()
         for subscription in tree.subscriptions:
             subscription.begin(term, start, owed=tree.flow.keeps, fills=not tree.descriptor.settings.by_source)
-        tree.parent_has(0)
+        tree.forget_reach()
         tree.hear_of(max(tree.heard, term))
         self.schedule.touch(tree)
 

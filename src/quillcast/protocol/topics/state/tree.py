@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from quillcast.core.envelope import NO_TERM, Guarantee, Position, Term
 from quillcast.core.interning import EMPTY, interned
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Flow
@@ -24,6 +24,7 @@ from quillcast.protocol.topics.state.subscription import Subscription
 
 JOINING, MOVED, CHANGED, BARRED, DOUBTED, ATTEMPT = 1, 2, 4, 8, 16, 32
 NOTHING_INHERITED = Position(NO_TERM, 0)
+REACH_BITS = NUMBER_MAX.bit_length()
 
 
 class Tree:
@@ -35,6 +36,7 @@ class Tree:
     """
 
     __slots__ = (
+        "_came",
         "_moving",
         "beside",
         "descriptor",
@@ -46,7 +48,6 @@ class Tree:
         "leases",
         "lost_parent",
         "parent",
-        "parent_frontier",
         "parent_held",
         "path",
         "root",
@@ -73,7 +74,7 @@ class Tree:
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
         self.fallbacks: tuple[Contact, ...] = ()
         self.parent_held: Held = ()
-        self.parent_frontier = 0
+        self._came = 0  # `parent_frontier` and above it `reach_below`, in one field
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
@@ -177,7 +178,28 @@ class Tree:
 
     def parent_has(self, frontier: int) -> None:
         """How far the current term came to the parent, as it says."""
-        self.parent_frontier = frontier
+        self._came = self.reach_below << REACH_BITS | frontier
+
+    @property
+    def parent_frontier(self) -> int:
+        """How far the current term came to the parent, as it said."""
+        return self._came & (1 << REACH_BITS) - 1
+
+    @property
+    def reach_below(self) -> int:
+        """How far the current term came to those who are below, or may be soon."""
+        return self._came >> REACH_BITS
+
+    def came_to(self, index: int) -> bool:
+        """Somebody who is below, or may come below, has the current term up to an index. Is that news?"""
+        before = self.reach
+        self._came = max(self.reach_below, index) << REACH_BITS | self.parent_frontier
+        return self.reach > before
+
+    def forget_reach(self) -> None:
+        """A term begins: it came to nobody yet but to those below who have said so."""
+        self._came = 0
+        self.came_to(max([0, *(child.reach(self.term) for child in self.leases.children.values())]))
 
     def begin_root(self, root: Root) -> None:
         """This peer is the topic's root from now on."""
@@ -197,7 +219,7 @@ class Tree:
         """A root transferred its term to this peer, after it had admitted so many events. `whole`: that knew none."""
         self.inherited = Position(term, index)
         if whole:
-            self.parent_frontier = index
+            self.parent_has(index)
 
     def keep_until(self, until: float) -> None:
         """Stay in the tree until then, even if nothing here wants the topic."""
@@ -445,6 +467,11 @@ class Tree:
             child.acknowledged for child in self.leases.children.values() if child.acknowledged_term == self.term
         ]
         return max([self.flow.current.seen.end, *acknowledged])
+
+    @property
+    def reach(self) -> int:
+        """How far the current term came here or below: as far as is known, nobody there has later events."""
+        return max(self.flow.current.seen.end, self.reach_below)
 
     @property
     def known_end(self) -> int:

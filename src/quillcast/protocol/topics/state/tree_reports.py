@@ -25,6 +25,7 @@ def child_report(tree: Tree, me: bytes, now: float, *, used_up: bool = False) ->
         () if alone else arrivals(tree.leases, me),
         () if alone else departures(tree.leases, me, now),
         used_up,
+        tree.reach,
     )
 
 
