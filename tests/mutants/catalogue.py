@@ -370,6 +370,22 @@ MUTANTS = (
         "protocol/topics/test_leaving.py::test_a_root_that_leaves_goes_once_its_last_child_has_ended_without_a_word",
     ),
     Mutant(
+        "referrals-without-end",
+        "A peer that full peers send to and fro asks no more of them until its time has run out.",
+        "protocol/topics/membership/membership.py",
+        "        if followed < REFERRALS_MAX:\n",
+        "        if True:\n",
+        "protocol/topics/test_membership.py::test_two_that_are_full_and_name_each_other_do_not_keep_a_peer_busy",
+    ),
+    Mutant(
+        "former-process-goes-on",
+        "What a former process of a peer numbered as a source was there before its present process began.",
+        "protocol/topics/state/stream_dates.py",
+        "        if term.is_of(self.host.me) and not is_mine(self.host, term):\n",
+        "        if False:\n",
+        "protocol/topics/test_stream_reporting.py::test_what_a_former_process_of_this_peer_published_is_older_than_it",
+    ),
+    Mutant(
         "unread-dated-at-once",
         "What a paused process had not read of a term that is over by then is dated when it is known who sent it.",
         "protocol/topics/state/terms.py",

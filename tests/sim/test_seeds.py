@@ -154,6 +154,7 @@ LATE_READER_SEEDS = {
     1641050: "a root came from beyond a cut, and was judged to have been there for a subscriber beside its writer",
     1771205: "peers for which a stream was over did not say so, and others kept it for good",
     7311427: "events that a cut had held up ended a stream as they came, before its source could say how old they were",
+    9951053: "what a former process of this peer had published was reported lost to the next one",
     7301038: "a peer from beyond a cut was not told of a stream that was over before its parent's next report",
 }
 LATE_READER_WILD_SEEDS = {

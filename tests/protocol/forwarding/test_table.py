@@ -217,7 +217,7 @@ class Listening:
     def front_filled(self, flow: Flow, term: Term) -> None:
         self.heard.append(("front filled", term))
 
-    def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
+    def taken(self, flow: Flow, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         self.heard.append(("taken", sender, is_due))
 
 

@@ -219,7 +219,7 @@ def test_full_buffers_discard_copies_although_a_repair_filled_them(world: Parts)
     tree.root = None
     fill(world, tree)
     bundle = Bundle(Envelope(TOPIC, DOWN, FIRST, 3), (block(PAUL, 3),))
-    world.arrivals.taken(BOB.node_id, bundle, is_due=True)
+    world.arrivals.taken(tree.flow, BOB.node_id, bundle, is_due=True)
     assert Mark("shed_copies") in world.host.records
     assert not world.budget.over
 

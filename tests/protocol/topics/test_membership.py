@@ -8,7 +8,7 @@ from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.membership.membership import UNANSWERED, JoinTimeout
+from quillcast.protocol.topics.membership.membership import REFERRALS_MAX, UNANSWERED, JoinTimeout
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.root.replication import RivalDue
 from quillcast.protocol.topics.state.channels import take_out
@@ -196,6 +196,20 @@ def test_a_peer_that_is_refused_again_and_again_asks_once_in_a_while(world: Part
     assert world.sent == [(CAROL, "Rejoin")], "one peer beside the root"
     world.membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
     assert len(world.ring.routed) == UNANSWERED + 2
+
+
+def test_two_that_are_full_and_name_each_other_do_not_keep_a_peer_busy(world: Parts) -> None:
+    world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.join(tree)
+    for _ in range(REFERRALS_MAX):
+        world.repair._refused(BOB, Refused(tree.topic, "full", (CAROL,)))
+        world.repair._refused(CAROL, Refused(tree.topic, "full", (BOB,)))
+    asked = [to for to, message in world.host.sent if isinstance(message, Rejoin)]
+    assert asked == [CAROL, BOB] * (REFERRALS_MAX // 2)
+    world.membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
+    world.repair._refused(BOB, Refused(tree.topic, "full", (CAROL,)))
+    assert len([to for to, message in world.host.sent if isinstance(message, Rejoin)]) == len(asked) + 1
 
 
 def test_the_peer_that_is_the_closest_itself_becomes_root() -> None:

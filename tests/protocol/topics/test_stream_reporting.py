@@ -34,7 +34,7 @@ from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.source_streams import FROM_ABOVE
 from quillcast.protocol.topics.state.stream_ways import comes_from, direction, known_end, towards
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
@@ -257,6 +257,20 @@ def test_events_have_been_there_since_they_or_word_of_them_came_however_late_the
     world.host.time += 4.0
     world.source_streams.news.tell(tree)
     assert world.source_streams.dates.milestones(tree, STREAM, (0, 3)) == ((2, 7.0), (3, 4.0))
+
+
+@pytest.mark.parametrize(("source", "came"), [(ALICE, 5), (BOB, 0)])
+def test_what_a_former_process_of_this_peer_published_is_older_than_it(
+    world: Parts, source: Contact, came: int
+) -> None:
+    """However late it comes to be known how far that came: no subscription of this process began before."""
+    assert world.host.contact == ALICE
+    tree, term = below(world), Term(RELIABLE_STREAMS + 1, source.node_id[:8] + b"before..")
+    world.source_streams.learn(tree, term, 0)
+    began_at = world.host.time
+    world.host.time += 1.0
+    report(world, tree, BOB, StreamDown(3, 5, 0), term)
+    assert world.source_streams.dates.came_before(tree, term, began_at) == came
 
 
 @pytest.mark.parametrize("alive", [False, True])

@@ -83,7 +83,7 @@ class LossTeller:
     __slots__ = ("_on_lost", "_untold")
 
     def __init__(self, on_lost: Callable[[Loss], object]) -> None:
-        self._on_lost, self._untold = on_lost, list[Loss]()
+        self._on_lost, self._untold = on_lost, deque[Loss]()
 
     def add(self, loss: Loss) -> None:
         """Events were lost."""
@@ -94,7 +94,7 @@ class LossTeller:
     def tell(self) -> None:
         """Tell of all of which nothing has been told yet."""
         while self._untold:
-            loss = self._untold.pop(0)
+            loss = self._untold.popleft()
             try:
                 self._on_lost(loss)
             except Exception as problem:  # noqa: BLE001 - an error of the application

@@ -46,7 +46,7 @@ class FlowListener(Protocol):
         """A repair brought the first missing event of a term."""
         ...
 
-    def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
+    def taken(self, flow: Flow, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """A sender's bundle was new: return its credit when the buffers have room. `is_due`: they may wait for it."""
         ...
 
@@ -134,7 +134,7 @@ class ForwardingTable:
         if not self.move(flow, bundle):
             self.host.release(sender.node_id, bundle.size)  # it takes no room
             return "repeat" if flow.live(term) is not None or is_repair else "stale_term"
-        listener.taken(sender.node_id, bundle, is_due=fills_front)
+        listener.taken(flow, sender.node_id, bundle, is_due=fills_front)
         if fills_front:
             listener.front_filled(flow, term)
         return ""
@@ -257,7 +257,7 @@ class _Nobody:
     def front_filled(self, flow: Flow, term: Term) -> None:
         """Nobody waits for this."""
 
-    def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
+    def taken(self, flow: Flow, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """Nothing else holds it back."""
         self.host.release(sender, bundle.size)
 

@@ -52,6 +52,7 @@ from quillcast.protocol.topics.state.trees import Trees
 
 UNANSWERED = 2  # Joins that go unanswered before a peer asks another than the root; a guess: their loss is rare
 UNRESPONSIVE_MAX = 16  # named in a Join, who did not answer; a guess
+REFERRALS_MAX = 64  # peers asked one after another, each named by the one before; a guess: deeper than trees are
 BESIDE_ROOT = 6  # the peers closest to a topic, among which it asks; a guess
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
 FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time
@@ -86,6 +87,7 @@ class TreeMembership:
         self.unresponsive: dict[bytes, dict[bytes, None]] = {}
         """By topic without a parent: who was asked, and did not answer."""
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
+        self.referrals: dict[bytes, int] = {}  # by topic without a parent: how many it followed one after another
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
         self.moves = progress.moves
         self.began_at = host.now()
@@ -105,6 +107,7 @@ class TreeMembership:
             self._ask_parent(tree, tree.parent)
             return
         tree.begin_attempt()
+        self.referrals.pop(tree.topic, None)
         if self.ring.active:
             if self.ring.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
@@ -125,6 +128,16 @@ class TreeMembership:
             self.join(tree)
         else:
             self.expect_parent(tree, self.config.join_timeout_s)
+
+    def turn_to(self, tree: Tree, other: Contact) -> None:
+        """Somebody refused this peer: ask another, whom that one named or who was known before.
+
+        Two of them may send it to and fro, by old paths or as both are full. Then its time runs out (`timed_out`).
+        """
+        followed = self.referrals.get(tree.topic, 0)
+        if followed < REFERRALS_MAX:
+            self.referrals[tree.topic] = followed + 1
+            self.join_directly([tree], other, lost=b"")
 
     def _ask_another(self, tree: Tree, join: Join) -> None:
         """Nobody answers: the root may be out of reach of this peer alone. Ask one peer after another beside it."""
@@ -328,6 +341,7 @@ class TreeMembership:
         new = tree.parent is None
         self.schedule.note_came(tree, self.host.now())
         self.came_from.pop(tree.topic, None)
+        self.referrals.pop(tree.topic, None)
         self.unresponsive.pop(tree.topic, None)
         tree.attach(parent, message.fallbacks, message.path)
         tree.leases.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
@@ -536,6 +550,7 @@ class TreeMembership:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.former.pop(tree.topic, None)
         self.came_from.pop(tree.topic, None)
+        self.referrals.pop(tree.topic, None)
         self.unresponsive.pop(tree.topic, None)
         self.shown.pop(tree.topic, None)
         self.trees.forget(tree)

@@ -139,11 +139,11 @@ class TreeRepair:
             return
         match message.why:
             case "full" if message.instead:
-                self.membership.join_directly([tree], self._nearest(message.instead), lost=b"")
+                self.membership.turn_to(tree, self._nearest(message.instead))
             case "loop" if tree.fallbacks and tree.fallbacks[0].node_id == sender.node_id:
                 other = self._fallback(tree, sender.node_id)
                 if other is not None and other.node_id != self.host.me:
-                    self.membership.join_directly([tree], other, lost=b"")
+                    self.membership.turn_to(tree, other)
                 else:
                     self.membership.join_again(tree)
             case "unknown":

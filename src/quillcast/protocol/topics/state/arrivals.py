@@ -74,13 +74,12 @@ class Arrivals:
         """Order a look for what is missing next."""
         self.dispatch.order(FrontFilled(flow.topic, term))
 
-    def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
+    def taken(self, flow: Flow, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
         """Pass on what others asked for of ended terms, and return the credit of what full buffers wait for at once."""
-        envelope, tree = bundle.envelope, self.trees[bundle.envelope.topic]
-        if tree.flow.past and envelope.term in tree.flow.past:
+        if flow.past and bundle.envelope.term in flow.past:
             self.dispatch.order(Restored(bundle, sender))
         if is_due and self.flow_control.takes_repairs:
             self.host.release(sender, bundle.size)
             self.flow_control.hold_back()
         else:
-            self.flow_control.release(sender, bundle.size, envelope.topic)
+            self.flow_control.release(sender, bundle.size, flow.topic)

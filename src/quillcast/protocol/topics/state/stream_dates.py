@@ -9,7 +9,7 @@ from quillcast.core.ranges import Range
 from quillcast.core.trace import StreamOwed
 from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestones, ToldMilestones
-from quillcast.protocol.topics.state.stream_ways import known_end, sources_of, there
+from quillcast.protocol.topics.state.stream_ways import is_mine, known_end, sources_of, there
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -94,7 +94,12 @@ class StreamDates:
         sources.remember(term, milestones, ends, len(ends))
 
     def came_before(self, tree: Tree, term: Term, at: float) -> int:
-        """What had come of a stream by a time, if it is known to have gone so far."""
+        """What had come of a stream by a time, if it is known to have gone so far.
+
+        All of one that a former process of this peer numbered had, before this process began.
+        """
+        if term.is_of(self.host.me) and not is_mine(self.host, term):
+            return known_end(tree, term)
         return min(known_end(tree, term), tree.flow.others[term].milestones.before(at))
 
 
