@@ -579,6 +579,15 @@ def test_memory_that_grows(notes: Notes) -> None:
     assert notes.kinds(replace(BOUNDS, grown_bytes_max=BOUNDS.grown_bytes_max - 1)) == ["memory grew"]
 
 
+def test_links_that_come_up_again_and_again(notes: Notes) -> None:
+    opened = (5, 5 + BOUNDS.links_opened_max, 5 + BOUNDS.links_opened_max)
+    notes.add("bob", *(entry.Weighed(3.0 + second, 50_000_000, count) for second, count in enumerate(opened)))
+    assert notes.kinds() == []
+    assert notes.kinds(replace(BOUNDS, links_opened_max=BOUNDS.links_opened_max - 1)) == [
+        "links came up again and again"
+    ]
+
+
 @pytest.mark.parametrize(
     ("lines", "kinds"),
     [

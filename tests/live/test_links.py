@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,28 @@ def test_a_peer_that_lost_its_link_in_silence_can_open_another() -> None:
             bob.say(alice, "two")
             await alice.until(lambda: alice.texts == ["two"])
             assert alice.losses == [bob.contact.node_id]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("keeps", [0, 1], ids=["smaller", "larger"])
+def test_a_link_that_is_replaced_is_replaced_once_whatever_is_sent_because_of_that(keeps: int) -> None:
+    async def scenario() -> None:
+        one, other = sorted((Identity.new(), Identity.new()), key=lambda each: each.node_id)
+        async with toy(identity=(one, other)[keeps]) as alice, toy(identity=(other, one)[keeps]) as bob:
+            for peer, far in ((alice, bob), (bob, alice)):
+                peer.when_lost = partial(peer.say, far, "are you there?")  # as a failure detector does
+            alice.say(bob, "one")
+            await bob.until(lambda: bob.texts == ["one"])
+            alice.links.links[bob.contact.node_id].connection.proven_at -= 60  # not one of two opened at once
+            del bob.links.links[alice.contact.node_id]  # as if the way had been cut and bob had given up
+            bob.say(alice, "two")
+            await bob.until(lambda: "are you there?" in bob.texts)
+            for _ in range(20):  # whatever was opened because of that would be up by now
+                await alice.links.greet(bob.contact.address)
+            assert (alice.links.counters["links_opened"], bob.links.counters["links_opened"]) == (2, 2)
+            assert (alice.losses, bob.losses) == ([bob.contact.node_id], [])
+            assert alice.texts == ["two"]
 
     run(scenario())
 

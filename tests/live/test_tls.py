@@ -1,8 +1,10 @@
 """Links of a network with a credential: TLS 1.3, both sides proven, and one clear line for whatever else comes."""
 
 import asyncio
+import gc
 import ssl
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -109,6 +111,30 @@ def test_a_link_that_neither_side_needs_closes_without_a_report() -> None:
             assert (alice.losses, alice.links.links) == ([], {})
 
     run(scenario())
+
+
+def test_links_that_ended_take_no_memory() -> None:
+    """A connection and its transport form a cycle, and the collector is in no hurry: what is large goes at once."""
+
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            kept = []
+            for number in range(30):
+                alice.say(bob, f"{number}")
+                await bob.until(lambda number=number: bob.texts[-1:] == [f"{number}"])
+                alice.links.links[bob.contact.node_id].connection.abort()
+                await bob.until(lambda number=number: len(bob.losses) > number)
+                await alice.until(lambda number=number: len(alice.losses) > number)
+                kept.append(tracemalloc.get_traced_memory()[0])
+            assert kept[-1] - kept[9] < 20 * 2 * 32 << 10  # less than an eighth of a connection's buffers
+
+    gc.disable()
+    tracemalloc.start()
+    try:
+        run(scenario())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 def test_two_peers_that_open_a_link_at_once_learn_each_others_identity() -> None:

@@ -56,6 +56,7 @@ class ToyPeer:
         self.bundles: list[tuple[bytes, Bundle]] = []
         self.ups: list[bytes] = []
         self.losses: list[bytes] = []
+        self.when_lost: Callable[[], None] = lambda: None
         self.rooms: list[bytes] = []
         self.measures: list[float | None] = []
         self.answers: list[tuple[Any, Any]] = []
@@ -84,6 +85,7 @@ class ToyPeer:
 
     def link_lost(self, contact: Contact) -> None:
         self.losses.append(contact.node_id)
+        self.when_lost()
 
     def died(self, contact: Contact) -> None:
         self.order.append("died")

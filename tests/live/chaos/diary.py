@@ -107,6 +107,8 @@ class Closed(Entry):
 
 class Weighed(Entry):
     rss_bytes: int
+    links_opened: int = 0
+    """Since the node started."""
 
 
 class Problem(Entry):

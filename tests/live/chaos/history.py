@@ -25,6 +25,7 @@ class Life:
     left: bool = False
     """Was it told to leave?"""
     weights: list[int] = field(default_factory=list)
+    links_opened: list[int] = field(default_factory=list)
     """Its resident memory, bytes, every second."""
 
 
@@ -209,6 +210,7 @@ class _Reading:
                 self._life.began_at = line.at
             case entry.Weighed():
                 self._life.weights.append(line.rss_bytes)
+                self._life.links_opened.append(line.links_opened)
             case entry.Problem():
                 history.problems.append(line)
             case entry.Opened() | entry.Published() | entry.Acknowledged() | entry.Refused():

@@ -41,6 +41,9 @@ class Bounds:
     """Events that a writer published so shortly before it was killed may have had no other copy that lived."""
     grown_bytes_max: int = 64 << 20
     """What a process may grow by after its start: budgets, windows, and what the allocator keeps of them."""
+    links_opened_max: int = 60
+    """Links that come up at a process between two weighings. A dozen processes lose each other and are back in a
+    second at most a few times; links that replace each other come up by the hundred."""
 
 
 @dataclass(frozen=True)
@@ -385,6 +388,13 @@ def grown(history: History, bounds: Bounds) -> Iterator[Violation]:
             yield Violation("memory grew", f"{life.name}.{life.number}", text)
 
 
+def restless(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for life in history.lives.values():
+        most = max((after - before for before, after in pairwise(life.links_opened)), default=0)
+        if most > bounds.links_opened_max:
+            yield Violation("links came up again and again", f"{life.name}.{life.number}", f"{most} in a second")
+
+
 def failed(history: History, bounds: Bounds) -> Iterator[Violation]:
     for ended in history.statuses:
         life = history.life(ended.name, ended.life)
@@ -396,7 +406,7 @@ def failed(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 RULES: tuple[Rule, ...] = (
     repeated, misordered, corrupt, missing, untrue_stable, misreported, exaggerated, unmarked, bereft, silent,
-    unanswered, shut_out, grown, failed,
+    unanswered, shut_out, grown, restless, failed,
 )  # fmt: skip
 
 

@@ -91,7 +91,8 @@ class Worker:
         going_on = True
         while going_on:
             with open("/proc/self/statm") as statm:  # noqa: ASYNC230, PTH123 - one line, and no disk
-                self.diary.note(entry.Weighed, int(statm.read().split()[1]) * resource.getpagesize())
+                rss_bytes = int(statm.read().split()[1]) * resource.getpagesize()
+            self.diary.note(entry.Weighed, rss_bytes, self.node.status().counters.links_opened)
             going_on = await self.paused(WEIGH_S)
 
     # --- readers

@@ -58,6 +58,8 @@ class Counters(Status, frozen=True):
     """Events that came again, and were not forwarded."""
     dropped: int = 0
     """Events that came and were discarded: of an old term, of a topic without a tree here, or beyond the buffers."""
+    links_opened: int = 0
+    """Links that came up, by whichever side they were opened. Many for few neighbours: links break or are replaced."""
     links_failed: int = 0
     """Links that could not be opened."""
     links_broken: int = 0

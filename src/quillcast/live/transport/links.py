@@ -326,17 +326,20 @@ class Links:
             connection.supersede()
             return
         contact = connection.peer.contact
-        link = self.links.get(contact.node_id)
+        link = replaced = self.links.get(contact.node_id)
         if link is not None and link.connection is not None:
             link.connection.supersede()
-            self._remove(link)
+            self._forget(link)
             link = None
         if link is None:
             link = self.links[contact.node_id] = PeerLink(self._links, contact)
+        self.counters["links_opened"] += 1
         self._served[connection] = link
         transport = self.sharing.over(connection.transport, connection.peer.shared_memory, connection.peer.incarnation)
         connection.serve(link, transport, partial(self.bundle_came, link), partial(self.frame_came, link))
         link.take(connection)
+        if replaced is not None and replaced is not link:
+            self._report_lost(replaced)  # what the peer sends then goes over the new link, and opens no further one
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
             link.measuring = False
@@ -493,8 +496,11 @@ class Links:
         """Remove a link, with everything that waited for it."""
         self._forget(link)
         if not self._closing:
-            self.pump.hand(self.pump.inputs.link_lost, link.contact)
-            self._round_trips_lost(link)
+            self._report_lost(link)
+
+    def _report_lost(self, link: PeerLink) -> None:
+        self.pump.hand(self.pump.inputs.link_lost, link.contact)
+        self._round_trips_lost(link)
 
     def _done(self, link: PeerLink) -> None:
         """The other side has sent all it will: send what waits, and close. The next message opens another link."""

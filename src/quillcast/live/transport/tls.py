@@ -109,6 +109,8 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
 
     def connection_lost(self, problem: Exception | None) -> None:
         self.connection.connection_lost(problem)
+        self.write = _discard
+        del self._tls, self._incoming, self._outgoing, self._raw  # the two form a reference cycle, as in `Framed`
 
     def pause_writing(self) -> None:
         self.connection.pause_writing()
@@ -207,6 +209,10 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
         if self._first not in (_ALERT, _HANDSHAKE):
             self.stream.write(_REFUSAL)
         self.connection.refuse(problem)
+
+
+def _discard(parts: list[Part]) -> None:
+    """What is written after the end of a connection goes nowhere."""
 
 
 def _context(kind: int, pem: bytes | None, authority: bytes | None) -> ssl.SSLContext:
