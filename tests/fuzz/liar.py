@@ -47,7 +47,7 @@ class Liar:
         """Look again at what there is."""
         scribes = [peer.scribe for peer in self.village.peers.values()]
         flows = [tree.flow for scribe in scribes for tree in scribe.trees.values()]
-        terms = [term for flow in flows for term in (*flow.live_terms(), *flow.past, *flow.forgotten)]
+        terms = [term for flow in flows for term in (*flow.live_terms(), *flow.past, *flow.past.forgotten)]
         self.terms = list(dict.fromkeys(terms)) or [NO_TERM]
         self.descriptors = [known for scribe in scribes for known in scribe.descriptors.values()]
         self.topics = list(dict.fromkeys(known.topic for known in self.descriptors))

@@ -413,25 +413,25 @@ MUTANTS = (
     Mutant(
         "admitted-again-and-kept-twice",
         "What a later term admitted again is not kept of the earlier one where room is scarce.",
-        "protocol/forwarding/flow.py",
-        "            return bundle.last > past.stable and not all(\n",
-        "            return bundle.last > past.stable or not all(\n",
+        "protocol/forwarding/discarding.py",
+        "        return bundle.last > past.stable and not all(\n",
+        "        return bundle.last > past.stable or not all(\n",
         "protocol/forwarding/test_ledger.py::test_what_a_later_term_admitted_again_is_not_needed_of_a_past_one",
     ),
     Mutant(
         "discarded-term-recalled",
         "A discarded past term is recalled only if it went further.",
         "protocol/forwarding/flow.py",
-        "        return term < self.term and self.live(term) is None and end > self.forgotten.get(term, -1)\n",
+        "        return term < self.term and self.live(term) is None and end > self.past.forgotten.get(term, -1)\n",
         "        return term < self.term and self.live(term) is None\n",
         "protocol/forwarding/test_table.py::test_a_discarded_term_is_recalled_only_if_it_went_further",
     ),
     Mutant(
         "discarded-in-silence",
         "When a past term is discarded, subscribers are told what they had not taken yet.",
-        "protocol/forwarding/flow.py",
-        "                channel.discard_past(term, gone, past.ledger, others)\n",
-        "                continue\n",
+        "protocol/forwarding/discarding.py",
+        "            channel.discard_past(term, gone, past.ledger, others)\n",
+        "            continue\n",
         "protocol/forwarding/test_table.py::test_discarding_a_past_term_reports_what_a_subscriber_had_not_taken",
     ),
     # ---- reliability
@@ -455,7 +455,7 @@ MUTANTS = (
         "refusals-teach-nothing",
         "A loss report names the events if any peer that refused them knows them.",
         "protocol/reliability/recovery.py",
-        "        if news := group.flow.learn_runs(message.term, message.runs):\n"
+        "        if news := learn_runs(group.flow, message.term, message.runs):\n"
         "            self._pass_on_runs(group, message.term, news, sender)\n",
         "",
         "protocol/reliability/test_recovery.py::test_a_refusal_names_the_lost_events_and_so_does_the_loss_report",
@@ -939,8 +939,8 @@ MUTANTS = (
         "root-term-taken-for-a-stream",
         "A root's term that a neighbour names as a source's stream begins none.",
         "protocol/topics/state/source_streams.py",
-        "        if stream is None and term.of_source and term not in tree.flow.forgotten",
-        "        if stream is None and term not in tree.flow.forgotten",
+        "        if stream is None and term.of_source and term not in tree.flow.past.forgotten",
+        "        if stream is None and term not in tree.flow.past.forgotten",
         "fuzz/test_liars.py::test_whatever_members_say_that_know_the_network",
     ),
     Mutant(
@@ -1262,7 +1262,7 @@ MUTANTS = (
     Mutant(
         "repairs-keep-a-record",
         "A repair begins at whoever gets it: its record would say that it should be at the peer that sent it.",
-        "protocol/forwarding/flow.py",
+        "protocol/forwarding/answers.py",
         ', kind=REPAIR, record=b"")) for',
         ", kind=REPAIR)) for",
         "protocol/scopes/test_installing.py::test_a_repair_has_no_record",
@@ -1471,9 +1471,9 @@ MUTANTS = (
     Mutant(
         "undecided-term-needless",
         "What may be owed of a past term is not discarded before that is decided.",
-        "protocol/forwarding/flow.py",
-        "        if any(channel.sink.may_be_owed(past.term) for channel in self.channels):\n",
-        "        if False:\n",
+        "protocol/forwarding/discarding.py",
+        "    if any(channel.sink.may_be_owed(past.term) for channel in flow.channels):\n",
+        "    if False:\n",
         "protocol/topics/test_term_changes.py",
     ),
     Mutant(
@@ -1547,17 +1547,17 @@ MUTANTS = (
         "earliest-beyond-the-parent",
         "What neither a parent nor its child keeps before an earliest start is reported, also if the child is ahead.",
         "protocol/topics/membership/joins.py",
-        "tree.flow.gone(start, begins)",
-        "tree.flow.gone(start)",
+        "gone_before(tree.flow, start, begins)",
+        "gone_before(tree.flow, start)",
         "protocol/topics/test_sources.py::"
         "test_the_earliest_events_of_a_stream_come_or_are_reported_where_a_peer_is_ahead_of_its_parent",
     ),
     Mutant(
         "earliest-of-own-streams",
         "Of the streams that a peer numbers itself, its own buffer says what is kept no more.",
-        "protocol/forwarding/flow.py",
-        "        here = [each for each in self.gone(first) if each.term in mine]",
-        "        here = [each for each in gone if each.term in mine]",
+        "protocol/forwarding/event_places.py",
+        "    here = [each for each in gone_before(flow, first) if each.term in mine]",
+        "    here = [each for each in gone if each.term in mine]",
         "protocol/topics/test_sources.py::"
         "test_a_source_that_subscribes_to_the_earliest_events_learns_what_it_keeps_no_more_itself",
     ),
@@ -1574,8 +1574,8 @@ MUTANTS = (
         "disowned-terms",
         "Nothing is taken of a root that knew no owner, where a list says who may publish.",
         "protocol/forwarding/table.py",
-        "        if flow.counted & RESTRICTED and flow.denies(",
-        "        if not flow.counted & RESTRICTED and flow.denies(",
+        "        if flow.restricted and flow.denies(",
+        "        if not flow.restricted and flow.denies(",
         "protocol/forwarding/test_table.py::"
         "test_where_a_list_says_who_may_publish_nothing_of_a_root_that_knew_no_owner_is_taken_or_passed_on",
     ),

@@ -10,8 +10,8 @@ from collections.abc import Container, Mapping
 from quillcast.core.envelope import Term
 from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
-from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
 from quillcast.protocol.forwarding.forgotten import FORGOTTEN_MAX
+from quillcast.protocol.forwarding.past_terms import TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
@@ -167,7 +167,8 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
         _check_leases(f"{who} still knows leases {topic}", tree.leases.orphaned, peer, overdue)
         _holds(len(tree.flow.past) <= TERMS_KEPT_MAX, f"{who} keeps {len(tree.flow.past)} past terms {topic}")
         _holds(
-            len(tree.flow.forgotten) <= FORGOTTEN_MAX, f"{who} remembers {len(tree.flow.forgotten)} past terms {topic}"
+            len(tree.flow.past.forgotten) <= FORGOTTEN_MAX,
+            f"{who} remembers {len(tree.flow.past.forgotten)} past terms {topic}",
         )
         admitted = [gone[id_] for id_ in (tree.root.admissions if tree.root is not None else ()) if id_ in gone]
         _holds(not admitted, f"{who}, the root {topic}, remembers publishers whose leases have ended: {admitted}")

@@ -6,9 +6,9 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repeated
-from quillcast.protocol.forwarding import flow as flow_module
-from quillcast.protocol.forwarding import forgotten
+from quillcast.protocol.forwarding.answers import holding, verdict
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.discarding import discard_past, forget
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
@@ -68,7 +68,7 @@ def test_bundles_that_were_on_their_way_when_their_term_ended_are_kept() -> None
     flow.begin(SECOND, 0, until=60.0, known_end=3)
     for index in (1, 2, 2):
         table.move(flow, down(FIRST, index, block(PAUL, index)))
-    assert [bundle.envelope.first for bundle in flow.holding(FIRST, [(0, 3)])] == [0, 1, 2]
+    assert [bundle.envelope.first for bundle in holding(flow, FIRST, [(0, 3)])] == [0, 1, 2]
     assert table.repeats == 1
     assert not any(isinstance(record, Dropped) for record in host.records)
 
@@ -80,7 +80,7 @@ def test_what_a_past_term_went_further_than_was_known_is_dropped_unless_it_is_a_
     assert not table.move(flow, down(FIRST, 1, block(PAUL, 1)))
     assert Dropped(WEATHER, 1, "stale_term") in host.records
     assert table.move(flow, down(FIRST, 1, block(PAUL, 1), kind=Kind.REPAIR))
-    kept = flow.holding(FIRST, [(0, 2)])
+    kept = holding(flow, FIRST, [(0, 2)])
     assert [(b.envelope.first, b.envelope.kind) for b in kept] == [(0, Kind.REPAIR), (1, Kind.REPAIR)]
 
 
@@ -93,11 +93,11 @@ def test_where_a_list_says_who_may_publish_nothing_of_a_root_that_knew_no_owner_
     flow.restrict(restricted=True)
     assert table.arrive(BOB, down(unowned, 1, block(PAUL, 1), kind=Kind.REPAIR)) == "denied"
     assert table.arrive(BOB, down(owned, 0, block(PAUL, 1))) == ""
-    answer = flow.verdict(unowned, [(0, 2)])
+    answer = verdict(flow, unowned, [(0, 2)])
     assert (answer.held, answer.released, answer.missing) == ([], [(0, 1)], [(1, 2)])
     assert {term: kept for term, _, kept, *_ in flow.held(0.0)}[unowned] == ()
     flow.restrict(restricted=False)
-    assert len(flow.holding(unowned, [(0, 2)])) == 1
+    assert len(holding(flow, unowned, [(0, 2)])) == 1
 
 
 def test_a_repair_that_brings_nothing_new_ends_here() -> None:
@@ -107,7 +107,7 @@ def test_a_repair_that_brings_nothing_new_ends_here() -> None:
     kept_bytes = table.budget.used_bytes
     assert not table.move(flow, down(FIRST, 0, block(PAUL, 0), kind=Kind.REPAIR))
     assert table.repeats == 1
-    assert (len(flow.holding(FIRST, [(0, 1)])), table.budget.used_bytes) == (1, kept_bytes)
+    assert (len(holding(flow, FIRST, [(0, 1)])), table.budget.used_bytes) == (1, kept_bytes)
     flow.check()
     flow.past[FIRST].bundles *= 2
     with pytest.raises(AssertionError, match=r"a bundle is kept twice: \[\(0, 1\), \(0, 1\)\]"):
@@ -163,7 +163,7 @@ def test_a_discarded_term_is_recalled_only_if_it_went_further() -> None:
     _, flow, _ = a_table()
     flow.move(down(FIRST, 0, block(PAUL, 0)), flow.current)
     flow.begin(SECOND, 0, until=60.0)
-    flow.forget(FIRST)
+    forget(flow, FIRST)
     assert not flow.may_recall(FIRST, 1)
     assert flow.may_recall(FIRST, 2)
 
@@ -186,7 +186,7 @@ def test_discarding_a_past_term_reports_what_a_subscriber_had_not_taken() -> Non
     flow.open(Channel(edge, 0))
     flow.move(down(FIRST, 0, block(PAUL, 0), block(PAUL, 1)), flow.current)
     flow.begin(SECOND, 0, until=60.0)
-    flow.discard_past(FIRST)
+    discard_past(flow, FIRST)
     assert notes.lost_ == [(FIRST.counter, 0, 2, "cut")]
 
 
@@ -302,8 +302,8 @@ def test_terms_that_live_side_by_side_are_numbered_forwarded_and_repaired_each_b
     assert first is not None
     assert second is not None
     assert (first.frontier, second.frontier, flow.term) == (3, 3, FIRST)
-    assert [bundle.envelope.term for bundle in flow.holding(FIRST, [(1, 2)])] == [FIRST]
-    assert flow.verdict(SECOND, [(2, 4)]).missing == [(3, 4)]
+    assert [bundle.envelope.term for bundle in holding(flow, FIRST, [(1, 2)])] == [FIRST]
+    assert verdict(flow, SECOND, [(2, 4)]).missing == [(3, 4)]
     table.check()
 
 
@@ -314,7 +314,7 @@ def test_what_one_live_term_releases_stays_of_the_other() -> None:
     assert [(b.envelope.term, b.envelope.first) for b in flow.log.bundles()] == [
         (FIRST, 0), (FIRST, 1), (FIRST, 2), (SECOND, 2),
     ]  # fmt: skip
-    assert flow.verdict(SECOND, [(0, 3)]).released == [(0, 2)]
+    assert verdict(flow, SECOND, [(0, 3)]).released == [(0, 2)]
     table.check()
 
 
@@ -362,45 +362,18 @@ def test_a_live_term_is_not_an_ended_one_and_begins_once() -> None:
     _, flow, _ = two_live_terms()
     assert not flow.may_recall(FIRST, 10)
     flow.note_forgotten([(FIRST, 10, None)], 0.0)
-    assert FIRST not in flow.forgotten
+    assert FIRST not in flow.past.forgotten
     with pytest.raises(ValueError, match="goes on already"):
         flow.begin_beside(FIRST, 0)
-
-
-def test_others_are_told_of_the_terms_that_were_forgotten_last_and_more_of_them_are_remembered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(flow_module, "ENDS_TOLD_MAX", 2)
-    monkeypatch.setattr(forgotten, "FORGOTTEN_MAX", 4)
-    _, flow, _ = a_table()
-    flow.begin(Term(9, FIRST.node), 0, until=60.0)
-    for counter in (7, 3, 8, 4, 6):
-        flow.note_over(Term(counter, FIRST.node), 1)
-    flow.note_forgotten([(Term(5, FIRST.node), 1, 3), (Term(2, FIRST.node), 1, None)], 10.0)
-    assert [term.counter for term in flow.forgotten] == [3, 8, 4, 6], "what others forgot is older"
-    assert [term.counter for term, _ in flow.forgotten_lately()] == [4, 6]
-
-
-def test_of_a_term_that_was_forgotten_others_are_told_for_how_long_its_events_have_been_there() -> None:
-    _, flow, _ = a_table()
-    flow.begin(Term(3, FIRST.node), 0, until=60.0, known_end=5)
-    flow.note_forgotten([(SECOND, 4, 8000), (SECOND._replace(node=CAROL.node_id), 4, None)], 10.0)
-    flow.past[FIRST].learn_came(flow.past[FIRST].end, 2.0)
-    end = flow.past[FIRST].end
-    flow.forget(FIRST)
-    told = {(term, end): there_ms for term, end, there_ms in flow.aged(flow.past_ends(), 12.0)}
-    assert [told[FIRST, end], told[SECOND, 4], told[SECOND._replace(node=CAROL.node_id), 4]] == [10_000, 10_000, None]
-    flow.recall(FIRST, end + 1, until=60.0)
-    assert flow.aged([(FIRST, end + 1)], 12.0) == ((FIRST, end + 1, None),), "it went on"
 
 
 def test_a_term_that_is_over_leaves_nothing_behind_but_where_it_ended() -> None:
     table, flow, _ = two_live_terms()
     flow.conclude(SECOND, 3)
     assert [bundle.envelope.term for bundle in flow.log.bundles()] == [FIRST] * 3
-    assert (flow.live(SECOND), flow.forgotten) == (None, {SECOND: 3})
+    assert (flow.live(SECOND), flow.past.forgotten) == (None, {SECOND: 3})
     assert not table.move(flow, down(SECOND, 3, block(PAULA, 3))), "it is over"
-    assert flow.verdict(SECOND, [(0, 3)]).released == [(0, 3)]
+    assert verdict(flow, SECOND, [(0, 3)]).released == [(0, 3)]
     table.check()
 
 

@@ -9,6 +9,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
 from quillcast.core.messages import NUMBER_MAX, Contact, Message
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.discarding import lose
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.milestones import ToldMilestones
@@ -94,7 +95,7 @@ class Circles:
 
     def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_ms: int | None) -> None:
         self.learned_[term] = end, stable, there_ms
-        group.flow.recall(term, end, until=60.0)
+        group.flow.open_past().recall(term, end, until=60.0)
 
     def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones, by: bytes | None) -> None:
         self.milestones.append(milestones)
@@ -339,7 +340,7 @@ def test_the_word_of_a_root_on_a_source_that_is_gone_is_final_once_it_has_ended_
     """It has discarded its copy. The source may have it, and come back within a lease."""
     world = World()
     missing_of_a_source(world)
-    world.circle.flow.lose(THEIRS, [(0, 1)])
+    lose(world.circle.flow, THEIRS, [(0, 1)])
     world.circle.above, world.circle.last_word = None, True
     for world.circle.over in (False, True):
         world.dispatch.message(CAROL, FetchFromSource(WEATHER, THEIRS, [(0, 1)], CAROL))
@@ -351,7 +352,7 @@ def test_a_peer_on_the_way_to_a_source_that_has_just_lost_its_parent_does_not_sp
     """It has discarded its copy, which the source may still keep."""
     world = World()
     missing_of_a_source(world)
-    world.circle.flow.lose(THEIRS, [(0, 1)])
+    lose(world.circle.flow, THEIRS, [(0, 1)])
     world.circle.above = None
     question = FetchFromSource(WEATHER, THEIRS, [(0, 1)], CAROL)
     world.dispatch.message(CAROL, question)

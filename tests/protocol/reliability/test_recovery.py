@@ -6,6 +6,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import RELIABLE_STREAMS, REPAIR, SESSION_TERMS, Envelope, Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.event_places import admitted_again, learn_runs
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.reliability.messages import Fetch, Unavailable
@@ -96,7 +97,7 @@ def test_events_that_may_be_admitted_again_are_awaited_longer_if_publishers_may_
     village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
     village.run(5)
     village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
-    reading.tree.flow.learn_runs(slept_through, [Run(0, PAUL, 100, 3)])
+    learn_runs(reading.tree.flow, slept_through, [Run(0, PAUL, 100, 3)])
     village.run(told_after_s - 30)
     assert reading.told == []
     village.run(30)
@@ -207,9 +208,9 @@ def test_discarded_events_that_a_later_term_admitted_again_are_not_called_gone()
     publisher, past, flow = village.publisher(reading.root, NAME), Term(0, bytes(16)), root.flow
     village.publish(reading.root, publisher, b"a", b"b")
     village.run(3)
-    flow.recall(past, 3, village.world.now + 60)
+    flow.open_past().recall(past, 3, village.world.now + 60)
     flow.past[past].give_up([(0, 3)])
-    flow.learn_runs(past, [Run(0, publisher.id, 0, 2), Run(2, PAUL, 0, 1)])
+    learn_runs(flow, past, [Run(0, publisher.id, 0, 2), Run(2, PAUL, 0, 1)])
     encode, asker = village.world.encode, village.world.machines[reading.peer].contact
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, past, [(0, 3)])))
@@ -227,10 +228,10 @@ def test_what_a_stream_had_is_called_gone_although_a_later_session_admitted_it_a
     village.publish(reading.root, publisher, b"a", b"b")
     village.run(3)
     flow.begin(Term(SESSION_TERMS + 1, flow.term.node), 0, village.world.now + 60)
-    flow.learn_runs(flow.term, [Run(0, publisher.id, 0, 2)])
+    learn_runs(flow, flow.term, [Run(0, publisher.id, 0, 2)])
     flow.begin_beside(stream, 0).give_up([(0, 2)])
-    flow.learn_runs(stream, [Run(0, publisher.id, 0, 2)])
-    assert list(flow.admitted_again(stream, [(0, 2)])) == [(0, 2)]
+    learn_runs(flow, stream, [Run(0, publisher.id, 0, 2)])
+    assert list(admitted_again(flow, stream, [(0, 2)])) == [(0, 2)]
     encode, asker = village.world.encode, village.world.machines[reading.peer].contact
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, stream, [(0, 2)])))
@@ -246,7 +247,7 @@ def test_positions_of_a_past_term_whose_events_came_in_a_later_one_are_not_waite
     village.run(3)
     reading.tree.subscriptions[0].owe(past, 0, 0)  # it was known when the subscription began
     village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, past, 2))
-    flow.learn_runs(past, [Run(0, publisher.id, 0, 1)])
+    learn_runs(flow, past, [Run(0, publisher.id, 0, 1)])
     assert flow.owed(past).ranges() == [(0, 2)]
     village.run(2)
     assert flow.owed(past).ranges() == [(1, 2)], "nobody knows what that was"

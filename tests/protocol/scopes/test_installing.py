@@ -3,6 +3,7 @@
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import RELIABLE_STREAMS, Envelope, Kind, Term
 from quillcast.core.multicast import parse
+from quillcast.protocol.forwarding.answers import holding
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
 from quillcast.protocol.forwarding.table import ForwardingTable
@@ -188,7 +189,7 @@ def test_a_repair_has_no_record() -> None:
     kept = given(record(1, 2))
     flow.begin(kept.envelope.term, 0, until=60.0)
     table.move(flow, kept)
-    (repair,) = flow.holding(kept.envelope.term, [(0, 1)])
+    (repair,) = holding(flow, kept.envelope.term, [(0, 1)])
     assert repair.envelope.record == b""
 
 

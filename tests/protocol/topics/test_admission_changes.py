@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from quillcast.core.envelope import RELIABLE_TERMS, SESSION_TERMS, Term
+from quillcast.protocol.forwarding.event_places import gone_before
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, opens_session
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sessions import FlushDue
@@ -142,7 +143,7 @@ def test_a_report_on_a_stream_that_was_over_counts_although_a_root_numbers_the_e
     tree = world.root(BY_SOURCE)
     child = SourcesChild(world.host, BOB, 0, tree.term, 0, sends_only=False)
     tree.enter(child)
-    tree.flow.note_over(STREAM, 2)
+    tree.flow.open_past().note_over(STREAM, 2)
     tree.adapt(BY_ROOT)
     world.stream_reporting.changed(BOB, stream_key(tree.topic, STREAM), encode(StreamUp(5, 5, 5, False, 5)))
     assert tree.by_source
@@ -194,9 +195,9 @@ def test_what_a_stream_had_may_come_again_in_a_later_session_though_it_is_over(
     world: Parts, later: int, again: bool
 ) -> None:
     tree = world.root(BY_SOURCE)
-    tree.flow.note_over(STREAM, 4)
+    tree.flow.open_past().note_over(STREAM, 4)
     tree.flow.begin(Term(later, FIRST.node), 0, 0.0)
-    (gone,) = [each for each in tree.flow.gone(0) if each.term == STREAM]
+    (gone,) = [each for each in gone_before(tree.flow, 0) if each.term == STREAM]
     assert (gone.ranges, gone.again) == (((0, 4),), again)
 
 

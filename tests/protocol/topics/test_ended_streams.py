@@ -4,6 +4,7 @@ import pytest
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, RELIABLE_TERMS, Envelope, Term
+from quillcast.protocol.forwarding.discarding import lose
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Accepted, Join, Refused, Rejoin, StreamsEnded
 from quillcast.protocol.topics.root_messages import TransferLeadership
@@ -103,7 +104,7 @@ def test_of_a_stream_that_is_learned_late_only_what_came_since_it_began_is_lost_
     world.source_streams.learn(tree, STREAM, 0)
     tree.sources.states[STREAM].heard_end = 5
     world.source_streams.dates.learn_milestones(tree, STREAM, ((2, 25.0), (3, 20.0), (5, 12.0)))
-    tree.flow.lose(STREAM, [(0, 5)])
+    lose(tree.flow, STREAM, [(0, 5)])
     notes.turn_over()
     assert notes.lost_ == (lost or [(STREAM.counter, 0, 5, "unavailable")])
 
@@ -148,7 +149,7 @@ def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers
 ) -> None:
     """The root that goes may be all there was on its side of a partition, and may leave the tree."""
     gone = world.root(described("news", Settings(admission="source")))
-    gone.flow.note_over(STREAM, 5)
+    gone.flow.open_past().note_over(STREAM, 5)
     world.overlay.leaf_set.add(BOB)
     world.transfer.resign(gone)
     (handed,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
@@ -157,7 +158,7 @@ def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers
     message = TransferLeadership(BY_SOURCE, FIRST, 0, 0, streams=((STREAM, 5, ((3, 25.0), (5, 15.0))),))
     world.transfer.received(CAROL, message)
     assert notes.lost_ == [(STREAM.counter, 3, 5, "unavailable")]
-    assert tree.flow.forgotten == {STREAM: 5}
+    assert tree.flow.past.forgotten == {STREAM: 5}
 
 
 def test_a_child_that_is_named_as_the_next_root_does_not_ask_itself_when_its_parent_is_below_it() -> None:
@@ -178,10 +179,10 @@ def test_a_source_that_left_the_tree_learns_again_where_its_stream_ended(world: 
     mine, later = source_term(world.host, 1), source_term(world.host, 2)
     ends = [(mine, 5, ((3, 25.0), (5, 15.0))), (later, 5, ())]
     world.source_streams.learn_ends(tree, ends, BOB)
-    assert tree.flow.forgotten == {mine: 5}, "it never began the other"
+    assert tree.flow.past.forgotten == {mine: 5}, "it never began the other"
     assert notes.lost_ == [(mine.counter, 3, 5, "unavailable")]
     world.source_streams.learn_ends(tree, [(mine, 9, ())], BOB)
-    assert tree.flow.forgotten == {mine: 5}, "now it knows best"
+    assert tree.flow.past.forgotten == {mine: 5}, "now it knows best"
 
 
 def test_events_of_a_stream_that_ended_unseen_are_recovered_where_a_root_numbers_them_again(world: Parts) -> None:
@@ -203,7 +204,7 @@ def test_where_a_root_numbers_the_events_every_child_gets_them_and_hears_of_stre
 ) -> None:
     """A child that wants none yet may take in others before its next Join."""
     tree = world.root()
-    tree.flow.note_over(STREAM, 5)
+    tree.flow.open_past().note_over(STREAM, 5)
     world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest, sends_only=sends_only))
     (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
     assert not accepted.sends_only
@@ -245,7 +246,7 @@ def test_what_a_neighbour_said_of_a_stream_that_was_over_here_counts_once_that_g
 ) -> None:
     """Else subscriptions here were told that they lost events from before they began."""
     tree, _ = a_subscription_to_sources(world)
-    tree.flow.note_over(STREAM, 2)
+    tree.flow.open_past().note_over(STREAM, 2)
     told = ((2, 25.0), (5, 22.0), (9, 5.0))
     world.host.time -= 1.0
     if above:
@@ -263,7 +264,7 @@ def test_what_a_neighbour_said_of_a_stream_that_was_over_here_counts_once_that_g
 
 def test_nobody_else_is_taken_at_its_word(world: Parts) -> None:
     tree, _ = a_subscription_to_sources(world)
-    tree.flow.note_over(STREAM, 2)
+    tree.flow.open_past().note_over(STREAM, 2)
     digest, told = tree.descriptor.digest, ((9, 25.0),)
     world.joins.adopt(Join(tree.topic, CAROL, None, digest, streams=((STREAM, 0, 0),), milestones=(told,)))
     report = encode(StreamDown(7, 7, 0))
@@ -298,7 +299,7 @@ def test_a_child_hears_the_end_of_a_stream_that_was_over_here_and_went_on_for_le
     world: Parts,
 ) -> None:
     tree, _ = a_subscription_to_sources(world)
-    tree.flow.note_over(STREAM, 3)
+    tree.flow.open_past().note_over(STREAM, 3)
     tree.enter(SourcesChild(world.host, CAROL, 0, FIRST, 0, sends_only=False))
     world.source_streams.resume(tree, STREAM, None)
     world.source_streams.conclude(tree, STREAM, 5)

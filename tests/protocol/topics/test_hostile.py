@@ -261,7 +261,7 @@ def test_terms_that_a_hostile_root_made_up_are_neither_told_on_without_bound_nor
     for counter in range(5000):
         world.terms.recall(tree, Term(counter + 1, BOB.node_id), 7)
     assert len(tree.flow.held(0.0)) == 16
-    assert len(tree.flow.overdue(0.0)) == 5000 - 16
+    assert len(tree.flow.past.overdue(0.0)) == 5000 - 16
     assert Mark("implausible") not in world.host.records
 
 

@@ -1,6 +1,7 @@
 """Questions about a topic: they tell how far each subscription is, name who is silent, and change nothing."""
 
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.query_messages import Branch
@@ -55,7 +56,7 @@ def test_events_of_a_past_term_that_are_neither_found_nor_given_up_are_as_old_as
 def counts(village: Village) -> list[tuple[int, int]]:
     """What each peer in the tree knows of the number of events."""
     trees = [tree for number in village.alive() if (tree := village.tree(number, NAME)) is not None]
-    return [(lag.events(tree), tree.flow.readmitted()) for tree in trees]
+    return [(lag.events(tree), readmitted(tree.flow)) for tree in trees]
 
 
 def test_an_event_that_another_root_admitted_again_is_counted_once() -> None:

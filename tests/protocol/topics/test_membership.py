@@ -6,6 +6,7 @@ import pytest
 from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
 from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.forwarding.discarding import lose
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import REFERRALS_MAX, UNANSWERED, JoinTimeout
@@ -50,7 +51,7 @@ def test_a_subscription_to_the_earliest_events_is_told_what_was_given_up_beyond_
     tree, notes = world.trees[DESCRIPTOR.topic], Notes()
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
     tree.flow.move(down(FIRST, 2, block(PAUL, 2)), tree.flow.current)
-    tree.flow.lose(FIRST, [(1, 2)])
+    lose(tree.flow, FIRST, [(1, 2)])
     notes.turn_over = world.subscribing.subscribe("weather", notes, start=start).tell_losses
     world.subscribing.start_waiting(tree, ())  # the parent keeps no more than is here
     assert notes.lost_ == lost
@@ -108,7 +109,7 @@ def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     """Else another parent would tell it later, and it would take that for a loss."""
     tree = world.root(Descriptor("weather", Settings(admission="source")))
     over = Term(RELIABLE_STREAMS, bytes(16))
-    tree.flow.note_over(over, 5)
+    tree.flow.open_past().note_over(over, 5)
     world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest))
     (accepted,) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
     assert accepted.ended == ((over, 5, ()),)

@@ -182,7 +182,7 @@ def test_a_new_root_learns_from_publishers_how_far_the_term_before_was_stable() 
     village.run(5)
     follower = village.tree(village.root(NAME), NAME)
     assert follower is not None
-    assert dict(follower.flow.past_ends()) == {term: 1}, "nobody else is left who knows"
+    assert dict(follower.flow.past.ends()) == {term: 1}, "nobody else is left who knows"
 
 
 def test_a_closed_publisher_goes_though_its_events_were_discarded_before_they_were_stable() -> None:
@@ -218,7 +218,7 @@ def test_a_root_learns_how_far_a_term_went_whose_events_were_dropped_after_it_wa
     else:
         village.publish(writer, publisher, b"event")
     village.run(2)
-    assert dict(tree.flow.past_ends()) == {NO_TERM._replace(counter=1): 5}
+    assert dict(tree.flow.past.ends()) == {NO_TERM._replace(counter=1): 5}
     assert not publishing.finder.untold
 
 
@@ -237,7 +237,7 @@ def test_a_root_learns_how_far_a_term_went_from_whoever_may_publish_no_more_and_
     village.run(10)
     follower = village.tree(village.root(NAME), NAME)
     assert follower is not None
-    assert dict(follower.flow.past_ends()) == {term: 1}, "nobody else is left who knows"
+    assert dict(follower.flow.past.ends()) == {term: 1}, "nobody else is left who knows"
     village.run(village.config.topics.lease_s + 5)
     assert not publishing.publishers
 

@@ -104,7 +104,7 @@ def test_a_stream_that_was_over_goes_on_beyond_the_bound(world: Parts, tree: Tre
     for number in range(BOUND):
         world.source_streams.begin(tree, stream(number), 0, None)
     own = stream(1, CAROL.node_id)
-    tree.flow.note_over(own, 1)
+    tree.flow.open_past().note_over(own, 1)
     report(world, tree, CAROL, own, StreamUp(3, 3, 3, alive=True))
     assert own in tree.sources.states
 

@@ -87,14 +87,14 @@ def test_a_parent_says_where_a_stream_ended(world: Parts) -> None:
 
 def test_a_stream_that_is_over_here_does_not_begin_again_for_a_report_of_no_more_than_its_end(world: Parts) -> None:
     tree = below(world)
-    tree.flow.note_over(STREAM, 7)
+    tree.flow.open_past().note_over(STREAM, 7)
     report(world, tree, BOB, StreamDown(7, 7, 7, end=7))
     assert tree.sources.states == {}
 
 
 def test_it_goes_on_if_later_events_are_known_than_the_end_that_was_declared(world: Parts) -> None:
     tree = below(world)
-    tree.flow.note_over(STREAM, 7)
+    tree.flow.open_past().note_over(STREAM, 7)
     report(world, tree, BOB, StreamDown(7, 9, 7, end=7))
     assert world.source_streams.finished(tree, [STREAM]) == []
     assert known_end(tree, STREAM) == 9
@@ -131,14 +131,14 @@ def test_what_was_said_of_the_end_by_an_earlier_parent_is_passed_on_to_the_next(
 def test_a_stream_is_taken_up_again_until_the_root_hears_that_everybody_has_it(world: Parts) -> None:
     """It was over here by the word of another root, to which others had reported."""
     tree = below(world)
-    tree.flow.note_over(STREAM, 7)
+    tree.flow.open_past().note_over(STREAM, 7)
     report(world, tree, BOB, StreamDown(7, 7, 4, end=7))
     world.source_streams.news.tell_parent(tree, BOB, STREAM)
     told = decode_stream(world.streams.telling(BOB.node_id)[stream_key(tree.topic, STREAM)])
     assert told == StreamUp(7, 7, 7)
     assert world.source_streams.finished(tree, [STREAM]) == []
     report(world, tree, BOB, StreamDown(7, 7, 7, end=7))
-    assert tree.flow.forgotten == {STREAM: 7}
+    assert tree.flow.past.forgotten == {STREAM: 7}
 
 
 @pytest.mark.parametrize(("said", "goes_on"), [(StreamDown(5, 7, 4), True), (StreamDown(5, 9, 4, end=9), False)])
@@ -146,7 +146,7 @@ def test_so_is_one_of_this_peers_own_but_it_goes_no_further_than_it_went(
     world: Parts, said: StreamDown, *, goes_on: bool
 ) -> None:
     tree, mine = below(world), source_term(world.host, 1)
-    tree.flow.note_over(mine, 7)
+    tree.flow.open_past().note_over(mine, 7)
     with contextlib.nullcontext() if goes_on else pytest.raises(Implausible):
         report(world, tree, BOB, said, mine)
     assert [(state.end, state.closed) for state in tree.sources.states.values()] == [(7, True)] * goes_on
@@ -191,7 +191,7 @@ def test_a_stream_that_was_over_here_goes_on_where_the_parent_says_so_also_in_a_
     tree = world.tree(described("elsewhere"))
     tree.parent = BOB
     world.child(tree, CAROL)
-    tree.flow.note_over(STREAM, 7)
+    tree.flow.open_past().note_over(STREAM, 7)
     report(world, tree, BOB, StreamDown(7, 7, 7, end=7))
     assert world.ordered == [], "that is over"
     report(world, tree, BOB, StreamDown(9, 9, 4, end=9, closed=True))
@@ -205,7 +205,7 @@ def test_children_join_anew_where_one_speaks_of_the_first_stream_that_a_topic_is
     """Peers came below it from the other side of a partition, where sources number the events."""
     tree, over = world.root(described("elsewhere")), STREAM._replace(counter=STREAM.counter + 1)
     world.child(tree, CAROL)
-    tree.flow.note_over(over, 7)
+    tree.flow.open_past().note_over(over, 7)
     report(world, tree, CAROL, StreamUp(7, 7, 7), over)
     assert (tree.sources.states, world.ordered) == ({}, []), "that is over"
     report(world, tree, CAROL, StreamUp(18, 21, 21, alive=True))
@@ -468,9 +468,9 @@ def test_ends_of_streams_are_learned_from_neighbours_only(world: Parts) -> None:
     tree = below(world)
     ends = StreamsEnded(tree.topic, ((STREAM, 5, ((5, 1.0),)),))
     world.stream_reporting._ended(CAROL, ends)
-    assert tree.flow.forgotten == {}
+    assert tree.flow.past.forgotten == {}
     world.stream_reporting._ended(BOB, ends)
-    assert tree.flow.forgotten == {STREAM: 5}
+    assert tree.flow.past.forgotten == {STREAM: 5}
 
 
 def test_a_source_next_to_this_peer_is_told_in_the_same_turn_that_its_events_are_here(world: Parts) -> None:

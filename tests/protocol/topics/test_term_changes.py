@@ -3,6 +3,8 @@
 import pytest
 
 from quillcast.core.envelope import Position, Term
+from quillcast.protocol.forwarding.discarding import discard_past, lose
+from quillcast.protocol.forwarding.event_places import learn_runs
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -114,7 +116,7 @@ def test_what_came_of_an_earlier_term_before_it_is_known_to_be_owed_is_delivered
     terms.recall(tree, BEYOND, 5)
     tree.flow.restore(down(BEYOND, 0, block(PAUL, 0)))
     tree.flow.restore(down(BEYOND, 1, block(PAUL, 1)))
-    tree.flow.lose(BEYOND, [(2, 3)])
+    lose(tree.flow, BEYOND, [(2, 3)])
     terms.recall(tree, BEYOND, 5, 0)
     subscription.tell_losses()
     notes = subscription.subscriber
@@ -140,7 +142,7 @@ def test_an_earlier_term_is_reported_in_the_end_if_nobody_says_for_how_long_it_h
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
     assert notes.lost_ == lost
-    assert BEYOND in tree.flow.forgotten
+    assert BEYOND in tree.flow.past.forgotten
 
 
 def test_what_went_on_is_reported_though_its_publisher_sent_the_next_event_to_the_subscriptions_own_root(
@@ -149,8 +151,8 @@ def test_what_went_on_is_reported_though_its_publisher_sent_the_next_event_to_th
     tree, subscription = a_subscription_since_the_second_term(world)
     tree.flow.move(down(SECOND, 3, block(PAUL, 2)), tree.flow.current)
     terms.recall(tree, BEYOND, 2, 0)
-    tree.flow.learn_runs(BEYOND, [Run(0, PAUL, 0, 2)])
-    tree.flow.lose(BEYOND, [(0, 2)])
+    learn_runs(tree.flow, BEYOND, [Run(0, PAUL, 0, 2)])
+    lose(tree.flow, BEYOND, [(0, 2)])
     subscription.tell_losses()
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
@@ -168,8 +170,8 @@ def test_what_a_known_term_had_when_it_went_on_is_reported_whatever_the_subscrip
     subscription = a_subscription(world, tree, 3)
     tree.flow.move(down(SECOND, 3, block(PAUL, 2)), tree.flow.current)
     terms.recall(tree, BEYOND, 3, 0)
-    tree.flow.learn_runs(BEYOND, [Run(1, PAUL, 0, 2)])
-    tree.flow.lose(BEYOND, [(1, 3)])
+    learn_runs(tree.flow, BEYOND, [Run(1, PAUL, 0, 2)])
+    lose(tree.flow, BEYOND, [(1, 3)])
     subscription.tell_losses()
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
@@ -180,7 +182,7 @@ def test_what_was_discarded_before_of_an_earlier_term_is_not_owed_when_it_turns_
     world: Parts, terms: Terms
 ) -> None:
     tree, _ = a_subscription_since_the_second_term(world)
-    tree.flow.note_over(BEYOND, 2)
+    tree.flow.open_past().note_over(BEYOND, 2)
     terms.recall(tree, BEYOND, 5, 0)
     assert tree.flow.owed(BEYOND).ranges() == [(2, 5)]
 
@@ -209,7 +211,7 @@ def test_a_term_of_the_same_process_was_over_when_a_later_one_began_whatever_oth
     terms.recall(tree, of_same, 5, 0)
     terms.recall(tree, of_same, 7, 0)
     assert tree.flow.owed(of_same).ranges() == []
-    tree.flow.lose(of_same, [(0, 7)])
+    lose(tree.flow, of_same, [(0, 7)])
     subscription.tell_losses()
     assert isinstance(subscription.subscriber, Notes)
     assert subscription.subscriber.told == []
@@ -232,16 +234,16 @@ def test_what_seemed_to_be_owed_is_not_if_a_peer_had_it_earlier(
     terms.recall(tree, BEYOND, 5, 3_000)
     assert tree.flow.owed(BEYOND).ranges() == [(0, 5)]
     if came:
-        tree.flow.lose(BEYOND, [(0, came - 1)])
+        lose(tree.flow, BEYOND, [(0, came - 1)])
         subscription.tell_losses()
         tree.flow.restore(down(BEYOND, came - 1, block(PAUL, came - 1)))
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
     before = len(notes.told)
     terms.recall(tree, BEYOND, 5, 12_000)
-    tree.flow.learn_runs(BEYOND, [Run(came, PAULA if came == 1 else PAUL, came, 5 - came)])
+    learn_runs(tree.flow, BEYOND, [Run(came, PAULA if came == 1 else PAUL, came, 5 - came)])
     assert tree.flow.owed(BEYOND).ranges() == ([(came, 5)] if came else [])
-    tree.flow.lose(BEYOND, [(came, 5)])
+    lose(tree.flow, BEYOND, [(came, 5)])
     subscription.tell_losses()
     assert notes.told[before:] == told
 
@@ -256,8 +258,8 @@ def test_nothing_before_a_publishers_first_event_is_owed_of_a_term_that_was_over
     tree.flow.restore(down(BEYOND, 0, block(PAULA, 0)))
     tree.flow.move(down(SECOND, 3, block(PAUL, 4)), tree.flow.current)
     terms.recall(tree, BEYOND, 5, 12_000)
-    tree.flow.learn_runs(BEYOND, [Run(1, PAUL, 0, 4)])
-    tree.flow.lose(BEYOND, [(1, 5)])
+    learn_runs(tree.flow, BEYOND, [Run(1, PAUL, 0, 4)])
+    lose(tree.flow, BEYOND, [(1, 5)])
     subscription.tell_losses()
     assert isinstance(subscription.subscriber, Notes)
     assert (subscription.subscriber.got, subscription.subscriber.told) == ([b"0", b"4"], [])
@@ -291,14 +293,14 @@ def test_what_may_be_owed_is_kept_until_that_is_decided_and_reported_if_there_is
     tree.flow.settle(BEYOND, 3)
     for index in range(3):
         tree.flow.restore(down(BEYOND, index, block(PAUL, index)))
-    assert tree.flow.discard_past(BEYOND, 1, needless_only=True) == 0
-    assert tree.flow.discard_past(BEYOND, 1) == 1
+    assert discard_past(tree.flow, BEYOND, 1, needless_only=True) == 0
+    assert discard_past(tree.flow, BEYOND, 1) == 1
     terms.recall(tree, BEYOND, 3, 0)
     subscription.tell_losses()
     notes = subscription.subscriber
     assert isinstance(notes, Notes)
     assert (notes.told, notes.got) == ([(BEYOND.counter, 0, 1, "unavailable")], [b"1", b"2"])
-    assert tree.flow.discard_past(BEYOND, 1, needless_only=True) == 1
+    assert discard_past(tree.flow, BEYOND, 1, needless_only=True) == 1
 
 
 def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_peer(

@@ -7,7 +7,7 @@ from quillcast.core.envelope import NO_TERM, Envelope, Kind, Position, Term
 from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
-from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
+from quillcast.protocol.forwarding.past_terms import TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described

@@ -8,6 +8,7 @@ from quillcast.core.envelope import RELIABLE_TERMS, Term
 from quillcast.core.messages import Contact
 from quillcast.core.status.base import PeerContact
 from quillcast.core.status.topics import PeerLag, SubscriberLag, Topic, TopicSettings, TopicStatus
+from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -52,7 +53,7 @@ def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
         known_end=total(tree) + max(0, tree.known_end - tree.frontier),
         stable=reached(tree, tree.flow.stable_below),
         events=lag.events(tree),
-        readmitted=tree.flow.readmitted(),
+        readmitted=readmitted(tree.flow),
         buffered_bytes=tree.flow.log.size_bytes,
         lags=tuple(subscriber_lag(part.name, peer.host.me, each, end) for each in found),
         waits_for=tuple(_waited_for(tree, peer)),

@@ -18,7 +18,8 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repaired, Repeated
 from quillcast.protocol.forwarding.channels import Channel, Filter
-from quillcast.protocol.forwarding.flow import RESTRICTED, Flow
+from quillcast.protocol.forwarding.discarding import forget
+from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.stream import BESIDE
 
@@ -97,7 +98,7 @@ class ForwardingTable:
         if flow is not None:
             flow.log.clear()
             for term in list(flow.past):
-                flow.forget(term)
+                forget(flow, term)
 
     def arrive(self, sender: Contact, bundle: Bundle) -> str:
         """A neighbour's bundle arrived: pass it on, and return its credit now or when the buffers have room.
@@ -111,7 +112,7 @@ class ForwardingTable:
         stream = flow.current if term == flow.current.term else flow.others.get(term)
         if stream is not None and stream.numbered_here:
             return self._refuse(sender, bundle, "numbered_here")
-        if flow.counted & RESTRICTED and flow.denies(bundle, stream, sender.node_id):
+        if flow.restricted and flow.denies(bundle, stream, sender.node_id):
             return self._refuse(sender, bundle, "denied")
         if stream is None and not flow.knows(term):
             if listener.holds(flow, envelope.session):

@@ -23,6 +23,9 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, beyond, difference, intersection
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.answers import holding, verdict
+from quillcast.protocol.forwarding.discarding import lose, pass_had
+from quillcast.protocol.forwarding.event_places import admitted_again, learn_runs, may_be_readmitted, runs_at
 from quillcast.protocol.forwarding.ledger import Run, within
 from quillcast.protocol.reliability.agents import NO_NEWS, Agents, News
 from quillcast.protocol.reliability.domain import Findings, RecoveryTimes, StreamId, held_by
@@ -110,7 +113,7 @@ class Recovery:
             self._ask_source(group, term, missed, age=True)
             self.look_soon(flow.topic)
         for term in sorted(flow.past):
-            if flow.pass_had(term):
+            if pass_had(flow, term):
                 self.groups.gave_up(group)
             if wanted := self._wanted(group, term):
                 gap = self._look_at(flow.topic, term, wanted.ranges())
@@ -126,7 +129,7 @@ class Recovery:
     def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
         """What is kept here of these ranges."""
         group = self.groups.find(stream.topic)
-        kept = group.flow.holding(stream.term, among) if group is not None else ()
+        kept = holding(group.flow, stream.term, among) if group is not None else ()
         return intersection(among, RangeSet((bundle.envelope.first, bundle.last) for bundle in kept))
 
     def lacks(self, stream: StreamId) -> list[Range]:
@@ -285,7 +288,7 @@ class Recovery:
             return
         self.host.trace(Mark("gap_given_up"))
         gap.give_up(ranges)
-        group.flow.lose(term, ranges)
+        lose(group.flow, term, ranges)
         self.groups.gave_up(group)
 
     # ---- ended terms
@@ -364,7 +367,7 @@ class Recovery:
         Where the events are unknown, a peer further away may still tell which they were.
         """
         stable = group.flow.past[term].stable
-        return [(run.at, run.at + run.events) for run in group.flow.runs(term, [(0, stable)])] if stable else []
+        return [(run.at, run.at + run.events) for run in runs_at(group.flow, term, [(0, stable)])] if stable else []
 
     def _may_be_readmitted(self, group: PeerGroup, term: Term, gone: list[Range]) -> RangeSet:
         """The positions, of those that nobody has, whose events may be admitted again.
@@ -373,10 +376,10 @@ class Recovery:
         publishers may be held back.
         """
         flow = group.flow
-        awaited, present = flow.may_be_readmitted(term, gone), self.gaps.get((flow.topic, flow.term))
+        awaited, present = may_be_readmitted(flow, term, gone), self.gaps.get((flow.topic, flow.term))
         incomplete = present is not None and bool(intersection(present.confirmed, self._missing(group, flow.term)))
         if incomplete or group.may_be_late(self.times.lease_s):
-            known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, gone))
+            known = RangeSet((run.at, run.at + run.events) for run in runs_at(flow, term, gone))
             awaited.update(difference(gone, known))
         return awaited
 
@@ -482,7 +485,7 @@ class Recovery:
             self.groups.dated(group, message.term, message.milestones, None)
         if gap is None:
             return
-        if news := group.flow.learn_runs(message.term, message.runs):
+        if news := learn_runs(group.flow, message.term, message.runs):
             self._pass_on_runs(group, message.term, news, sender)
         asked = is_source or sender.node_id in gap.repairers or sender.node_id == root
         if message.milestones and asked:
@@ -502,17 +505,17 @@ class Recovery:
         if group is None:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
-        verdict = group.flow.verdict(term, ranges)
-        if due and verdict.held:
-            self._send_without_credit(to, verdict.held.pop(0))
-        self._send(to, group, term, verdict.held)
-        released, missing = verdict.released, verdict.missing
-        if again := group.flow.admitted_again(term, released).ranges() if released and not term.of_source else []:
+        answer = verdict(group.flow, term, ranges)
+        if due and answer.held:
+            self._send_without_credit(to, answer.held.pop(0))
+        self._send(to, group, term, answer.held)
+        released, missing = answer.released, answer.missing
+        if again := admitted_again(group.flow, term, released).ranges() if released and not term.of_source else []:
             released = difference(released, RangeSet(again))  # not lost to an asker that knows of no later term yet
         if within_reach := self._kept_beyond(group, term, released, to):
             released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]
         if absent := RangeSet([*released, *missing, *again]).ranges():
-            runs = tuple(group.flow.runs(term, absent))
+            runs = tuple(runs_at(group.flow, term, absent))
             milestones = group.milestones(term, (absent[0][0], absent[-1][1]))
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final, milestones))
         if missing and self.groups.asked_for(group, term, missing, to.node_id):
@@ -544,7 +547,7 @@ class Recovery:
         for contact, wanted in askers.items():
             has = contact.node_id == sender or (contact in kept and kept[contact].covers(first, last))
             if wanted.within(first, last) and not has and group.may_have(contact.node_id, None):
-                self._send(contact, group, term, group.flow.holding(term, [(first, last)]))
+                self._send(contact, group, term, holding(group.flow, term, [(first, last)]))
             wanted.discard(first, last)
 
     def _pass_on_runs(self, group: PeerGroup, term: Term, runs: list[Run], teller: Contact) -> None:

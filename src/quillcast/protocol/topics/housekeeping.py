@@ -7,6 +7,8 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.ranges import RangeSet, difference
+from quillcast.protocol.forwarding.discarding import discard_past, forget, give_up_owed
+from quillcast.protocol.forwarding.event_places import may_be_readmitted, runs_at
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.effects import FindParent, GapNoticed, LeaveIfIdle, ProcessPaused
 from quillcast.protocol.topics.state.owing import owe_late
@@ -97,16 +99,16 @@ class Housekeeping:
 
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
         flow = tree.flow
-        for term in flow.overdue(now):
+        for term in flow.past.overdue(now):
             if self._may_come_again(tree, term, now):
                 if not flow.waits_for(term):
-                    flow.discard_past(term)  # nobody here waits for what is kept of it
+                    discard_past(flow, term)  # nobody here waits for what is kept of it
                 continue
             for subscription in tree.subscriptions:
                 owe_late(tree, subscription, flow.past[term], at_last=True)
-            flow.give_up_owed(term)
+            give_up_owed(flow, term)
             if self._may_forget(tree, term):
-                flow.forget(term)
+                forget(flow, term)
             self.schedule.touch(tree)  # what waited for it can move on now
         for edge in tree.subscriptions:
             edge.forget(flow.knows)
@@ -128,9 +130,9 @@ class Housekeeping:
         if not past.until <= now < past.until + self.config.lease_s:
             return False
         lacking = [lost for edge in tree.subscriptions for lost in edge.lacking(term, past.seen, past.end)]
-        known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, lacking))
+        known = RangeSet((run.at, run.at + run.events) for run in runs_at(flow, term, lacking))
         unknown = difference(lacking, known) if self._late_s(tree) else []
-        return bool(unknown or flow.may_be_readmitted(term, lacking))
+        return bool(unknown or may_be_readmitted(flow, term, lacking))
 
     def _late_s(self, tree: Tree) -> float:
         """For how much longer to wait for events, if publishers are held back or were until a lease ago."""

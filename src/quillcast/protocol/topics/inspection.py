@@ -19,6 +19,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.security.access import Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import wishes
@@ -247,7 +248,7 @@ class Inspection:
             streams=len(tree.flow.others),
             source=tree.sources.own is not None,
             scope=self.tracing.scope_name(tree.topic),
-            readmitted=tree.flow.readmitted(),
+            readmitted=readmitted(tree.flow),
         )
 
     def _name_laggards(self, message: Laggards) -> None:

@@ -5,6 +5,7 @@ from quillcast.core.envelope import HALF_BYTES
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.event_places import gone_before
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.children import ChildrenTables
@@ -174,8 +175,8 @@ class Joins:
         path = tree.path_here(self.host.me)
         fallbacks = self.placement.stand_ins(tree)
         begins = {term: begin for term, begin, _ in starts}
-        gone = (gone or tree.flow.gone(start, begins)) if join.earliest else None
-        ends = tree.flow.aged(tree.flow.past_ends(), self.host.now())
+        gone = (gone or gone_before(tree.flow, start, begins)) if join.earliest else None
+        ends = tree.flow.past.aged(tree.flow.past.ends(), self.host.now())
         past = tuple(each for each in ends if not each[0].of_source)
         sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events all the same
         ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news

@@ -17,6 +17,8 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, difference
 from quillcast.core.trace import Attached, Detached, Mark
+from quillcast.protocol.forwarding.answers import holding
+from quillcast.protocol.forwarding.event_places import admitted_again
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant
 from quillcast.protocol.topics.config import TopicConfig
@@ -473,7 +475,7 @@ class TreeMembership:
     def last_copies(self, tree: Tree) -> Iterator[Bundle]:
         """What is kept here of ended terms, and may be needed, and is not kept by the parent, if there is one."""
         for term, ranges in self._parent_lacks(tree).items():
-            yield from tree.flow.holding(term, ranges)
+            yield from holding(tree.flow, term, ranges)
 
     def handed_over(self, tree: Tree) -> None:
         """The parent reported: does it have by now what a peer that must leave stays for?"""
@@ -532,7 +534,7 @@ class TreeMembership:
         lacks, flow = dict[Term, list[Range]](), tree.flow
         for term, past in sorted(flow.past.items()):
             kept = [] if flow.disowns(term) else past.kept()
-            needless = RangeSet([(0, past.stable), *held.get(term, ()), *flow.admitted_again(term, kept)])
+            needless = RangeSet([(0, past.stable), *held.get(term, ()), *admitted_again(flow, term, kept)])
             lacks[term] = difference(kept, needless)
         return {term: ranges for term, ranges in lacks.items() if ranges}
 

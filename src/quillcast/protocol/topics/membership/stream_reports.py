@@ -92,7 +92,7 @@ class StreamReporting:
 
     def _is_over(self, tree: Tree, term: Term, report: StreamUp) -> bool:
         """Did a stream end here, at what a child reports or later?"""
-        end = tree.flow.forgotten.get(term)
+        end = tree.flow.past.forgotten.get(term)
         return end is not None and not report.alive and report.reach <= end
 
     def _ended(self, sender: Contact, message: StreamsEnded) -> None:
@@ -158,7 +158,7 @@ class StreamReporting:
             self._report_what_ended(tree, sender, term, report)
             if not self._holds_up(tree, term, report):
                 return None
-        if term in tree.flow.forgotten:
+        if term in tree.flow.past.forgotten:
             is_here = isinstance(report, StreamUp) and report.alive
             reach = max(report.frontier, report.reach) if is_here else NUMBER_MAX
             if self._may_go_on(tree, term, report):
@@ -194,21 +194,21 @@ class StreamReporting:
         if end is None or not could_publish(tree, term, report.warrant):
             return
         self.source_streams.learn_ends(tree, [(term, end, report.milestones)], sender)
-        if term not in tree.flow.forgotten:
-            tree.flow.note_over(term, end)  # there was nothing to lose
+        if term not in tree.flow.past.forgotten:
+            tree.flow.open_past().note_over(term, end)  # there was nothing to lose
         if isinstance(report, StreamUp) and self._is_over(tree, term, report):
             self.source_streams.answer(tree, sender, term)
 
     def _holds_up(self, tree: Tree, term: Term, report: StreamReport) -> bool:
         """Does a parent wait for this peer's word on its own stream, of which nothing is taken? It is over here."""
-        over = tree.flow.forgotten.get(term)
+        over = tree.flow.past.forgotten.get(term)
         return isinstance(report, StreamDown) and over is not None and max(report.reach, report.end or 0) <= over
 
     def _may_go_on(self, tree: Tree, term: Term, report: StreamReport) -> bool:
         """Is a stream that is over here taken up again? One of this peer's own only for a parent that waits for it."""
         if not is_mine(self.host, term):
             return True
-        return isinstance(report, StreamDown) and max(report.end or 0, report.reach) <= tree.flow.forgotten[term]
+        return isinstance(report, StreamDown) and max(report.end or 0, report.reach) <= tree.flow.past.forgotten[term]
 
     def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport, *, full: bool) -> None:
         """A stream is not taken, nor passed on. Its source is told so, if it is the neighbour that speaks of it."""
@@ -246,7 +246,7 @@ class StreamReporting:
 
         If the root, which may be another by now, has yet to hear that everybody has it, the stream is taken up again.
         """
-        over = tree.flow.forgotten.get(term)
+        over = tree.flow.past.forgotten.get(term)
         if over is None or report.end is None:
             return False
         return max(report.end, report.reach) <= over and report.end <= report.stable

@@ -8,6 +8,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.trace import StreamOwed, Subscribed, Unsubscribed
+from quillcast.protocol.forwarding.event_places import given_up, gone_before, gone_there, runs_at
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.loss_reports import TellLosses
 from quillcast.protocol.forwarding.subscriber import Subscriber
@@ -208,10 +209,10 @@ class Subscribing:
             self.host.trace(StreamOwed(tree.topic, term, start, edge.number))
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
-            edge.miss(tree.flow.gone_there(gone, first) or tree.flow.gone(first))
+            edge.miss(gone_there(tree.flow, gone, first) or gone_before(tree.flow, first))
         for term, start in ((tree.term, first), *starts):
-            if given_up := tree.flow.given_up(term, start):
-                edge.skip(term, given_up, "unavailable", tree.flow.runs(term, given_up))
+            if lost := given_up(tree.flow, term, start):
+                edge.skip(term, lost, "unavailable", runs_at(tree.flow, term, lost))
         tree.flow.serve(edge.channel)
         self.schedule.touch(tree)
 

@@ -15,6 +15,7 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark, ResignedRoot
+from quillcast.protocol.forwarding.answers import holding
 from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
@@ -201,7 +202,7 @@ class LeadershipTransfer:
             return
         to = others[0]
         publishers = self.intake.forget_term(tree)
-        comes, unstable = self._follows(tree, root), tree.flow.holding(tree.term, [(root.stable, root.index)])
+        comes, unstable = self._follows(tree, root), holding(tree.flow, tree.term, [(root.stable, root.index)])
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
         self.tell(to, self._last_words(tree, root), [*unstable, *self.membership.last_copies(tree)])
         self.intake.sealing.pass_marks_on(tree.topic, to)
@@ -250,7 +251,7 @@ class LeadershipTransfer:
         tree = self.trees.by_topic.get(message.descriptor.topic)
         if tree is None:
             return []
-        unstable = tree.flow.holding(message.term, [(message.stable, message.index)])
+        unstable = holding(tree.flow, message.term, [(message.stable, message.index)])
         return [*unstable, *self.membership.last_copies(tree)]
 
     def tell(self, to: Contact, message: TransferLeadership, bundles: Iterable[Bundle] = ()) -> None:
@@ -377,7 +378,7 @@ class LeadershipTransfer:
             self.membership.leave_if_idle(tree)
 
     def _last_words(self, tree: Tree, root: Root) -> TransferLeadership:
-        now = self.host.now()
+        now, past = self.host.now(), tree.flow.past
         hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
@@ -387,7 +388,7 @@ class LeadershipTransfer:
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, self.known.latest(tree), max(0.0, hold_until - now),
             tuple(leases), frontiers, tuple([move.peer for move in ends]),
-            tree.flow.aged(tree.flow.past_ends(), now), tree.flow.aged(tree.flow.forgotten_lately(), now),
+            past.aged(past.ends(), now), past.aged(past.forgotten_lately(), now),
             self.membership.source_streams.ended(tree),
             self.known.outliving(tree.topic), root.followed, tuple(leases.values()), tree.flow.there_for(now),
             tuple([move.number for move in ends]),
@@ -579,7 +580,7 @@ def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
     Of a term before its own, that one knows how far it went, and its own is higher by at least one.
     """
     told = {**{term: end for term, end, _ in (*message.forgotten, *message.past)}, message.term: NUMBER_MAX}
-    here = dict(tree.flow.past_ends())
+    here = dict(tree.flow.past.ends())
     if tree.flow.begun and tree.root is None:
         here[tree.term] = max(tree.known_end, here.get(tree.term, 0))
     return any(

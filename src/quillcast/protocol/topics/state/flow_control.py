@@ -26,6 +26,7 @@ from quillcast.core.host import Host, Timer, unreserved
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Mark
+from quillcast.protocol.forwarding.discarding import discard_past
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import CutLeases
@@ -133,7 +134,7 @@ class FlowControl:
         `unsealed_bytes` were admitted before it in this turn.
         """
         beyond_bytes = self._unpaid_bytes + unsealed_bytes - self.config.window_bytes
-        return beyond_bytes > (self.small.bound_bytes if tree.flow.holds_past(bundle.blocks) else 0)
+        return beyond_bytes > (self.small.bound_bytes if tree.flow.past.holds(bundle.blocks) else 0)
 
     def release(self, sender: bytes, size_bytes: int, topic: bytes, *, own: bool = False) -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again.
@@ -345,7 +346,7 @@ class FlowControl:
         """Discard the oldest bundles of past terms while the buffers exceed a goal: what nobody needs, or all."""
         for term in sorted(tree.flow.past):
             over_bytes = self.budget.used_bytes - goal_bytes
-            if over_bytes > 0 and (count := tree.flow.discard_past(term, over_bytes, needless_only=needless_only)):
+            if over_bytes > 0 and (count := discard_past(tree.flow, term, over_bytes, needless_only=needless_only)):
                 self._dropped(tree, count)
 
     def _dropped(self, tree: Tree, count: int) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import NUMBER_MAX
+from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.forwarding.subscriber import Unread, Watched
 from quillcast.protocol.topics.query_messages import Lease, Reader
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
@@ -61,7 +62,7 @@ def unacknowledged(lease: Lease, term: Term, frontier: int) -> int:
 def events(tree: Tree) -> int:
     """Events that the topic is known here to have had. One that several terms admitted counts once."""
     going_on = tree.frontier + sum(known_end(tree, term) for term in tree.flow.others)
-    return min(NUMBER_MAX, going_on + sum(end for _, end in tree.flow.past_ends()) - tree.flow.readmitted())
+    return min(NUMBER_MAX, going_on + sum(end for _, end in tree.flow.past.ends()) - readmitted(tree.flow))
 
 
 def events_together(counts: Iterable[tuple[int, int]]) -> int:

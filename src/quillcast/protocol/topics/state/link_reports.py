@@ -13,8 +13,8 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
-from quillcast.protocol.forwarding.flow import HELD_RANGES_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.forwarding.milestones import ToldMilestones
+from quillcast.protocol.forwarding.past_terms import HELD_RANGES_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.security.access import SourceWarrant
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX

@@ -1,6 +1,7 @@
 """What a local subscription is owed of terms that are over."""
 
 from quillcast.core.ranges import RangeSet, difference
+from quillcast.protocol.forwarding.event_places import runs_at, runs_of_others
 from quillcast.protocol.forwarding.stream import EndedStream
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
@@ -42,4 +43,4 @@ def _owe_whole(tree: Tree, subscription: Subscription, past: EndedStream) -> Non
     for bundle in past.bundles:
         subscription.channel.restore(bundle)
     if gone := difference(past.seen, RangeSet(past.kept())):
-        subscription.skip(term, gone, "unavailable", tree.flow.runs(term, gone), tree.flow.runs_of_others(term))
+        subscription.skip(term, gone, "unavailable", runs_at(tree.flow, term, gone), runs_of_others(tree.flow, term))

@@ -14,6 +14,7 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.event_places import runs_at
 from quillcast.protocol.forwarding.milestones import Milestone, Milestones, ToldMilestones
 from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
@@ -229,7 +230,7 @@ class SourceStreams:
         its source may not publish, or there are too many.
         """
         stream, times = tree.flow.others.get(term), self._times(tree, term, sender, held=held)
-        if stream is None and term.of_source and term not in tree.flow.forgotten and not self._full(tree, times):
+        if stream is None and term.of_source and term not in tree.flow.past.forgotten and not self._full(tree, times):
             stream = self.begin(tree, term, start, warrant) if self.may_take(tree, term, warrant, sender) else None
         return stream
 
@@ -245,7 +246,7 @@ class SourceStreams:
         if self._full(tree, self._times(tree, term, sender, held=True)):
             return
         self.host.trace(Mark("stream_resumed"))
-        end = tree.flow.forgotten.pop(term)
+        end = tree.flow.past.forgotten.pop(term)
         end = end if end <= reach else 0
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not have it again
@@ -311,7 +312,7 @@ class SourceStreams:
         for subscription in tree.subscriptions:
             self.dates.pass_by(tree, term, subscription)
             if (front := subscription.frontier(term)) < end:
-                subscription.skip(term, [(front, end)], "unavailable", tree.flow.runs(term, [(front, end)]))
+                subscription.skip(term, [(front, end)], "unavailable", runs_at(tree.flow, term, [(front, end)]))
         tree.flow.drop(term)
         self._forget(tree, term, end)
 
@@ -320,7 +321,7 @@ class SourceStreams:
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """The streams that are over here and ended last."""
         self._recall_closed(tree)
-        ends = [(term, end) for term, end in tree.flow.forgotten_lately() if term.of_source]
+        ends = [(term, end) for term, end in tree.flow.past.forgotten_lately() if term.of_source]
         most = share_of_each(len(ends))
         return tuple((term, end, self.dates.milestones(tree, term, (0, end), most)) for term, end in ends)
 
@@ -357,7 +358,7 @@ class SourceStreams:
         flow = tree.flow
         unknown = [term for term, own in self.closed.items() if own.topic == tree.topic and not flow.knows(term)]
         if unknown:
-            flow.note_over_before([(term, self.closed[term].end) for term in unknown])
+            flow.open_past().note_over_before([(term, self.closed[term].end) for term in unknown])
         for term in unknown:
             if flow.knows(term):
                 self.dates.note_over(tree, term, self.closed[term].milestones)
@@ -369,11 +370,11 @@ class SourceStreams:
     def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
         if term in tree.sources.states:
             return not is_alive(tree, term) and end > known_end(tree, term)
-        return end > tree.flow.forgotten.get(term, 0)
+        return end > tree.flow.past.forgotten.get(term, 0)
 
     def _lose_beyond(self, tree: Tree, term: Term, end: int, told: Iterable[Milestone], *, owed: bool) -> None:
-        known, milestones = tree.flow.forgotten.get(term, 0), Milestones()
-        tree.flow.note_over(term, end)
+        known, milestones = tree.flow.past.forgotten.get(term, 0), Milestones()
+        tree.flow.open_past().note_over(term, end)
         milestones.learn(told, self.host.now(), end)
         self.dates.note_over(tree, term, milestones)
         for subscription in tree.subscriptions if owed else ():
@@ -630,7 +631,7 @@ class SourceStreams:
 
     def answer(self, tree: Tree, child: Contact, term: Term) -> None:
         """A child speaks of a stream that is over here."""
-        end = tree.flow.forgotten[term]
+        end = tree.flow.past.forgotten[term]
         self.streams.put(child, stream_key(tree.topic, term), encode(_over(end, closed=False)))
 
 

@@ -42,7 +42,7 @@ class StreamDates:
 
     def note_told(self, tree: Tree, term: Term, told: ToldMilestones, sender: Contact) -> None:
         """A neighbour that comes says this of a stream. If that is over here, it may yet go on (`told_before`)."""
-        if term in tree.flow.forgotten and told:
+        if term in tree.flow.past.forgotten and told:
             milestones = Milestones()
             milestones.learn(told, self.host.now(), NUMBER_MAX)
             sources_of(tree).note_told(term, sender.node_id, milestones, ENDS_TOLD_MAX)
@@ -89,7 +89,7 @@ class StreamDates:
 
     def note_over(self, tree: Tree, term: Term, milestones: Milestones) -> None:
         """Those of a stream that is over are remembered for as long as its end."""
-        sources, ends = sources_of(tree), tree.flow.forgotten
+        sources, ends = sources_of(tree), tree.flow.past.forgotten
         milestones.thin(self.host.now(), share_of_each(len(sources.milestones)))
         sources.remember(term, milestones, ends, len(ends))
 

@@ -109,7 +109,7 @@ class Terms:
         flow, now = tree.flow, self.host.now()
         if tree.root is not None and end:
             tree.root.was_used(term)
-        news = flow.may_recall(term, end) and flow.recall(term, end, now + self.past_terms_s)
+        news = flow.may_recall(term, end) and flow.open_past().recall(term, end, now + self.past_terms_s)
         past = flow.past.get(term)
         if past is None:
             return

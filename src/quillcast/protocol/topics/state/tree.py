@@ -9,6 +9,7 @@ from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.event_places import given_up, runs_at
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.stream import Held
@@ -289,8 +290,8 @@ class Tree:
         """Nothing was kept until now: what came here and did not reach a subscription does not come any more."""
         for term in self.flow.live_terms():
             cursor = subscription.term_cursor(term)
-            if cursor is not None and (dropped := self.flow.given_up(term, cursor.next)):
-                subscription.skip(term, dropped, "dropped", self.flow.runs(term, dropped))
+            if cursor is not None and (dropped := given_up(self.flow, term, cursor.next)):
+                subscription.skip(term, dropped, "dropped", runs_at(self.flow, term, dropped))
 
     @property
     def guarantee(self) -> Guarantee:
