@@ -25,7 +25,9 @@ LINES = """
     quillcast.protocol.config
     quillcast.protocol.wire
     quillcast.protocol.topics.scribe
+    quillcast.protocol.topics.parts
     quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
+    quillcast.protocol.topics.leaving
     quillcast.protocol.topics.publishing
     quillcast.protocol.topics.root
     quillcast.protocol.topics.membership

@@ -90,8 +90,8 @@ def village() -> Village:
 
 
 VILLAGE = village()
-TOPIC = VILLAGE.peers[1].scribe.describe("news").topic
-BY_SOURCE = VILLAGE.peers[1].scribe.describe("sources").topic
+TOPIC = VILLAGE.peers[1].scribe.known.describe("news").topic
+BY_SOURCE = VILLAGE.peers[1].scribe.known.describe("sources").topic
 
 
 def terms() -> list[Term]:

@@ -206,7 +206,7 @@ class Peer:
 
     def handle(self, name: str, handlers: Handlers) -> None:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
-        self.scribe.handle(described(name).topic, handlers)
+        self.scribe.open_trees.handle(described(name).topic, handlers)
 
     def leave(self, within_s: float | None = None) -> None:
         """Leave: wait a limited time until local events are safe, transfer topics, go. Then `left` is true."""
@@ -218,14 +218,14 @@ class Peer:
     def _leave_step(self, timer: LeaveStep) -> None:
         now, by = self.host.now(), self._leave_by
         assert by is not None
-        if not self.scribe.leaving and (now >= by or self._safe_to_leave(now)):
+        if not self.scribe.open_trees.leaving and (now >= by or self._safe_to_leave(now)):
             self.scoping.leave()
-            self.scribe.leave()
+            self.scribe.leaving.begin()
             self.overlay.leave()  # children are served until they have moved
         transfer = self.scribe.leadership_transfer
         transfer.tell_others()
-        if self.scribe.leaving and (not (self.scribe.trees or transfer.pending) or now >= by):
-            self.scribe.leave_anyway()
+        if self.scribe.open_trees.leaving and (not (self.scribe.trees or transfer.pending) or now >= by):
+            self.scribe.leaving.end()
             self.left = True
             self.host.trace(Stopped())
             return

@@ -16,8 +16,10 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
+from quillcast.protocol.topics.leaving import LeavingTrees
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.climbing import Climbing
+from quillcast.protocol.topics.membership.interception import Interception
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -235,6 +237,17 @@ class Parts:
         return Joins(
             self.host, self.open_trees, self.terms, self.placement, self.source_streams, self.progress, self.children,
             self.answers, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def interception(self) -> Interception:
+        return Interception(self.open_trees, self.placement, self.neighbours, self.forgetting, self.joins)
+
+    @cached_property
+    def leaving(self) -> LeavingTrees:
+        return LeavingTrees(
+            self.open_trees, self.comparing, self.progress, self.subscribing, self.children, self.membership,
+            self.transfer, self.own_streams,
         )  # fmt: skip
 
     @cached_property

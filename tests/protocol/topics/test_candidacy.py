@@ -298,7 +298,7 @@ def test_a_root_that_took_a_topic_for_new_asks_lost_peers_that_return(monkeypatc
     """One that had a reader once, and keeps the state for nobody, may know the owner."""
     village = Village(4, config=Config(topics=TopicConfig(replicas=1)))
     root, *_, former = by_distance(village)
-    village.act(former, lambda peer: peer.scribe.learn(listed(Descriptor(NAME, version=1))))
+    village.act(former, lambda peer: peer.scribe.known.learn(listed(Descriptor(NAME, version=1))))
     cut = village.world.cut(lambda a, b: (a == former) != (b == former))
     village.run(TopicConfig().lease_s)
     village.subscribe(root, NAME, Reader())
@@ -586,7 +586,7 @@ def test_a_waiting_child_is_judged_by_the_access_list_of_the_replicas() -> None:
     village = Village(8)
     root, replica = by_distance(village)[:2]
     descriptor = OWNER.own(Descriptor(NAME, version=1, access=(entry("subscribe", FRIEND.principal),)))
-    village.act(replica, lambda peer: peer.scribe.learn(descriptor))
+    village.act(replica, lambda peer: peer.scribe.known.learn(descriptor))
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(2)
@@ -613,7 +613,7 @@ def test_if_first_use_creates_no_topic_a_root_asks_before_it_refuses() -> None:
 def test_a_query_about_an_unknown_topic_makes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(5)
     root, asker = by_distance(village)[0], by_distance(village)[-1]
-    village.act(root, lambda peer: peer.scribe.learn(Descriptor(NAME)))  # somebody assumed it once
+    village.act(root, lambda peer: peer.scribe.known.learn(Descriptor(NAME)))  # somebody assumed it once
     sent = Sent(village, monkeypatch)
     asked = FindRoot(TOPIC, village.world.machines[asker].contact, None, NO_TERM)
     village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))

@@ -201,7 +201,7 @@ def test_a_root_that_is_remembered_and_gone_passes_the_question_on() -> None:
     village.publisher(0, NAME)
     village.run(2)
     elsewhere = next(number for number in village.alive() if village.tree(number, NAME) is None and number)
-    topic = village.peers[0].scribe.describe(NAME).topic
+    topic = village.peers[0].scribe.known.describe(NAME).topic
     village.peers[0].scribe.root_finder.watch(topic, village.world.machines[elsewhere].contact)
     assert any(branch.root for branch in survey(village, 0).values())
 

@@ -85,7 +85,7 @@ def test_several_ask_at_once_and_each_is_told() -> None:
 
 def test_a_peer_that_becomes_root_meanwhile_marks_its_first_bundle() -> None:
     village = a_tree()
-    topic = village.peers[0].scribe.describe(NAME).topic
+    topic = village.peers[0].scribe.known.describe(NAME).topic
     told, root = ask(village, 0), village.root(NAME)
     newcomer = village.add(topic).number  # nobody is closer to the topic
     village.run(5)

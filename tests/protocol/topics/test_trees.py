@@ -191,7 +191,7 @@ def test_peers_that_wait_for_one_that_leaves_ask_again() -> None:
     def take_in_and_leave(peer: Peer) -> None:
         peer.scribe.joins.adopt(join)
         assert list(peer.scribe.trees[descriptor.topic].waiting) == [join.child.node_id]
-        peer.scribe.leave()
+        peer.scribe.leaving.begin()
         peer.overlay.leave()
 
     village.kill(closest(village), silently=True)  # who would answer its own Join

@@ -97,7 +97,7 @@ class Migration:
         presence = await self._become_member()
         for descriptor in list(former.peer.scribe.descriptors.values()):
             if descriptor.version > 0:
-                presence.pump.call(presence.peer.scribe.learn, descriptor)
+                presence.pump.call(presence.peer.scribe.known.learn, descriptor)
         self._publishers.hold()
         self._presences.replace(presence)
         inboxes = [inbox for inbox in former.peer.subscribers() if isinstance(inbox, Inbox)]

@@ -30,7 +30,7 @@ class Memory:
     def recall(self) -> None:
         """Restore the settings of topics that were known before the last stop."""
         for kept in self._store.topics():
-            self._pump.call(self._peer.scribe.learn, msgspec.msgpack.decode(kept, type=Descriptor))
+            self._pump.call(self._peer.scribe.known.learn, msgspec.msgpack.decode(kept, type=Descriptor))
 
     async def keep(self) -> None:
         """Save what is known now. A failing disk is reported and does not stop the node."""

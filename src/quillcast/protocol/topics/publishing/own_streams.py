@@ -4,7 +4,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.root.sealing import Sealing
+from quillcast.protocol.topics.root.sealing import Seal, Sealing
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
@@ -85,3 +85,8 @@ class OwnStreams:
         if tree is not None and tree.sources.own is not None:
             self.sealing.finish(tree, tree.sources.own)
             self.source_streams.close(tree)
+
+    def close(self, tree: Tree) -> None:
+        """This peer leaves: what it admitted in this turn as a root or source goes out, and its stream ends."""
+        self.sealing.seal(Seal(tree.topic))
+        self.source_streams.close(tree)

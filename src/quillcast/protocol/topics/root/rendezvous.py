@@ -1,6 +1,7 @@
 """The rendezvous point: what others ask of a topic's root (Scribe, section 3.1)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
@@ -93,6 +94,36 @@ class Rendezvous:
         if not own and (beside or root.followed) and until > self.host.now():
             self.host.trace(Mark("rival_spoke"))
             root.hold(until)
+
+    def refuses_scope(self, message: Any) -> bool:
+        """Is it about a topic that has another root scope here? Then who asks is told."""
+        match message:
+            case FindRoot(topic, descriptor=None, root_scope=root_scope):
+                why = self.known.hidden(topic, root_scope)
+            case Join() | FindRoot() | Create() if message.descriptor is not None:
+                why = self.known.misplaced(message.descriptor)
+            case _:
+                return False
+        if not why:
+            return False
+        self.host.trace(Mark("other_root_scope"))
+        self.refuse(message, why)
+        return True
+
+    def refuses_for_room(self, message: Any) -> bool:
+        """Would it have this peer begin with one topic too many? Then who asks is told."""
+        match message:
+            case Join(topic, child):
+                why = self.joins.children.crowded(topic, child.node_id)
+            case FindRoot(topic):
+                why = self.known.crowded(topic)
+            case Create(descriptor):
+                why = self.known.crowded(descriptor.topic)
+            case _:
+                return False
+        if why:
+            self.refuse(message, why)
+        return bool(why)
 
     def refuse(self, request: Join | FindRoot | Create, why: str = "") -> None:
         """Nobody created the topic, and this network creates none on first use; or it cannot be used: `why`."""

@@ -1,0 +1,57 @@
+"""This peer leaves all trees: in good order, or because its time to leave is over."""
+
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.membership.subscribing import Subscribing
+from quillcast.protocol.topics.publishing.own_streams import OwnStreams
+from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.state.comparing import Comparing
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
+
+
+class LeavingTrees:
+    """Ends this peer's part in every tree."""
+
+    def __init__(
+        self, trees: Trees, comparing: Comparing, progress: Progress, subscribing: Subscribing,
+        children: ChildrenTables, membership: TreeMembership, transfer: LeadershipTransfer, own_streams: OwnStreams,
+    ) -> None:  # fmt: skip
+        self.trees, self.comparing, self.progress, self.subscribing = trees, comparing, progress, subscribing
+        self.children, self.membership, self.transfer, self.own_streams = children, membership, transfer, own_streams
+
+    def begin(self) -> None:
+        """Leave in good order: transfer leadership as root, and send children to their grandparent."""
+        self.trees.leave()
+        self.comparing.stop()
+        for subscription in list(self.subscribing.all()):
+            self.subscribing.unsubscribe(subscription)
+        for tree in list(self.trees.by_topic.values()):
+            self._end_stream(tree)
+            tree.keep_no_longer()
+            if tree.root is not None:
+                self.transfer.resign(tree)
+            elif tree.moved and not tree.attached:
+                tree.stop_joining()
+            self.children.dismiss(tree, self.transfer.intake.successors.of(tree.topic))
+            self.membership.leave_if_idle(tree)
+        self.transfer.leave()
+
+    def end(self) -> None:
+        """The time to leave is over: parents are told, also those that have not all that is kept here.
+
+        Children that have not found others yet are named.
+        """
+        for tree in list(self.trees.by_topic.values()):
+            tree.stop_joining()
+            tree.keep_no_longer()
+            for node in list(tree.leases.children):
+                self.children.remove(tree, node, "moved", lease=True)
+            self.membership.leave_if_idle(tree, anyway=True)
+
+    def _end_stream(self, tree: Tree) -> None:
+        """This peer publishes no more: its stream ends, and its neighbours are told where."""
+        self.own_streams.close(tree)
+        if tree.sources.mine:
+            self.progress.hurry(tree)
