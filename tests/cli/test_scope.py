@@ -315,7 +315,9 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     code, out, _ = quillcast.run("scope", "show", "site")
     assert code == 0
     assert "  member of campus, whose manager is at 127.0.0.1:" in out
-    assert "  #: At most 8 bundles a second leave per topic to other members of a superscope.\n" in out
+    assert (
+        "  #: At most 8 bundles a second leave per topic, without what publishers send to the roots of topics.\n" in out
+    )
     code, out, _ = quillcast.run("scope", "members", "campus")
     assert "  scope site " in out
     _, out, _ = quillcast.run("scope", "show", "campus")

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
@@ -369,6 +370,44 @@ def test_a_sender_keeps_to_what_its_own_scope_lets_out_and_follows_its_file() ->
     assert agreed() == [1000]
     assert in_time() == [30] * 4
     assert all(len(reader.payloads) == 60 for reader in readers.values())
+
+
+def test_repairs_over_a_channel_into_a_scope_count_by_its_rate() -> None:
+    nested = Campus(Star(), Ring(), north={"entering": lambda topic: Entering(bundles_per_s=10)})
+    nested.subscribe(nested.everybody())
+    (entry,) = nested.entered("north")
+    (child, *_) = nested.village.tree(entry, TOPIC).leases.children
+    peer, topic = nested.village.peers[entry], described(TOPIC).topic
+    (gate,) = peer.scoping.installing.rate_limits.gates.values()
+    group = peer.recovery.groups.find(topic)
+    assert group is not None
+    assert gate.wait_s(peer.host.now()) == 0
+    for _ in range(4):
+        group.repaired(child, Bundle(Envelope(topic, Kind.REPAIR), []))
+    assert gate.wait_s(peer.host.now()) > 0
+
+
+@pytest.mark.parametrize("in_all", [False, True])
+@pytest.mark.parametrize("scope", ["campus", "north"])
+def test_what_members_publish_leaves_up_the_overlays_tree_at_the_rate_of_the_file(scope: str, *, in_all: bool) -> None:
+    slow = MayLeave(bundles_per_s=10)
+    nested = Campus(Star(), Ring(), **{scope: {"out_of_all": slow} if in_all else {"leaving": lambda topic: slow}})
+    settings = Settings(admission="source")
+    nested.village.act(0, lambda peer: peer.create(TOPIC, settings, lambda answer: None))
+    readers = nested.subscribe([0, *nested.members["north"], *nested.members["south"]])
+    writer = nested.members["north"][1]
+    publisher = nested.village.publisher(writer, TOPIC)
+    nested.village.publish(writer, publisher, b"first")
+    nested.village.run(2)
+    for number in range(30):
+        nested.village.publish(writer, publisher, b"%d" % number)
+        nested.village.run(0.02)
+    nested.village.run(0.3)
+    within = {number: len(reader.payloads) - 1 for number, reader in readers.items()}
+    assert all(within[number] == 30 for number in nested.members["north"])
+    assert 2 < within[0] < 20
+    nested.village.run(8)
+    assert all(len(reader.payloads) == 31 for reader in readers.values())
 
 
 def test_no_more_subscribe_in_a_scope_than_its_file_says() -> None:

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
 from quillcast.core.messages import NUMBER_MAX, Contact, Message
@@ -42,6 +43,7 @@ class Circle:
         self.outside = list[Contact]()
         self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
         self.known: ToldMilestones = ()
+        self.repairs = list[tuple[bytes, int]]()
 
     def known_end(self, term: Term) -> int:
         return self.end
@@ -59,6 +61,9 @@ class Circle:
 
     def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
         return True
+
+    def repaired(self, node: bytes, bundle: Bundle) -> None:
+        self.repairs.append((node, bundle.count))
 
     def may_be_late(self, within_s: float) -> bool:
         return False
@@ -192,6 +197,7 @@ def test_a_peer_answers_with_what_it_holds_and_refuses_the_rest() -> None:
         (CAROL, Kind.REPAIR, 0)
     ]
     assert world.host.sent == [(CAROL, Unavailable(WEATHER, FIRST, [(1, 2)]))]
+    assert world.circle.repairs == [(CAROL.node_id, 1)]
 
 
 def test_a_due_repair_for_which_there_was_credit_does_not_count_as_one_without() -> None:
@@ -202,7 +208,7 @@ def test_a_due_repair_for_which_there_was_credit_does_not_count_as_one_without()
     for room in (10_000, -1):
         world.host.rooms[CAROL.node_id] = room
         world.dispatch.message(CAROL, Fetch(WEATHER, FIRST, [(0, 1)], due=True))
-    assert len(world.host.carried) == 2
+    assert len(world.host.carried) == len(world.circle.repairs) == 2
 
 
 def test_repairs_leave_the_part_of_the_credit_that_is_reserved_for_other_topics() -> None:

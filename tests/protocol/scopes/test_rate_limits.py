@@ -1,8 +1,11 @@
 """Rates: what is counted, and when channels go on."""
 
+from msgspec.structs import replace
+
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Rate
-from quillcast.protocol.scopes.rate_limits import RateLimits, RatesDue
+from quillcast.protocol.scopes.rate_limits import COUNTED_MAX, RateLimits, RatesDue
 from tests.protocol.recording import RecordingHost
 from tests.protocol.scopes.test_crossing import bundle
 
@@ -19,7 +22,7 @@ def test_a_bundle_counts_once_however_many_channels_it_takes() -> None:
     host = RecordingHost()
     limits = RateLimits(host)
     limits.keep([RATE])
-    to_bob, to_carol = (limits.sink(T, contact, [RATE]) for contact in (BOB, CAROL))
+    to_bob, to_carol = (limits.sink(T, [RATE], contact) for contact in (BOB, CAROL))
     for index in range(3):  # a quarter of a second's, and one more
         assert to_bob.room() > 0
         to_bob.take(given(index))
@@ -34,7 +37,7 @@ def test_channels_go_on_when_time_allows_it() -> None:
     host = RecordingHost()
     limits = RateLimits(host)
     limits.keep([RATE])
-    sink = limits.sink(T, BOB, [RATE])
+    sink = limits.sink(T, [RATE], BOB)
     for index in range(3):  # one more than there is room for
         sink.take(given(index))
     assert sink.room() == 0
@@ -49,11 +52,55 @@ def test_a_rate_that_stays_goes_on_with_what_it_counted_and_others_end() -> None
     host = RecordingHost()
     limits = RateLimits(host)
     limits.keep([RATE])
-    sink = limits.sink(T, BOB, [RATE])
+    sink = limits.sink(T, [RATE], BOB)
     for index in range(3):
         sink.take(given(index))
     limits.keep([RATE, Rate(SCOPE, None, bytes_per_s=1000)])
     assert sink.room() == 0
     limits.keep([RATE.share(2)])
-    assert limits.sink(T, BOB, [RATE.share(2)]).room() > 0
-    assert type(sink.plain()) is type(limits.sink(T, BOB, []))
+    assert limits.sink(T, [RATE.share(2)], BOB).room() > 0
+    assert type(sink.plain()) is type(limits.sink(T, [], BOB))
+
+
+def test_bundles_of_several_sources_count_whatever_order_their_terms_have() -> None:
+    limits = RateLimits(RecordingHost())
+    limits.keep([RATE])
+    sink = limits.sink(T, [RATE], BOB)
+    late = bundle(0, b"", T)
+    early = late.under(replace(late.envelope, term=Term(0, bytes(16))))
+    for each in (late, early, early.under(replace(early.envelope, first=1))):
+        assert sink.room() > 0
+        sink.take(each)
+    assert sink.room() == 0
+
+
+def test_repairs_count_each_time_and_what_is_new_waits_for_them() -> None:
+    limits = RateLimits(RecordingHost())
+    limits.keep([RATE])
+    sink = limits.sink(T, [RATE], BOB)
+    for _ in range(3):
+        assert sink.room() > 0
+        sink.count(given(0))
+    assert sink.room() == 0
+
+
+def test_what_leaves_a_scope_has_a_rate_apart_from_what_enters_it() -> None:
+    limits, out = RateLimits(RecordingHost()), Rate(SCOPE, T, bundles_per_s=8, leaves=True)
+    limits.keep([RATE, out])
+    enters, leaves = limits.sink(T, [RATE], BOB), limits.sink(T, [out], CAROL)
+    for index in range(3):
+        enters.take(given(index))
+    assert (enters.room(), leaves.room() > 0) == (0, True)
+
+
+def test_few_of_the_bundles_that_were_counted_are_remembered() -> None:
+    host = RecordingHost()
+    limits = RateLimits(host)
+    limits.keep([RATE])
+    sink = limits.sink(T, [RATE], BOB)
+    for index in range(COUNTED_MAX + 10):
+        sink.take(given(index))
+    (gate,) = limits.gates.values()
+    assert len(gate.counted) == COUNTED_MAX
+    host.time += COUNTED_MAX
+    assert sink.room() > 0, "what it took last is level with what was counted"

@@ -135,6 +135,9 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
         yield "The scope does not handle other topics."
 
 
+_NOT_TO_ROOTS = ", without what publishers send to the roots of topics"
+
+
 def about_all(scope: config.ScopeFile) -> Iterator[str]:
     """Who is admitted, and the bounds of the whole scope."""
     yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."
@@ -144,6 +147,8 @@ def about_all(scope: config.ScopeFile) -> Iterator[str]:
         yield f"At most {_count(scope.limits.clients_max, 'client')} use members as their peers; others are refused."
     if rates := list(_rates(scope.limits.bytes_per_s, scope.limits.bundles_per_s)):
         yield f"At most {_listed(rates, 'and')} enter the scope in total; above that, senders wait."
+    if rates := list(_rates(scope.limits.leaving_bytes_per_s, scope.limits.leaving_bundles_per_s)):
+        yield f"At most {_listed(rates, 'and')} leave the scope in total{_NOT_TO_ROOTS}."
 
 
 def _border(channels: config.Channels) -> Iterator[str]:
@@ -214,7 +219,7 @@ def let_in(rule: TopicRule) -> Iterator[str]:
     if rates := list(_rates(rule.bytes_per_s, rule.bundles_per_s)):
         yield f"At most {_listed(rates, 'and')} enter per topic; above that, senders wait."
     if rates := list(_rates(rule.leaving_bytes_per_s, rule.leaving_bundles_per_s)):
-        yield f"At most {_listed(rates, 'and')} leave per topic to other members of a superscope."
+        yield f"At most {_listed(rates, 'and')} leave per topic{_NOT_TO_ROOTS}."
     if rule.clients != "both":
         may = "neither publish nor subscribe" if rule.clients == "none" else f"only {rule.clients}"
         yield f"Clients of members may {may}."

@@ -8,7 +8,7 @@ from quillcast.live.scopes.files import read
 from quillcast.live.scopes.rules import Rules
 from quillcast.protocol.scopes.config import Described, ScopeFile, ScopeFileWrong, check_together
 from quillcast.protocol.scopes.messages import TopicBounds
-from quillcast.protocol.scopes.state import Entering, ScopeConfig
+from quillcast.protocol.scopes.state import Entering, MayLeave, ScopeConfig
 
 
 class Superscope(NamedTuple):
@@ -50,6 +50,7 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
         roots=tuple((rule.pattern, rule.root) for rule in scope.topics),
         bounds=tuple(_bounds(scope)), clients=rules.clients, clients_max=scope.limits.clients_max or 0,
         in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0), leaving=rules.leaving,
+        out_of_all=MayLeave(scope.limits.leaving_bytes_per_s or 0, scope.limits.leaving_bundles_per_s or 0),
         rights=rules.rights,
     )  # fmt: skip
     return Served(scope, described.file, config, rules, tuple(_superscopes(described)))

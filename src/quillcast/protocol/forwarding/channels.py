@@ -50,6 +50,9 @@ class Sink(ABC):
     def wait(self, *, waits: bool) -> None:  # noqa: B027
         """May its topic fill buffers from now on? That is for links to other peers."""
 
+    def count(self, bundle: Bundle) -> None:  # noqa: B027
+        """A bundle goes there past this sink, as a repair: it counts by the rates of channels that lead there."""
+
     def plain(self) -> "Sink":
         """The same place, without conditions that others made."""
         return self

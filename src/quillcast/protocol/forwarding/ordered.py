@@ -1,9 +1,10 @@
 """The channels that somebody else than the topic's tree orders of a peer, as managers of scopes do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Filter, PeerSink, Sink
 
 
@@ -26,12 +27,16 @@ class Ordered(NamedTuple):
     """The same on a link to a parent to whom channels lead as well, though none from here."""
     heads: frozenset[bytes] | None = None
     """On the path to such a parent is one of these; None: all peers are such."""
+    outwards: Callable[[Contact], PeerSink] | None = None
+    """The end of a link to anybody else, if what leaves there keeps to rates."""
 
     def sink_to(self, node: bytes, standing: Sink) -> Sink:
         """The end of a link of the tree. A scope may have ordered that it keeps to rates."""
         way = self.ways.get(node)
         if way is not None:
             return way.sink
+        if self.outwards is not None and standing.contact is not None:
+            return self.outwards(standing.contact)
         return standing.plain()
 
     def to_child(self, node: bytes, wanted: Filter | None) -> Filter | None:

@@ -7,6 +7,7 @@ test, implements them in its own way.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
@@ -103,6 +104,10 @@ class PeerGroup(Upper, EventAccess, ReportedReach, Protocol):
 
     def milestones(self, term: Term, missing: Range) -> ToldMilestones:
         """How long the events in this range of a source's term have been there, as far as this peer knows."""
+        ...
+
+    def repaired(self, node: bytes, bundle: Bundle) -> None:
+        """A repair goes to a peer: it counts by the rates of the channel there, if one leads there."""
         ...
 
     def members(self) -> Iterator[GroupMember]:

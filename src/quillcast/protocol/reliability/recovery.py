@@ -507,7 +507,7 @@ class Recovery:
             return
         answer = verdict(group.flow, term, ranges)
         if due and answer.held:
-            self._send_without_credit(to, answer.held.pop(0))
+            self._send_without_credit(to, group, answer.held.pop(0))
         self._send(to, group, term, answer.held)
         released, missing = answer.released, answer.missing
         if again := admitted_again(group.flow, term, released).ranges() if released and not term.of_source else []:
@@ -559,13 +559,17 @@ class Recovery:
                 ranges = RangeSet((run.at, run.at + run.events) for run in told).ranges()
                 self.host.send(contact, Unavailable(topic, term, ranges, runs=tuple(told)))
 
-    def _send_without_credit(self, to: Contact, bundle: Bundle) -> None:
+    def _carry(self, to: Contact, group: PeerGroup, bundle: Bundle) -> None:
+        group.repaired(to.node_id, bundle)
+        self.host.carry(to, bundle)
+
+    def _send_without_credit(self, to: Contact, group: PeerGroup, bundle: Bundle) -> None:
         """Send a bundle even without credit, but only one at a time, until some credit has been returned."""
         room = self.host.room(to)
         if room > 0:
-            self.host.carry(to, bundle)
+            self._carry(to, group, bundle)
         elif room > self.sent_without_credit.get(to.node_id, -sys.maxsize):
-            self.host.carry(to, bundle)
+            self._carry(to, group, bundle)
             self.sent_without_credit[to.node_id] = self.host.room(to)
 
     def _send(self, to: Contact, group: PeerGroup, term: Term, bundles: list[Bundle]) -> None:
@@ -577,7 +581,7 @@ class Recovery:
                 asked = self.unsent.setdefault(to.node_id, {})
                 asked[topic, term] = RangeSet([*asked.get((topic, term), ()), *rest]).ranges()
                 return
-            self.host.carry(to, bundle)
+            self._carry(to, group, bundle)
 
     def room(self, contact: Contact) -> None:
         """There is credit for a peer again: what it requested goes before new events."""

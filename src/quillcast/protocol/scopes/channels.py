@@ -64,6 +64,8 @@ class Rate(msgspec.Struct, frozen=True, array_like=True):
     bytes_per_s: Number = 0
     """0: no limit."""
     bundles_per_s: Number = 0
+    leaves: bool = False
+    """Is it for what leaves the scope, rather than for what enters it?"""
 
     @property
     def limits(self) -> bool:
@@ -73,7 +75,7 @@ class Rate(msgspec.Struct, frozen=True, array_like=True):
     def share(self, n: int) -> "Rate":
         """The rate of each of n senders."""
         bytes_, bundles = (most and max(1, most // n) for most in (self.bytes_per_s, self.bundles_per_s))
-        return Rate(self.scope, self.topic, bytes_, bundles)
+        return Rate(self.scope, self.topic, bytes_, bundles, self.leaves)
 
 
 class Subchannel(msgspec.Struct, frozen=True, array_like=True):
@@ -206,8 +208,8 @@ def replicated(order: ChannelOrder, members: Sequence[int]) -> Iterator[tuple[in
 
 
 def one_of(n: int, order: ChannelOrder, rates: tuple[Rate, ...]) -> ChannelOrder:
-    """The channel, as one of n members keeps it: at its share of the channel's rates and of these."""
-    shares = [each._replace(rates=tuple(rate.share(n) for rate in (*each.rates, *rates))) for each in order.constraints]
+    """The channel, as one of n members keeps it: at its share of the channel's rates, and at these."""
+    shares = [each._replace(rates=(*(rate.share(n) for rate in each.rates), *rates)) for each in order.constraints]
     return msgspec.structs.replace(order, constraints=tuple(shares))
 
 

@@ -163,6 +163,7 @@ class Composition:
             self.kept.carry_by(self._wanted(self.policy, self.kept.channels))
         if self.swap is not None:
             self.swap.carry_by(self._wanted(self.swap.other, self.swap.channels))
+        self.kept.leave_by(tuple(dict.fromkeys((*self.kept.delegates, *self._upwards()))))
         self._choose_links()
 
     def _begins_here(self) -> bool:
@@ -196,16 +197,14 @@ class Composition:
 
     def _group(self) -> Group:
         """The members, as the policy sees them. Who passes bundles on out of the scope has to receive them all."""
-        first = self.kept.entries[:1]
-        publishing = [*self._labels("publishes"), *(first if self._clients("publishes") else ())]
+        first, publishing = self.kept.entries[:1], self._publishing()
         comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
         entries = self.kept.entries[: self.config.entry_points] if comes_in and not self.config.multicast else ()
-        goes_out = first if self.around.assignment.ring == 0 and publishing else ()
         serving = first if self._clients("subscribes") else ()
         return Group(
             tuple(self.members),
             tuple(sorted({*publishing, *entries})),
-            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *goes_out, *serving})),
+            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards(), *serving})),
         )
 
     def _clients(self, doing: str) -> list[Member]:
@@ -289,19 +288,14 @@ class Composition:
                 f"{rule} has a filter, and the topic is reliable, so that its subscribers are owed every event: create "
                 "it with delivery = best_effort, or remove the filter"
             )
-        if (self._is_guarded or self.leaving()) and any(self._does(each, "tree_only") for each in members):
+        if self._is_guarded and any(self._does(each, "tree_only") for each in members):
             return f"{rule} has a filter or rates, which a topic with a list of subscribers cannot keep: remove them"
-        if self.leaving() and self.around.is_top and self._labels("publishes"):
-            return (
-                f"{rule} has rates for what leaves, which a topic with admission = source cannot keep in a scope that "
-                "is in no other: its events leave along the overlay's tree. Remove them"
-            )
         return ""
 
     @property
     def _is_guarded(self) -> bool:
-        """Does not everything enter at once?"""
-        return self.entering.filter is not None or bool(self._rates())
+        """Does not everything enter or leave at once?"""
+        return self.entering.filter is not None or bool(self._rates() or self.leaving())
 
     def _rates(self) -> list[Rate]:
         """What senders have to keep to, all together."""
@@ -316,9 +310,34 @@ class Composition:
         )
 
     def leaving(self) -> tuple[Rate, ...]:
-        """What the scope keeps to as a sender."""
-        rate = Rate(self.state.scope.id, self.topic, *self.config.leaving(self.kept.name))
-        return (rate,) if rate.limits else ()
+        """What the scope keeps to as a sender: in the topic, and in all topics."""
+        scope, one, all_ = self.state.scope.id, self.config.leaving(self.kept.name), self.config.out_of_all
+        rates = (Rate(scope, self.topic, *one, leaves=True), Rate(scope, None, *all_, leaves=True))
+        return tuple(rate for rate in rates if rate.limits)
+
+    def _leaving_each(self) -> tuple[Rate, ...]:
+        """The same for each member that sends out of the scope, in this topic or in any."""
+        n = max(1, len(self.kept.outlets))
+        return tuple(rate.share(n if rate.topic is not None else self._outlets) for rate in self.leaving())
+
+    def _leaving_upwards(self) -> tuple[Rate, ...]:
+        """What the entry point keeps to where it sends up the overlay's tree, for this scope and for those above."""
+        above = self.around.assignment.leaving
+        shared = (rate.share(self._outlets) if rate.topic is None else rate for rate in above)
+        return (*shared, *(self._leaving_each() if self._upwards() else ()))
+
+    @property
+    def _outlets(self) -> int:
+        """Of how many members that send out of the scope, in any topic, each has a share of what leaves in all."""
+        return max(1, len(self.state.outlets()))
+
+    def _upwards(self) -> tuple[int, ...]:
+        """The member that sends what others publish up the overlay's tree."""
+        return self.kept.entries[:1] if self.around.assignment.ring == 0 and self._publishing() else ()
+
+    def _publishing(self) -> list[int]:
+        """The members whose events are to be passed on; clients publish through the entry point."""
+        return [*self._labels("publishes"), *(self.kept.entries[:1] if self._clients("publishes") else ())]
 
     def _client_labels(self) -> list[int]:
         return [client.label for client in self.clients]
@@ -335,7 +354,8 @@ class Composition:
         if not self._is_border(label):
             return assignment
         lets_in = both(self.around.assignment.filter, self.entering.filter)
-        return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label))
+        leaving = self._leaving_upwards() if ring == 0 else ()
+        return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label), leaving=leaving)
 
     def _forwarding(self) -> list[int]:
         """The members that do not subscribe, and have to receive what others send to pass it on."""
@@ -474,7 +494,7 @@ class Composition:
         """The superscope's channels, at the members to which they are delegated (figure 14)."""
         delegates = self.kept.delegates
         for order in self.around.outgoing if delegates else ():
-            concerned = one_of(len(delegates), for_topic(order, self.topic), self.leaving())
+            concerned = one_of(len(delegates), for_topic(order, self.topic), self._leaving_each())
             parts = self._subchannels(concerned)
             if parts is None:
                 yield from replicated(concerned, delegates)

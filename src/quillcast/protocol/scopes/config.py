@@ -59,6 +59,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Applications that use members as their peers (`quillcast.connect`)."""
     bytes_per_s: Limit | None = None
     bundles_per_s: Limit | None = None
+    leaving_bytes_per_s: Limit | None = None
+    leaving_bundles_per_s: Limit | None = None
 
 
 class Channels(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +159,7 @@ class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: Limit | None = None
     bundles_per_s: Limit | None = None
     leaving_bytes_per_s: Limit | None = None
-    """How much leaves the scope over channels to other members of a superscope."""
+    """How much leaves the scope, over channels to other members of a superscope and up the overlay's tree."""
     leaving_bundles_per_s: Limit | None = None
     clients: ClientRights = "both"
     """What applications may do that use members as their peers."""
@@ -350,7 +352,7 @@ def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
             if patterns.covers(before.pattern, rule.pattern):
                 text = f"no topic gets here: the rule for {before.pattern} above decides for {rule.pattern}"
                 yield (*place, "pattern"), f"{text}; move this rule before that one, or remove it"
-        yield from (((*place, key), text) for key, text in _border_faults(scope, rule))
+        yield from (((*place, key), text) for key, text in _border_faults(rule))
         for key, doing in (("publishers", "publish"), ("subscribers", "subscribe")):
             yield from _allowed_faults((*place, key), getattr(rule, key), f"{doing} in topics of {rule.pattern}")
         if rule.sha256 and not rule.policy.partition(":")[0].endswith(".py"):
@@ -362,17 +364,16 @@ def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
                 yield (*place, "filter"), str(error)
 
 
-def _border_faults(scope: ScopeFile, rule: TopicRule) -> Iterator[tuple[str, str]]:
+def _border_faults(rule: TopicRule) -> Iterator[tuple[str, str]]:
     """What a rule says of bundles that enter or leave, where none do."""
     entering = ("filter", "bytes_per_s", "bundles_per_s") if rule.root else ()
     for key in (key for key in entering if getattr(rule, key) is not None):
         text = f"topics of {rule.pattern} begin in the scope, so that nothing enters it that {key} could hold"
         yield key, f"{text}: remove it, or set root = false"
-    leaving = ("leaving_bytes_per_s", "leaving_bundles_per_s") if rule.root or not scope.superscopes else ()
+    leaving = ("leaving_bytes_per_s", "leaving_bundles_per_s") if rule.root else ()
     for key in (key for key in leaving if getattr(rule, key) is not None):
-        why = f"topics of {rule.pattern} stay in the scope" if rule.root else f"scope {scope.name} has no superscopes"
-        remedy = "set root = false" if rule.root else "name superscopes"
-        yield key, f"{why}, so that nothing leaves it that {key} could hold: remove it, or {remedy}"
+        text = f"topics of {rule.pattern} stay in the scope, so that nothing leaves it that {key} could hold"
+        yield key, f"{text}: remove it, or set root = false"
 
 
 def _admission_faults(admission: Admission) -> Iterator[tuple[Place, str]]:

@@ -11,6 +11,7 @@ their ends may have no other way to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 
@@ -64,13 +65,20 @@ class Installing:
         self.channels, self.assignments, self.ring, former = channels, assignments, ring, self.topics
         self.own = dict(self._beginning_here(controller)) if controller is not None else {}
         constraints = [each for channel in channels for each in channel.constraints]
-        self.rate_limits.keep(rate for each in constraints for rate in each.rates)
+        kept = (*(each.rates for each in constraints), *(each.leaving for each in assignments.values()))
+        self.rate_limits.keep(rate for rates in kept for rate in rates)
         crossed = list(self._crossed())
         within, heads = self._over_link(nothing_enters), frozenset(contact.node_id for contact in ring)
         rooted = _rooted(controller)
         self.topics = {
-            topic: Ordered(self._ways(topic, crossed), without_record, within, None if topic in rooted else heads)
-            for topic in assignments
+            topic: Ordered(
+                self._ways(topic, crossed),
+                without_record,
+                within,
+                None if topic in rooted else heads,
+                partial(self.rate_limits.sink, topic, each.leaving) if each.leaving else None,
+            )
+            for topic, each in assignments.items()
         }
         self.right, self.last = {}, {}
         self.borders = dict(self._borders())
@@ -117,7 +125,7 @@ class Installing:
         for contact, filters in found.items():
             enters = filters[0] if len(filters) == 1 else _first_of(filters)
             over_link = self._over_link(enters)
-            ways[contact.node_id] = Way(self.rate_limits.sink(topic, contact, rates[contact]), enters, over_link)
+            ways[contact.node_id] = Way(self.rate_limits.sink(topic, rates[contact], contact), enters, over_link)
         return ways
 
     def _over_link(self, filter_: Filter) -> Filter:

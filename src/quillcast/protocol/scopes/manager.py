@@ -414,9 +414,8 @@ class ScopeManager:
     def _settle(self) -> Iterator[Effect]:
         self._go_on()
         self._look_at_roots()
-        topics, self.topics = self.topics, {}
+        topics = self._compose_all()
         for topic in topics:
-            self._compose(topic)
             self._tell_head(topic)
             yield from self.measuring.measure(topic)
         yield from self.requests.want(self._scopes_to_ask())
@@ -448,6 +447,19 @@ class ScopeManager:
 
     def _name_of(self, label: int) -> str:
         return _called(self.state.members[label]) if label in self.state.members else f"member {label}"
+
+    def _compose_all(self) -> dict[bytes, None]:
+        """Compose the topics in which something changed, and all if others than before share what may leave in all."""
+        composed = dict[bytes, None]()
+        while self.topics:
+            topics, self.topics = self.topics, {}
+            outlets = len(self.state.outlets())
+            for topic in topics:
+                self._compose(topic)
+            composed |= topics
+            if any(self.config.out_of_all) and len(self.state.outlets()) != outlets:
+                self._mark(self.state.topics)
+        return composed
 
     def _compose(self, topic: bytes) -> None:
         parts = dict[int, Part]()

@@ -166,6 +166,8 @@ class Assignment(Message, frozen=True):
     """What this member lets in of the bundles that come from the overlay."""
     rates: tuple[Rate, ...] = ()
     """What it keeps to when it passes them on inside."""
+    leaving: tuple[Rate, ...] = ()
+    """What it keeps to when it sends to peers outside of all scopes: up the overlay's tree, or to children there."""
     records: bool = False
     """Do bundles take channels with records here? Otherwise, the topic's tree is all there is."""
     recovery: Annotated[str, Meta(max_length=32)] = ""

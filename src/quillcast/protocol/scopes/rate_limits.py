@@ -2,19 +2,23 @@
 
 Such a peer counts each bundle once, however many of its channels lead into the scope. While it has sent too much, these
 channels have no room, as if the peers at their ends had given no credit. So the bundles wait in the topic's log, and
-what happens to a subscriber that is slow happens here.
+what happens to a subscriber that is slow happens here. Repairs count each time. They do not wait: what is new waits
+longer after them.
 """
 
 from collections.abc import Iterable
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import NO_TERM, Position
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import PeerSink
 from quillcast.protocol.scopes.channels import Rate
 
 BURST_S = 0.25  # a guess: bundles that came together may go together
+COUNTED_MAX = 4096  # bundles that are known to have been counted; a guess: no channel is further behind another
+Counted = tuple[bytes, Term, int]
+"""A bundle: its topic, term and first position."""
 
 
 class RatesDue(Timer, frozen=True):
@@ -48,18 +52,28 @@ class Gate:
         self.rate = rate
         self.bytes_ = TokenBucket(rate.bytes_per_s, now) if rate.bytes_per_s else None
         self.bundles = TokenBucket(rate.bundles_per_s, now) if rate.bundles_per_s else None
-        self.paid: dict[bytes, Position] = {}  # by topic: the latest bundle that was counted
+        self.counted: dict[Counted, int] = {}  # the latest bundles that were counted, with their numbers
+        self.latest: dict[bytes, int] = {}  # by topic: the number of the latest
+        self.number = 0
 
     def wait_s(self, now: float) -> float:
         """The seconds until another bundle may pass; 0: now."""
         return max((each.wait_s(now) for each in (self.bytes_, self.bundles) if each is not None), default=0.0)
 
-    def count(self, bundle: Bundle, now: float) -> None:
-        """A bundle passes on one of the channels; on others it may have passed before."""
-        at = Position(bundle.envelope.term, bundle.envelope.first)
-        if at <= self.paid.get(bundle.topic, Position(NO_TERM, -1)):
-            return
-        self.paid[bundle.topic] = at
+    def count(self, bundle: Bundle, now: float) -> int:
+        """A bundle passes on one of the channels; on others it may have passed before. Returns its number."""
+        key = bundle.topic, bundle.envelope.term, bundle.envelope.first
+        if key not in self.counted:
+            self.pay(bundle, now)
+            self.number += 1
+            self.counted[key] = self.latest[bundle.topic] = self.number
+            if len(self.counted) > COUNTED_MAX:
+                self.latest = {topic: at for topic, at in self.latest.items() if at > self.number - COUNTED_MAX}
+                del self.counted[next(iter(self.counted))]
+        return self.counted[key]
+
+    def pay(self, bundle: Bundle, now: float) -> None:
+        """A bundle passes, whether it did before or not."""
         for bucket, amount in ((self.bytes_, bundle.size), (self.bundles, 1)):
             if bucket is not None:
                 bucket.pay(amount, now)
@@ -70,21 +84,17 @@ class RateLimits:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.gates: dict[tuple[bytes, bytes | None], Gate] = {}
+        self.gates: dict[Rate, Gate] = {}
         self.waiting: dict[Contact, None] = {}
 
     def keep(self, rates: Iterable[Rate]) -> None:
         """Keep to these rates from now on, and to no others. One that stays goes on with what it has counted."""
         known, now = self.gates, self.host.now()
-        self.gates = {}
-        for rate in rates:
-            key = rate.scope, rate.topic
-            gate = known.get(key)
-            self.gates[key] = gate if gate is not None and gate.rate == rate else Gate(rate, now)
+        self.gates = {rate: known[rate] if rate in known else Gate(rate, now) for rate in rates}
 
-    def sink(self, topic: bytes, contact: Contact, rates: Iterable[Rate]) -> PeerSink:
+    def sink(self, topic: bytes, rates: Iterable[Rate], contact: Contact) -> PeerSink:
         """The end of a channel that keeps to these rates, which are among those to be kept."""
-        gates = [self.gates[rate.scope, rate.topic] for rate in dict.fromkeys(rates)]
+        gates = [self.gates[rate] for rate in dict.fromkeys(rates)]
         return LimitedSink(self, topic, contact, gates) if gates else PeerSink(self.host, contact)
 
     def wait(self, contact: Contact, seconds: float) -> None:
@@ -107,25 +117,25 @@ class LimitedSink(PeerSink):
     def __init__(self, limits: RateLimits, topic: bytes, contact: Contact, gates: list[Gate]) -> None:
         super().__init__(limits.host, contact)
         self.limits, self.topic, self.gates = limits, topic, gates
-        self.at = Position(NO_TERM, -1)  # the latest bundle that passed here
+        self.at = [0] * len(gates)  # the numbers of the latest bundles that passed here
 
     def room(self) -> int:
         room, now = super().room(), self.host.now()
-        waits_s = max((gate.wait_s(now) for gate in self.gates if self._is_level(gate)), default=0.0)
+        level = (gate for gate, at in zip(self.gates, self.at, strict=True) if at >= gate.latest.get(self.topic, 0))
+        waits_s = max((gate.wait_s(now) for gate in level), default=0.0)  # what comes next is counted there
         if room > 0 and waits_s > 0:
             self.limits.wait(self.contact, waits_s)
             return 0
         return room
 
     def take(self, bundle: Bundle) -> None:
-        self.at = max(self.at, Position(bundle.envelope.term, bundle.envelope.first))
-        for gate in self.gates:
-            gate.count(bundle, self.host.now())
+        now = self.host.now()
+        self.at = [max(at, gate.count(bundle, now)) for gate, at in zip(self.gates, self.at, strict=True)]
         super().take(bundle)
+
+    def count(self, bundle: Bundle) -> None:
+        for gate in self.gates:
+            gate.pay(bundle, self.host.now())
 
     def plain(self) -> PeerSink:
         return PeerSink(self.host, self.contact)
-
-    def _is_level(self, gate: Gate) -> bool:
-        """Has this channel taken all that was counted? What comes next is counted, then."""
-        return self.at >= gate.paid.get(self.topic, self.at)

@@ -55,7 +55,7 @@ class Entering(NamedTuple):
 
 
 class MayLeave(NamedTuple):
-    """What may leave a scope in a topic, over channels to other members of a superscope."""
+    """What may leave a scope, in a topic or in all together."""
 
     bytes_per_s: int = 0
     """0: no limit."""
@@ -85,6 +85,8 @@ class ScopeConfig(NamedTuple):
     """The rates of all topics together."""
     leaving: Callable[[str], MayLeave] = lambda topic: MayLeave()
     """What may leave in a topic, by its name."""
+    out_of_all: MayLeave = MayLeave()
+    """What may leave in all topics together."""
     refusal: Refusal = lambda party, token: ""
     """Why a party cannot be a member."""
     rights: MemberRights = lambda party, attributes, topic, doing: ""
@@ -159,6 +161,8 @@ class Topic(msgspec.Struct):
     entries: tuple[int, ...] = ()
     """The entry point, its stand-bys."""
     delegates: tuple[int, ...] = ()
+    outlets: tuple[int, ...] = ()
+    """The members that send out of the scope."""
     channels: tuple[WantedChannel, ...] = ()
     version: int = 0
     """Of the policy that they are of."""
@@ -182,13 +186,17 @@ class Topic(msgspec.Struct):
         """These channels carry it."""
         self.channels = channels
 
+    def leave_by(self, outlets: tuple[int, ...]) -> None:
+        """These members send it out of the scope."""
+        self.outlets = outlets
+
     def link(self, links: tuple[tuple[int, int], ...], *, records: bool) -> None:
         """These are the links of its tree; do bundles take channels with records?"""
         self.links, self.records = links, records
 
     def clear(self) -> None:
         """Nobody carries it."""
-        self.entries = self.delegates = self.channels = self.links = ()
+        self.entries = self.delegates = self.outlets = self.channels = self.links = ()
 
     def go_by(self, of: Basis | None, change: Change | None) -> None:
         """This policy is in force, and that change of it goes on."""
@@ -310,6 +318,10 @@ class ScopeState(msgspec.Struct):
             return member.party.contact if member is not None else None
         role = member.roles.get(topic)
         return role.head if role is not None else None
+
+    def outlets(self) -> dict[int, None]:
+        """The members that send out of the scope, in any topic."""
+        return {label: None for topic in self.topics.values() for label in topic.outlets}
 
     def choose_ring(self) -> bool:
         """See that three peers have a place in the ring; those that have one keep it. True if this changed anything."""

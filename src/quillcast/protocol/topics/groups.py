@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.messages import NUMBER_MAX, Contact, Message
 from quillcast.core.ranges import Range
@@ -10,6 +11,7 @@ from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.security.access import Warrant, is_restricted
 from quillcast.protocol.topics.membership.subscribing import denied, wishes
+from quillcast.protocol.topics.state.channels import way_to
 from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
 from quillcast.protocol.topics.state.placement import IN_ONE, Placement, Stand
@@ -82,6 +84,11 @@ class TreeGroup:
 
     def may_be_late(self, within_s: float) -> bool:
         return self.held_back.lately(self.tree.topic, within_s)
+
+    def repaired(self, node: bytes, bundle: Bundle) -> None:
+        channel = way_to(self.tree, node)
+        if channel is not None:
+            channel.sink.count(bundle)
 
     def members(self) -> Iterator[GroupMember]:
         held = {child.contact: child.held for child in self.tree.leases.children.values()}
