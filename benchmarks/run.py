@@ -25,7 +25,7 @@ PUBLISHED: dict[str, list[str]] = {
 """The programs of the page, and their options unless they are to be quick."""
 OTHERS = (
     "admission", "connect", "fanout", "levels", "many_publishers", "policy_swap", "profiles", "journal", "evaluate",
-    "scopes",
+    "recovery", "scopes",
 )  # fmt: skip
 PROGRAMS = (*PUBLISHED, *OTHERS)
 

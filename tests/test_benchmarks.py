@@ -65,6 +65,18 @@ def test_clients_of_a_peer_are_measured_beside_nodes() -> None:
     assert all(row["ratio"] > 0 for row in rows if row["row"] == "rate")
 
 
+@pytest.mark.long
+def test_what_members_of_scopes_ask_outside_is_counted_for_each_recovery_protocol() -> None:
+    ran = subprocess.run(
+        [sys.executable, BENCHMARKS / "recovery.py", "--json", "--quick"], capture_output=True, text=True, check=True
+    )
+    rows = json.loads(ran.stdout.splitlines()[-1])["results"]
+    assert [row["scopes"] for row in rows] == ["one"] * 4 + ["three"] * 3
+    for row in rows:
+        assert row["requests"] >= row["into_others"] + row["outside"] > 0
+        assert row["into_others"] + row["outside"] >= row["held_inside"] >= row["without_orders"]
+
+
 @pytest.mark.live
 @pytest.mark.long
 def test_a_forwarder_between_two_levels_of_scopes_is_measured_beside_one_in_a_tree() -> None:
