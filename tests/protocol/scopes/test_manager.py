@@ -313,6 +313,25 @@ def test_a_sender_says_what_its_scope_lets_out_and_asks_again_when_that_changes(
     assert [kept(network, name) for name in "AB"] == [{("P", 1500), ("Q", 500)}] * 2
 
 
+def test_members_that_send_out_of_a_scope_share_what_may_leave_in_all_topics() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("P", ["X"], out_of_all=MayLeave(400))
+    network.add_scope("Q", ["X"])
+    for name, owner in (("A", "P"), ("B", "P"), ("C", "Q")):
+        network.add_peer(name, [owner])
+    for name in "AC":
+        network.role(name, T, "X", publishes=name == "A", subscribes=True)
+    network.settle()
+    own = [{rate for scope, rate in kept(network, name) if scope == "P"} for name in "AB"]
+    assert own == [{400}, set()]
+    for name in "BC":
+        network.role(name, U, "X", publishes=name == "B", subscribes=True)
+    network.settle()
+    own = [{rate for scope, rate in kept(network, name) if scope == "P"} for name in "AB"]
+    assert own == [{200}, {200}]
+
+
 def test_a_sender_that_asks_no_more_is_forgotten() -> None:
     network = campus()
     network.role("E", T, "X")
