@@ -4,7 +4,8 @@
 with the policy `chain`. For each recovery protocol, all `requests` of members to other peers (`Fetch`) are counted.
 `into_others` of them go to a peer of another scope of the campus, and `outside` to one that is in no scope. Of those
 two, `held_inside` are for something that another member of the asker's scope held, which ran and was not cut off from
-it, and `without_orders` of these come from members that had no orders for the topic.
+it, and `without_orders` of these come from members that had no orders for the topic. `searching` counts what members sent to find holders: questions and
+offers to all, and tokens.
 """
 
 import sys
@@ -15,7 +16,8 @@ from functools import partialmethod
 from head import Row, parser, tell
 
 from quillcast.core.messages import Contact, Message
-from quillcast.protocol.reliability.messages import Fetch
+from quillcast.protocol.forwarding.answers import holding
+from quillcast.protocol.reliability.messages import Fetch, Offered, RingToken, Sought
 from quillcast.sim.applications import peer_of
 from quillcast.sim.hard import hard
 from quillcast.sim.host import Machine, SimHost
@@ -35,7 +37,7 @@ def main() -> None:
             counted = Counter[str]()
             for seed in range(QUICK_HISTORIES if options.quick else HISTORIES):
                 Asked(hard(seed).with_scopes("mesh", count, within, protocol), counted).run(seed)
-            columns = ("requests", "into_others", "outside", "held_inside", "without_orders")
+            columns = ("requests", "into_others", "outside", "held_inside", "without_orders", "searching")
             rows.append({"scopes": layout, "recovery": protocol, **{name: counted[name] for name in columns}})
             print(f"scopes: {layout}, recovery = {protocol}", file=sys.stderr, flush=True)
     tell("recovery", rows, options)
@@ -81,7 +83,7 @@ class Asked:
         if number == here or number not in peers or network.blocked(here, number) or network.blocked(number, here):
             return False
         flow = peers[number].table.flows.get(message.topic)
-        return flow is not None and bool(flow.holding(message.term, message.ranges))
+        return flow is not None and bool(holding(flow, message.term, message.ranges))
 
 
 def _number(machines: list[Machine], to: Contact) -> int:
@@ -91,6 +93,8 @@ def _number(machines: list[Machine], to: Contact) -> int:
 def _counted(host: SimHost, asked: Asked, to: Contact, message: Message) -> None:
     if isinstance(message, Fetch):
         asked.count(host, to, message)
+    elif isinstance(message, Sought | Offered | RingToken):
+        asked.counted["searching"] += 1
     asked.send(host, to, message)
 
 
