@@ -4,8 +4,8 @@
 with the policy `chain`. For each recovery protocol, all `requests` of members to other peers (`Fetch`) are counted.
 `into_others` of them go to a peer of another scope of the campus, and `outside` to one that is in no scope. Of those
 two, `held_inside` are for something that another member of the asker's scope held, which ran and was not cut off from
-it, and `without_orders` of these come from members that had no orders for the topic. `searching` counts what members sent to find holders: questions and
-offers to all, and tokens.
+it, and `without_orders` of these come from members that had no orders for the topic. `searching` counts what members
+sent to find holders: questions and offers to all, and tokens.
 """
 
 import sys
