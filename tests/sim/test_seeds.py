@@ -472,6 +472,11 @@ def test_a_peer_that_was_restarted_and_comes_from_another_parent_does_not_speak_
     Simulation(composed(hard(1876010), 1876010), 1876010).world.run(36.0)  # by then it had failed
 
 
+@pytest.mark.slow
+def test_a_scopes_report_names_a_peer_that_came_only_after_what_those_below_it_lack_of_streams() -> None:
+    Simulation(composed(drawn(9953022), 9953022), 9953022).run()
+
+
 COMPOSED_SEEDS = {
     30082: "two members took turns as entry point for ever, as each was nearer to the other's parent",
     30134: "as 30082, while nothing came to be stable",

@@ -84,6 +84,15 @@ def test_changes_soon_after_are_sent_together_with_their_last_values() -> None:
     assert link.b.heard == {SUN: b"up", RAIN: b"much"}
 
 
+def test_changes_that_wait_are_sent_in_the_order_in_which_they_were_made_last() -> None:
+    """A later change may hold only after those before it, and not all of them fit one message."""
+    link = Link(flush_s=0.1)
+    for key, value in ((SNOW, b"up"), (SUN, b"up"), (RAIN, b"up"), (SUN, b"down")):
+        link.a.put(key, value)
+    link.advance(0.1)
+    assert changed_keys(link.a) == [[SNOW], [RAIN, SUN]]
+
+
 def test_one_timer_is_set_for_all_waiting_changes() -> None:
     link = Link()
     for key, value in many(50).items():

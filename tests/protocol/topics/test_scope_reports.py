@@ -2,9 +2,10 @@
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, Envelope
+from quillcast.protocol.neighbours.stream_messages import Changes
 from quillcast.protocol.topics.root_messages import Confirmed
 from quillcast.protocol.topics.state import link_reports
-from quillcast.protocol.topics.state.holders import Child
+from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import ChildReport, StreamUp, stream_key
 from quillcast.protocol.topics.state.scope_reports import LESS_S, PeriodOver
 from quillcast.protocol.topics.state.tree import Tree
@@ -129,9 +130,8 @@ def test_a_source_above_is_told_that_a_second_peer_has_its_events_and_no_more() 
     assert (BOB, Confirmed(tree.topic, STREAM, 2)) in parts.host.sent
 
 
-def test_what_a_peer_that_came_to_the_scope_lacks_of_a_stream_is_told_with_the_word_that_it_came() -> None:
-    """Above, its lease ends with that word: until the stream's report followed, nobody would wait for it."""
-    parts = Parts()
+def lacking(parts: Parts) -> tuple[Tree, SourcesChild]:
+    """All in the scope had two events of a stream, a third one came, and then somebody came that lacks the second."""
     tree = below(parts)
     carol = child(parts, tree)
     parts.placement.entered = {tree.topic: None}
@@ -143,11 +143,52 @@ def test_what_a_peer_that_came_to_the_scope_lacks_of_a_stream_is_told_with_the_w
     parts.host.time += CONFIG.report_s
     parts.table.arrive(BOB, Bundle(Envelope(tree.topic, DOWN, STREAM, 2), (block(PAUL, 2, b"event"),)))
     carol.note_stream(STREAM, StreamUp(1, 2, 2))
-    carol.note_report(ChildReport(tree.term, 0, tree.term, newcomers=(PAUL,)))
-    carol.named_until = parts.host.time + 1.0
     parts.source_streams.news.touch(tree)
+    return tree, carol
+
+
+def comes(parts: Parts, tree: Tree, carol: SourcesChild) -> None:
+    """Carol says who it is that came."""
+    carol.note_report(ChildReport(tree.term, 0, tree.term, newcomers=(PAUL,)))
+    carol.name(parts.host.time + 1.0)
+
+
+def test_what_a_peer_that_came_to_the_scope_lacks_of_a_stream_is_told_with_the_word_that_it_came() -> None:
+    """Above, its lease ends with that word: until the stream's report followed, nobody would wait for it."""
+    parts = Parts()
+    tree, carol = lacking(parts)
+    comes(parts, tree, carol)
     parts.progress.tell(tree)
     assert stream_told(parts, tree) == 1
+
+
+def test_what_had_been_put_off_by_then_is_told_with_that_word_too() -> None:
+    parts = Parts()
+    tree, carol = lacking(parts)
+    parts.progress.tell(tree)
+    assert stream_told(parts, tree) == 2, "put off"
+    comes(parts, tree, carol)
+    parts.progress.tell(tree)
+    assert stream_told(parts, tree) == 1
+
+
+def test_the_report_on_a_period_tells_of_streams_before_it_says_who_came() -> None:
+    """What is put on a link first may be sent at once, and the rest only with the next changes."""
+    parts = Parts()
+    tree, carol = lacking(parts)
+    parts.progress.tell(tree)
+    comes(parts, tree, carol)
+    parts.host.time += LESS_S
+    del parts.host.sent[:]
+    parts.dispatch.timer(PeriodOver(tree.topic))
+    parts.streams.hurry(BOB.node_id)
+    keys = [
+        key
+        for to, message in parts.host.sent
+        if to == BOB and isinstance(message, Changes)
+        for key, _ in message.changes
+    ]
+    assert keys == [stream_key(tree.topic, STREAM), tree.topic]
 
 
 def stream_told(parts: Parts, tree: Tree) -> int:

@@ -135,6 +135,7 @@ class Outgoing(DigestedMap):
         """Set a value, or with None, remove it; the next flush sends it. False if it was so before."""
         if not self.set(key, value):
             return False
+        self.pending.pop(key, None)  # in their last order: what a later change says may hold only after this one
         self.pending[key] = None
         return True
 

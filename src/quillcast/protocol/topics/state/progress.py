@@ -102,6 +102,8 @@ class Progress:
         report = self._child_report(tree)
         # Above, the leases of those whom a report names as having come end: what they lack of streams is told with it.
         names_nobody = tree.parent is None or self.of_scope.is_progress(tree, tree.parent, report)
+        for term in () if names_nobody else self.of_scope.untold(tree):
+            self.source_streams.news.moved(tree, term)
         self.source_streams.news.tell(tree, self.of_scope.puts_off_stream if names_nobody else None)
         if self.of_scope.settle(tree) or tree.parent is None:
             return
@@ -109,11 +111,11 @@ class Progress:
             self.streams.put(tree.parent, tree.topic, link_reports.encode(report))
 
     def _tell_outside(self, tree: Tree, parent: Contact, terms: Iterable[Term]) -> None:
-        """The report of a scope on a period."""
-        self.tell_parent(tree, parent)
+        """The report of a scope on a period. Streams come first, for the topic's may name peers that lack of them."""
         for term in terms:
             if term in tree.sources.states:
                 self.source_streams.news.tell_parent(tree, parent, term)
+        self.tell_parent(tree, parent)
 
     def confirm(self, tree: Tree, term: Term, source: bytes) -> None:
         """Tell a source next to this peer how far its stream came; at a scope's border no more than that."""

@@ -193,6 +193,11 @@ class ScopeReports:
         period.untold[term] = None
         return True
 
+    def untold(self, tree: Tree) -> Iterable[Term]:
+        """The streams of which the report on a period is to tell."""
+        period = self.periods.get(tree.topic)
+        return () if period is None else (*period.untold,)
+
     def _open(self, topic: bytes) -> Period | None:
         """The period of which a report is to be made, if progress waits for that."""
         period = self.periods.get(topic)
