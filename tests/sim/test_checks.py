@@ -256,6 +256,12 @@ def test_a_subscription_that_begins_beyond_a_cut_learns_of_events_of_lower_terms
             check(sound)  # though its peer knew nothing of that term
         reader.log.append(told)
         check(sound)  # it had no lease there
+        reader.start = start._replace(term=Term(start.term.counter, bytes(16)))
+        check(sound)  # nor of a root whose term has the same number
+        reader.start = start._replace(term=Term(start.term.counter - 1, start.term.node))
+        with pytest.raises(Broken, match="its lease was live"):
+            check(sound)  # that root follows its own
+        reader.start = start._replace(term=Term(start.term.counter, bytes(16)))
         reader.knew = {start.term: 0}
         with pytest.raises(Broken, match="its lease was live"):
             check(sound)

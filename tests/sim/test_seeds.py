@@ -268,6 +268,10 @@ WILD_SEEDS = {
         5640089,
         "earliest,sessions,apart_pairs",
     ): "as 5620002, and the one who reached both was a replica of neither",
+    (
+        9920030,
+        "sessions,apart_pairs",
+    ): "a peer took a topic over and asked nobody, as the only one to ask was suspected",
     (5400138, "apart_pairs"): "as 5610090, and what waited behind a gap of one term was reported lost with another",
     (5303072, ""): "a reader waited for good behind a gap of a term that turned out to be best-effort",
     (5300046, ""): "a root that followed another began a best-effort session before its publishers had sent again",
@@ -319,6 +323,7 @@ WILD_SEEDS = {
     (5100056, "created_apart"): "a parent took no notice of streams of sources that came to be below its child",
     (5141003, ""): "a publisher told of terms long over without saying so, and they were reported in the end",
     (5684006, "created_apart,sessions"): "bundles of a session of another owner of the name were held for good",
+    (5684164, "created_apart,sessions"): "a reader was judged as one of a root beside its own, of the same number",
     (5684192, "created_apart,sessions"): "as 5684006, of a source's stream",
     (5132010, "created_apart,sessions"): "how far a source beyond a partition had come was forgotten with who knew it",
     (5132046, "created_apart,sessions"): "a peer ignored its parent's word of a stream after all others were over",

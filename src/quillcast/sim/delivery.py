@@ -511,12 +511,15 @@ class Delivery:
         return not any(reader.start.term.is_of(node) for node in vouched)
 
     def _beside(self, reader: Reader, writer: Writer, event: Event) -> str:
-        """Why its lease says nothing of an event: only roots of earlier terms admitted it, which its peer did not know.
+        """Why its lease says nothing of an event: no root from its own on admitted it, and its peer knew none that did.
 
-        These were roots beside its own, so that publishers sent them nothing again that was stable there.
+        These were roots beside its own, so that publishers sent them nothing again that was stable there. One that
+        follows another counts on: terms with one number belong to roots that did not know of each other.
         """
-        terms = [admission.term for admission in self.ledger.admitted(writer.publisher.id, event.number)]
-        if reader.start is None or not terms or max(terms) >= reader.start.term or reader.knew.keys() & {*terms}:
+        terms = {admission.term for admission in self.ledger.admitted(writer.publisher.id, event.number)}
+        if reader.start is None or not terms or terms & {reader.start.term, *reader.knew}:
+            return ""
+        if max(terms).counter > reader.start.term.counter:
             return ""
         return "it had no lease of the roots that admitted it"
 
