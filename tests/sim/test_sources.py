@@ -6,7 +6,7 @@ import pytest
 
 from quillcast.core.ids import topic_id
 from quillcast.protocol.config import Config
-from quillcast.protocol.forwarding import flow, forgotten
+from quillcast.protocol.forwarding import forgotten, past_terms
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.sim import faults
@@ -93,7 +93,7 @@ def test_a_stream_whose_end_a_peer_has_forgotten_is_not_reported_lost_because_an
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Streams end at about the same time, so that peers forget them in other orders, and then many find new parents."""
-    monkeypatch.setattr(flow, "ENDS_TOLD_MAX", 3)
+    monkeypatch.setattr(past_terms, "ENDS_TOLD_MAX", 3)
     monkeypatch.setattr(forgotten, "FORGOTTEN_MAX", 6)
     times = [8.0 + 4.0 * (number // 4) for number in range(20)]
     writers = [
