@@ -133,7 +133,7 @@ def test_a_policy_file_that_changed_is_not_run(capsys: pytest.CaptureFixture[str
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = check(capsys, "check", "nowhere.toml")
-    assert (code, err) == (2, "cannot read the scope file nowhere.toml: No such file or directory\n")
+    assert (code, err) == (2, "quillcast: cannot read the scope file nowhere.toml: No such file or directory\n")
 
 
 def test_a_policy_is_checked_and_its_hash_told(capsys: pytest.CaptureFixture[str]) -> None:

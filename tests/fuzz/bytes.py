@@ -124,6 +124,8 @@ def _built(kind: type) -> st.SearchStrategy[Any]:
 def _bounded(hint: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
     if hint is bytes:
         return st.binary(min_size=meta.min_length or 0, max_size=meta.max_length)
+    if typing.get_origin(hint) is tuple and meta.max_length is not None:
+        return st.lists(values(typing.get_args(hint)[0]), max_size=min(4, meta.max_length)).map(tuple)
     if hint is float:
         return st.floats(meta.ge, meta.le, allow_nan=False)
     if hint is not int:

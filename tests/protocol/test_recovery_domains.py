@@ -9,6 +9,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Kind
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
+from quillcast.protocol import wire
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.reliability.domain import Findings, Post, Silent, StreamId
 from quillcast.protocol.reliability.messages import AgentWord, Fetch, FetchFromRoot, FetchFromSource
@@ -108,9 +109,8 @@ class OneHasIt(Losses):
         self.only_there = set[int]()
 
     def send(self, host: SimHost, to: Contact, message: Message) -> None:
-        asks = isinstance(
-            message.message if isinstance(message, Routed) else message, (Fetch, FetchFromRoot, FetchFromSource)
-        )
+        inner = wire.decode(message.payload) if isinstance(message, Routed) else message
+        asks = isinstance(inner, Fetch | FetchFromRoot | FetchFromSource)
         if asks and host.me in self.members and to.node_id not in self.members:
             self.crossed.append(message)
         super().send(host, to, message)

@@ -66,7 +66,7 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
                 click.echo(f"  {sentence}")
     if wrong := [fault for each in checked for fault in each.faults]:
         for fault in () if as_json else wrong:
-            click.echo(str(fault), err=True)
+            click.echo(str(fault) if fault.line else f"quillcast: {fault}", err=True)
         context.exit(LocalError.exit_code)
 
 
