@@ -30,11 +30,6 @@ def reserved(window_bytes: int, *, waits: bool) -> int:
     return window_bytes * RESERVED_EIGHTHS[waits] // 8
 
 
-def unreserved(host: "Host", peer: Contact, *, waits: bool) -> int:
-    """Bytes of credit left towards a peer, without what is reserved."""
-    return host.room(peer, RESERVED_EIGHTHS[waits])
-
-
 def makes_room(before_bytes: int, credit_bytes: int, window_bytes: int) -> bool:
     """Is there room for somebody now that had none before, as the credit has risen?"""
     low, high = window_bytes // 4, window_bytes * 3 // 8  # what is `reserved`; this runs often in simulations

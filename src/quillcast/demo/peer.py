@@ -10,21 +10,7 @@ from typing import Any
 import msgspec
 
 from quillcast.core.errors import QuillcastError
-from quillcast.demo.orders import (
-    LINE_BYTES_MAX,
-    Answer,
-    Create,
-    Done,
-    Failed,
-    Leave,
-    Manage,
-    Order,
-    Publish,
-    Ready,
-    Subscribe,
-    Unplug,
-    Unsubscribe,
-)
+from quillcast.demo import orders
 from quillcast.live.edges.publisher import Publisher
 from quillcast.live.edges.subscription import Event, Subscription
 from quillcast.live.node.node import Node
@@ -32,7 +18,7 @@ from quillcast.live.runtime import runner
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.config import Config
 
-_DECODER = msgspec.json.Decoder(Order)
+_DECODER = msgspec.json.Decoder(orders.Order)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -59,9 +45,9 @@ def run(connection: Connection, setting: Setting) -> None:
 
 async def _serve(connection: Connection, setting: Setting) -> None:
     line = socket.socket(fileno=os.dup(connection.fileno()))
-    reader, writer = await asyncio.open_unix_connection(sock=line, limit=LINE_BYTES_MAX)
+    reader, writer = await asyncio.open_unix_connection(sock=line, limit=orders.LINE_BYTES_MAX)
 
-    def answer(word: Answer) -> None:
+    def answer(word: orders.Answer) -> None:
         writer.write(msgspec.json.encode(word) + b"\n")
 
     identity = Identity.of_secret(setting.secret)
@@ -70,16 +56,16 @@ async def _serve(connection: Connection, setting: Setting) -> None:
         listen=setting.listen, scope=setting.scope,
     ) as node:  # fmt: skip
         actor = Actor(node)
-        answer(Ready(node.contact.node_id, node.address))
+        answer(orders.Ready(node.contact.node_id, node.address))
         while text := await reader.readline():
             order = _DECODER.decode(text)
-            if isinstance(order, Leave):
+            if isinstance(order, orders.Leave):
                 break
             try:
                 await actor.act(order)
-                answer(Done())
+                answer(orders.Done())
             except QuillcastError as problem:
-                answer(Failed(str(problem)))
+                answer(orders.Failed(str(problem)))
 
 
 class Actor:
@@ -93,21 +79,21 @@ class Actor:
     async def act(self, order: Any) -> None:
         """Carry out an order."""
         match order:
-            case Create(topic, admission):
+            case orders.Create(topic, admission):
                 await self._node.create(topic, admission=admission)
-            case Manage(file):
+            case orders.Manage(file):
                 await self._node.manage_scope(file)
-            case Subscribe(topic):
+            case orders.Subscribe(topic):
                 self._subscriptions[topic] = self._node.subscribe(topic, handler=lambda event: None)
                 await self._subscriptions[topic].started()
-            case Unsubscribe(topic):
+            case orders.Unsubscribe(topic):
                 await self._subscriptions.pop(topic).close()
-            case Publish(topic, payloads):
+            case orders.Publish(topic, payloads):
                 if topic not in self._publishers:
                     self._publishers[topic] = self._node.publisher(topic)
                 for payload in payloads:
                     await self._publishers[topic].publish(payload)
-            case Unplug(True):
+            case orders.Unplug(True):
                 self._node.unplug()
-            case Unplug(False):
+            case orders.Unplug(False):
                 self._node.plug_in()

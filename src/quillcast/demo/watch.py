@@ -7,20 +7,8 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
+from quillcast.core import trace
 from quillcast.core.journal import Entry
-from quillcast.core.trace import (
-    Activated,
-    Attached,
-    BecameRoot,
-    Delivered,
-    Detached,
-    LeafSetChanged,
-    Named,
-    Published,
-    ResignedRoot,
-    Subscribed,
-    Unsubscribed,
-)
 from quillcast.pipeline.reading import Tail
 
 
@@ -103,9 +91,9 @@ class Watch:
     def _take(self, entry: Entry) -> None:
         peer, record = entry.peer, entry.record
         match record:
-            case Activated():
+            case trace.Activated():
                 self.active[peer] = None
-            case LeafSetChanged(joined, left):
+            case trace.LeafSetChanged(joined, left):
                 leaf_set = self.leaf_sets.setdefault(peer, set())
                 leaf_set.update(joined)
                 leaf_set.difference_update(left)
@@ -115,15 +103,15 @@ class Watch:
     def _take_topic(self, view: TopicView, entry: Entry) -> None:
         peer = entry.peer
         match entry.record:
-            case Named(name=name):
+            case trace.Named(name=name):
                 view.name = name
-            case Published(count=count):
+            case trace.Published(count=count):
                 view.published += count
-            case Delivered(count=count):
+            case trace.Delivered(count=count):
                 view.delivered[peer] += count
-            case Subscribed():
+            case trace.Subscribed():
                 view.subscribers[peer] = None
-            case Unsubscribed():
+            case trace.Unsubscribed():
                 view.subscribers.pop(peer, None)
             case _:
                 _place(view, entry)
@@ -133,16 +121,16 @@ def _place(view: TopicView, entry: Entry) -> None:
     """Update a member's place in a topic's tree from this record."""
     peer = entry.peer
     match entry.record:
-        case Attached(parent=parent):
+        case trace.Attached(parent=parent):
             view.places[peer] = parent
             view.without_parent.pop(peer, None)
-        case BecameRoot():
+        case trace.BecameRoot():
             view.places[peer] = None
             view.without_parent.pop(peer, None)
-        case Detached(why=why):
+        case trace.Detached(why=why):
             view.places.pop(peer, None)
             view.without_parent.pop(peer, None)  # it may lose its parent first, and leave then
             if why != "left":
                 view.without_parent[peer] = None
-        case ResignedRoot():
+        case trace.ResignedRoot():
             view.places.pop(peer, None)

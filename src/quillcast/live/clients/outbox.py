@@ -59,20 +59,8 @@ class Outbox:
     """A subscription of a client (`protocol.forwarding.subscriber.Subscriber`)."""
 
     __slots__ = (
-        "_cut",
-        "_done_bytes",
-        "_losses",
-        "_sent",
-        "_sent_bytes",
-        "_session",
-        "_taken_at",
-        "_window_bytes",
-        "handle",
-        "name",
-        "number",
-        "queue",
-        "queued_bytes",
-        "wish",
+        "_cut", "_done_bytes", "_losses", "_sent", "_sent_bytes", "_session", "_taken_at", "_window_bytes",
+        "handle", "name", "number", "queue", "queued_bytes", "wish",
     )  # fmt: skip
 
     def __init__(self, session: OutboxSession, wish: Subscribe) -> None:

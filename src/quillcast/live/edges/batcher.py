@@ -119,28 +119,9 @@ class Batcher:
     """Batches the events of a node's publishers to one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
-        "_batch",
-        "_batch_bytes",
-        "_ended",
-        "_holder",
-        "_join",
-        "_lone_at",
-        "_lone_blocks",
-        "_named",
-        "_opened",
-        "_paused",
-        "_queue",
-        "_tickets",
-        "_waiting",
-        "_writers",
-        "failure",
-        "find_causes",
-        "inner",
-        "limit",
-        "peer",
-        "pump",
-        "stopped",
-        "topic",
+        "_batch", "_batch_bytes", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named", "_opened",
+        "_paused", "_queue", "_tickets", "_waiting", "_writers", "failure", "find_causes", "inner", "limit", "peer",
+        "pump", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(

@@ -18,32 +18,7 @@ from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.core.trace import Mark, Record
-from quillcast.live.scopes.agentorders import (
-    TO_AGENT,
-    AgentFailed,
-    AskHolds,
-    AskLacks,
-    AskRoundTrip,
-    Begin,
-    Done,
-    Due,
-    Filled,
-    Find,
-    FindingsAre,
-    Follow,
-    Found,
-    Heard,
-    LinkLost,
-    MakeAgent,
-    MarkIt,
-    Misbehaved,
-    RangesAre,
-    RoundTripIs,
-    Say,
-    SetTimer,
-    Task,
-    ToAgent,
-)
+from quillcast.live.scopes import agentorders
 from quillcast.live.scopes.child import found, told
 from quillcast.live.scopes.framing import encoded, receive
 from quillcast.live.scopes.process import Limits
@@ -64,46 +39,46 @@ class AgentChild:
     random: Random
     agent: RecoveryProtocol
 
-    def __init__(self, say: Callable[[msgspec.Struct], None], answer: Callable[[], ToAgent]) -> None:
+    def __init__(self, say: Callable[[msgspec.Struct], None], answer: Callable[[], agentorders.ToAgent]) -> None:
         self.say, self.answer = say, answer
         self.now_s = 0.0
         self.scope, self.name, self.package = b"", "", ""
         self.timers: dict[int, Any] = {}
         self.numbers = count()
 
-    def carry_out(self, order: Begin) -> None:
+    def carry_out(self, order: agentorders.Begin) -> None:
         """Carry out an order, and say so."""
         self.now_s = order.now_s
         try:
             self._carry_out(order.task)
-            self.say(Done())
+            self.say(agentorders.Done())
         except MemoryError:
-            self.say(AgentFailed("it exceeded its memory limit"))
-        except Misbehaved as fault:
-            self.say(AgentFailed(str(fault)))
+            self.say(agentorders.AgentFailed("it exceeded its memory limit"))
+        except agentorders.Misbehaved as fault:
+            self.say(agentorders.AgentFailed(str(fault)))
         except Exception as error:  # noqa: BLE001  another package's code may raise anything
-            self.say(AgentFailed(f"it raised {told(error, self.package)}"))
+            self.say(agentorders.AgentFailed(f"it raised {told(error, self.package)}"))
 
-    def _carry_out(self, task: Task) -> None:
+    def _carry_out(self, task: agentorders.Task) -> None:
         match task:
-            case MakeAgent():
+            case agentorders.MakeAgent():
                 self._make(task)
-            case Follow(others):
+            case agentorders.Follow(others):
                 self.agent.follow(others)
-            case Find(stream, lacks, neighbours, at_border):
+            case agentorders.Find(stream, lacks, neighbours, at_border):
                 findings: Any = self.agent.find(stream, lacks, neighbours, at_border=at_border)
-                self.say(FindingsAre(_plain(findings)))
-            case Filled(stream):
+                self.say(agentorders.FindingsAre(_plain(findings)))
+            case agentorders.Filled(stream):
                 self.agent.filled(stream)
-            case Heard(sender, body):
+            case agentorders.Heard(sender, body):
                 self.agent.received(sender, AgentWord(self.scope, self.name, body))
-            case Due(number):
+            case agentorders.Due(number):
                 if number in self.timers:
                     self.agent.due(self.timers.pop(number))
-            case LinkLost(node):
+            case agentorders.LinkLost(node):
                 self.agent.link_lost(node)
 
-    def _make(self, order: MakeAgent) -> None:
+    def _make(self, order: agentorders.MakeAgent) -> None:
         self.me, self.contact, self.random = NodeId(order.member.node_id), order.member, Random(order.seed)
         self.scope, self.name = order.scope, order.name
         self.numbers = count(self.random.getrandbits(31))  # timers of an agent that was here before have others
@@ -117,36 +92,38 @@ class AgentChild:
 
     def send(self, to: Contact, message: Message) -> None:
         if not isinstance(message, AgentWord):
-            raise Misbehaved(f"it sends a {type(message).__name__} instead of an AgentWord")
+            raise agentorders.Misbehaved(f"it sends a {type(message).__name__} instead of an AgentWord")
         if len(message.body) > WORD_BYTES_MAX:
-            raise Misbehaved(f"it sends {len(message.body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed")
-        self.say(Say(to, message.body))
+            raise agentorders.Misbehaved(
+                f"it sends {len(message.body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed"
+            )
+        self.say(agentorders.Say(to, message.body))
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
         if not isinstance(timer, AgentDue):
-            raise Misbehaved(f"it sets a {type(timer).__name__} instead of an AgentDue")
+            raise agentorders.Misbehaved(f"it sets a {type(timer).__name__} instead of an AgentDue")
         number = next(self.numbers)
         self.timers[number] = timer.what
-        self.say(SetTimer(number, delay_s))
+        self.say(agentorders.SetTimer(number, delay_s))
 
     def proximity(self, node: bytes) -> float | None:
-        return self._asked(AskRoundTrip(node), RoundTripIs).seconds
+        return self._asked(agentorders.AskRoundTrip(node), agentorders.RoundTripIs).seconds
 
     def trace(self, record: Record) -> None:
         if not isinstance(record, Mark):
-            raise Misbehaved(f"it records a {type(record).__name__} instead of a Mark")
-        self.say(MarkIt(record.name))
+            raise agentorders.Misbehaved(f"it records a {type(record).__name__} instead of a Mark")
+        self.say(agentorders.MarkIt(record.name))
 
     # ---- the bottom interface
 
     def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
-        return self._asked(AskHolds(stream, [*among]), RangesAre).ranges
+        return self._asked(agentorders.AskHolds(stream, [*among]), agentorders.RangesAre).ranges
 
     def lacks(self, stream: StreamId) -> list[Range]:
-        return self._asked(AskLacks(stream), RangesAre).ranges
+        return self._asked(agentorders.AskLacks(stream), agentorders.RangesAre).ranges
 
     def found(self, stream: StreamId) -> None:
-        self.say(Found(stream))
+        self.say(agentorders.Found(stream))
 
     def _asked(self, question: msgspec.Struct, kind: type[A]) -> A:
         self.say(question)
@@ -158,7 +135,7 @@ class AgentChild:
 def _plain(findings: Any) -> Findings:
     """Findings with ranges of types that travel. Raises `Misbehaved` if it is something else."""
     if not isinstance(findings, Findings):
-        raise Misbehaved(f"its answer is a {type(findings).__name__} instead of Findings")
+        raise agentorders.Misbehaved(f"its answer is a {type(findings).__name__} instead of Findings")
     holders = tuple(Holder(contact, [*ranges]) for contact, ranges in findings.holders)
     return Findings(holders, tuple(findings.neighbours), [*findings.lacks])
 
@@ -166,13 +143,13 @@ def _plain(findings: Any) -> Findings:
 def serve(limits: Limits) -> None:
     """Carry out orders until the other end closes the socket."""
     line = limits.line
-    child = AgentChild(lambda message: line.sendall(encoded(message)), lambda: receive(line, TO_AGENT))
+    child = AgentChild(lambda message: line.sendall(encoded(message)), lambda: receive(line, agentorders.TO_AGENT))
     while True:
         try:
-            order = receive(line, TO_AGENT)
+            order = receive(line, agentorders.TO_AGENT)
         except EOFError:
             return
-        assert isinstance(order, Begin)
+        assert isinstance(order, agentorders.Begin)
         limits.begin()
         child.carry_out(order)
         limits.end()

@@ -23,31 +23,7 @@ from quillcast.core.host import Timer
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
-from quillcast.live.scopes.agentorders import (
-    AgentFailed,
-    AskHolds,
-    AskLacks,
-    AskRoundTrip,
-    Begin,
-    Done,
-    Due,
-    Filled,
-    Find,
-    FindingsAre,
-    Follow,
-    Found,
-    FromAgent,
-    Heard,
-    LinkLost,
-    MakeAgent,
-    MarkIt,
-    Misbehaved,
-    RangesAre,
-    RoundTripIs,
-    Say,
-    SetTimer,
-    Task,
-)
+from quillcast.live.scopes import agentorders
 from quillcast.live.scopes.process import ANSWER_LIMIT_S, START_LIMIT_S
 from quillcast.protocol.reliability.domain import AgentDue, Findings, Holder, Post, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
@@ -79,7 +55,7 @@ class AgentLine(Protocol):
 class LineListener(NamedTuple):
     """Who gets what comes over a line."""
 
-    came: Callable[[FromAgent], None]
+    came: Callable[[agentorders.FromAgent], None]
     failed: Callable[[str], None]
     """The line is of no use any more; the text says why."""
 
@@ -95,21 +71,21 @@ class ConfinedAgent:
         self.name, self.post, self.tell = name, post, tell
         self.gate = _Gate(post)
         self.is_made = self.is_over = False
-        self.waiting: deque[Task] = deque()
-        self.order: Task | None = None  # what it carries out
+        self.waiting: deque[agentorders.Task] = deque()
+        self.order: agentorders.Task | None = None  # what it carries out
         self.patience: Wait | None = None
         self.found: dict[StreamId, Findings] = {}  # of the streams of which the member lacks something
         self.answered: StreamId | None = None  # that repairs go on with what was found
         self.line = open_line(LineListener(self._came, self._stop))
         seed = post.host.random.getrandbits(63)
-        self._order(MakeAgent(name, reference, post.host.contact, post.scope, post.times, seed))
+        self._order(agentorders.MakeAgent(name, reference, post.host.contact, post.scope, post.times, seed))
 
     # ---- the peer's inputs
 
     def follow(self, others: tuple[Contact, ...]) -> None:
         """Members come or go."""
         self.gate.others = dict.fromkeys(each.node_id for each in others)
-        self._order(Follow(others))
+        self._order(agentorders.Follow(others))
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """What the agent found last, and have it look again; what neighbours are asked for, if there is no agent."""
@@ -118,31 +94,31 @@ class ConfinedAgent:
         self.gate.neighbours = dict.fromkeys(each.node_id for each in neighbours)
         found = self.found.setdefault(stream, _SOUGHT)
         if stream != self.answered and not any(
-            isinstance(each, Find) and each.stream == stream for each in self.waiting
+            isinstance(each, agentorders.Find) and each.stream == stream for each in self.waiting
         ):
-            self._order(Find(stream, [*lacks], tuple(neighbours), at_border))
+            self._order(agentorders.Find(stream, [*lacks], tuple(neighbours), at_border))
         holders = [Holder(each.contact, some) for each in found.holders if (some := intersection(lacks, each.ranges))]
         return Findings(holders, found.neighbours, intersection(lacks, RangeSet(found.lacks)))
 
     def filled(self, stream: StreamId) -> None:
         """Nothing of a stream is lacking."""
         if self.found.pop(stream, None) is not None:
-            self._order(Filled(stream))
+            self._order(agentorders.Filled(stream))
 
     def received(self, sender: Contact, message: Message) -> None:
         """Another member's agent spoke. Agents have to bear the loss of words that come too fast for them."""
         self.gate.heard(sender)
         if isinstance(message, AgentWord) and len(self.waiting) < WORDS_MAX:
-            self._order(Heard(sender, message.body))
+            self._order(agentorders.Heard(sender, message.body))
 
     def due(self, what: object) -> None:
         """Its timer is due."""
         if isinstance(what, int):
-            self._order(Due(what))
+            self._order(agentorders.Due(what))
 
     def link_lost(self, node: bytes) -> None:
         """A peer cannot be reached."""
-        self._order(LinkLost(node))
+        self._order(agentorders.LinkLost(node))
 
     def end(self) -> None:
         """End the process: the member is not in this domain any more."""
@@ -154,7 +130,7 @@ class ConfinedAgent:
 
     # ---- the process
 
-    def _order(self, task: Task) -> None:
+    def _order(self, task: agentorders.Task) -> None:
         if not self.is_over:
             self.waiting.append(task)
             self._go_on()
@@ -163,9 +139,9 @@ class ConfinedAgent:
         """Give the next order, if the last one is carried out."""
         if self.order is None and self.waiting:
             self.order = self.waiting.popleft()
-            limit_s = START_LIMIT_S if isinstance(self.order, MakeAgent) else ANSWER_LIMIT_S
+            limit_s = START_LIMIT_S if isinstance(self.order, agentorders.MakeAgent) else ANSWER_LIMIT_S
             self.patience = self.line.wait(limit_s, lambda: self._stop(f"it took longer than {limit_s:g} s for a call"))
-            self.line.send(Begin(self.post.host.now(), self.order))
+            self.line.send(agentorders.Begin(self.post.host.now(), self.order))
 
     def _rest(self) -> None:
         self.order = None
@@ -178,41 +154,41 @@ class ConfinedAgent:
             self.end()
             self.tell(f"recovery protocol {self.name} was stopped: {why}; members repair along the tree")
 
-    def _came(self, message: FromAgent) -> None:
+    def _came(self, message: agentorders.FromAgent) -> None:
         if not self.is_over:
             try:
                 self._carry_out(message)
-            except Misbehaved as fault:
+            except agentorders.Misbehaved as fault:
                 self._stop(str(fault))
 
-    def _carry_out(self, message: FromAgent) -> None:
+    def _carry_out(self, message: agentorders.FromAgent) -> None:
         """What the process asks or says."""
         bottom, host = self.post.bottom, self.post.host
         self.gate.count()
         match message:
-            case AskHolds(stream, among):
-                self.line.send(RangesAre([*bottom.holds(stream, among)]))
-            case AskLacks(stream):
-                self.line.send(RangesAre([*bottom.lacks(stream)]))
-            case AskRoundTrip(node):
-                self.line.send(RoundTripIs(host.proximity(node)))
-            case Say(to, body):
+            case agentorders.AskHolds(stream, among):
+                self.line.send(agentorders.RangesAre([*bottom.holds(stream, among)]))
+            case agentorders.AskLacks(stream):
+                self.line.send(agentorders.RangesAre([*bottom.lacks(stream)]))
+            case agentorders.AskRoundTrip(node):
+                self.line.send(agentorders.RoundTripIs(host.proximity(node)))
+            case agentorders.Say(to, body):
                 self.gate.check_word(to, body)
                 host.send(to, AgentWord(self.post.scope, self.name, body))
-            case SetTimer(number, delay_s):
+            case agentorders.SetTimer(number, delay_s):
                 self.gate.check_timer()
                 host.set_timer(self._timer(number), max(0.0, delay_s))
-            case MarkIt(name):
+            case agentorders.MarkIt(name):
                 host.trace(Mark(name))
-            case Found(stream):
+            case agentorders.Found(stream):
                 bottom.found(stream)
-            case FindingsAre(findings):
+            case agentorders.FindingsAre(findings):
                 self._is_found(findings)
-            case Done():
+            case agentorders.Done():
                 self.is_made = True
                 self._rest()
                 self._go_on()
-            case AgentFailed(why):
+            case agentorders.AgentFailed(why):
                 self._stop(why)
 
     def _timer(self, number: int) -> Timer:
@@ -221,12 +197,12 @@ class ConfinedAgent:
     def _is_found(self, findings: Findings) -> None:
         """Keep what it found, and go on to repair with that."""
         order = self.order
-        if not isinstance(order, Find):
-            raise Misbehaved("it sent an answer that nobody asked for")
+        if not isinstance(order, agentorders.Find):
+            raise agentorders.Misbehaved("it sent an answer that nobody asked for")
         for contact in (*(each.contact for each in findings.holders), *findings.neighbours):
             self.gate.check(contact)
         if beyond := difference(findings.lacks, RangeSet(order.lacks)):
-            raise Misbehaved(f"it seeks {beyond[0]}, which its member does not lack")
+            raise agentorders.Misbehaved(f"it seeks {beyond[0]}, which its member does not lack")
         if order.stream in self.found and self.found[order.stream] != findings:
             self.found[order.stream], self.answered = findings, order.stream
             try:
@@ -256,22 +232,24 @@ class _Gate:
         """Is this a member, as far as it can be known?"""
         node = contact.node_id
         if node not in self.others and node not in self.neighbours and node not in self.spoke:
-            raise Misbehaved(f"it names {contact.address}, which is not a member of its domain")
+            raise agentorders.Misbehaved(f"it names {contact.address}, which is not a member of its domain")
 
     def check_word(self, to: Contact, body: bytes) -> None:
         """May it send this?"""
         self.words += 1
         if self.words > WORDS_MAX:
-            raise Misbehaved(f"it sends more than {WORDS_MAX} words in {self.post.times.gap_s:g} s")
+            raise agentorders.Misbehaved(f"it sends more than {WORDS_MAX} words in {self.post.times.gap_s:g} s")
         if len(body) > WORD_BYTES_MAX:
-            raise Misbehaved(f"it sends {len(body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed")
+            raise agentorders.Misbehaved(
+                f"it sends {len(body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed"
+            )
         self.check(to)
 
     def check_timer(self) -> None:
         """May it set another timer?"""
         self.timers += 1
         if self.timers > TIMERS_MAX:
-            raise Misbehaved(f"it sets more than {TIMERS_MAX} timers in {self.post.times.gap_s:g} s")
+            raise agentorders.Misbehaved(f"it sets more than {TIMERS_MAX} timers in {self.post.times.gap_s:g} s")
 
     def count(self) -> None:
         """It asks or says something."""
@@ -280,4 +258,4 @@ class _Gate:
             self.since, self.messages, self.words, self.timers = now, 0, 0, 0
         self.messages += 1
         if self.messages > QUESTIONS_MAX:
-            raise Misbehaved(f"it sends more than {QUESTIONS_MAX} questions and answers in {gap_s:g} s")
+            raise agentorders.Misbehaved(f"it sends more than {QUESTIONS_MAX} questions and answers in {gap_s:g} s")

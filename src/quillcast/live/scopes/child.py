@@ -14,21 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from quillcast.core.errors import QuillcastError
+from quillcast.live.scopes import orders
 from quillcast.live.scopes.framing import encoded, receive
-from quillcast.live.scopes.orders import (
-    ORDERS,
-    Answer,
-    AskChannels,
-    AskFanOut,
-    AskRoundTrips,
-    ChannelsAre,
-    FanOutIs,
-    Made,
-    Make,
-    Order,
-    PolicyFailed,
-    RoundTripsAre,
-)
 from quillcast.live.scopes.process import Limits
 from quillcast.protocol.scopes.policies import first_line, made
 from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy, mechanism_of
@@ -46,33 +33,33 @@ class Child:
         """Answer orders until the other end closes the socket."""
         while True:
             try:
-                order = receive(self.line, ORDERS)
+                order = receive(self.line, orders.ORDERS)
             except EOFError:
                 return
             self.limits.begin()
             self.line.sendall(self._answered(order))
             self.limits.end()
 
-    def _answered(self, order: Order) -> bytes:
+    def _answered(self, order: orders.Order) -> bytes:
         try:
             return encoded(self._answer(order))
         except MemoryError:
-            return encoded(PolicyFailed("it exceeded its memory limit"))
+            return encoded(orders.PolicyFailed("it exceeded its memory limit"))
         except Exception as error:  # noqa: BLE001  a policy may raise anything
-            return encoded(PolicyFailed(told(error, self.package)))
+            return encoded(orders.PolicyFailed(told(error, self.package)))
 
-    def _answer(self, order: Order) -> Answer:
+    def _answer(self, order: orders.Order) -> orders.Answer:
         match order:
-            case Make(name, reference, parameters, content):
+            case orders.Make(name, reference, parameters, content):
                 self.package = Path(reference.partition(":")[0].partition(".")[0]).stem
                 self.policy = made(name, found(reference, content), parameters)
-                return Made(self.policy.delivery, first_line(self.policy), mechanism_of(self.policy))
-            case AskFanOut(group):
-                return FanOutIs(self.policy.fan_out_max(group))
-            case AskChannels(group, standing):
+                return orders.Made(self.policy.delivery, first_line(self.policy), mechanism_of(self.policy))
+            case orders.AskFanOut(group):
+                return orders.FanOutIs(self.policy.fan_out_max(group))
+            case orders.AskChannels(group, standing):
                 channels = tuple(self.policy.channels(group, standing, self._round_trips(group)))
-                return ChannelsAre(channels, self.policy.fan_out_max(group))
-            case RoundTripsAre():
+                return orders.ChannelsAre(channels, self.policy.fan_out_max(group))
+            case orders.RoundTripsAre():
                 raise ValueError("nobody asked for round trips")
 
     def _round_trips(self, group: Group) -> RoundTrips:
@@ -81,9 +68,9 @@ class Child:
 
         def round_trip(one: int, other: int) -> float | None:
             if one not in rows:
-                self.line.sendall(encoded(AskRoundTrips(one)))
-                answer = receive(self.line, ORDERS)
-                assert isinstance(answer, RoundTripsAre)
+                self.line.sendall(encoded(orders.AskRoundTrips(one)))
+                answer = receive(self.line, orders.ORDERS)
+                assert isinstance(answer, orders.RoundTripsAre)
                 rows[one] = dict(zip(group.members, answer.seconds, strict=True))
             return rows[one].get(other)
 

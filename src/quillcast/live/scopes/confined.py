@@ -10,21 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from quillcast.core.errors import LocalError, Malformed
+from quillcast.live.scopes import orders
 from quillcast.live.scopes.framing import encoded, left_until, receive
-from quillcast.live.scopes.orders import (
-    ANSWERS,
-    Answer,
-    AskChannels,
-    AskFanOut,
-    AskRoundTrips,
-    ChannelsAre,
-    FanOutIs,
-    Made,
-    Make,
-    Order,
-    PolicyFailed,
-    RoundTripsAre,
-)
 from quillcast.live.scopes.process import ANSWER_LIMIT_S, MEMORY_BYTES_MAX, START_LIMIT_S, ConfinedProcess
 from quillcast.protocol.scopes.conformance import Nonconforming, check_channels, check_mechanism
 from quillcast.protocol.scopes.policy import ALL, Delivery, Group, RoundTrips, WantedChannel
@@ -47,7 +34,7 @@ class ConfinedPolicy:
 
     def __init__(
         self,
-        make: Make,
+        make: orders.Make,
         *,
         answer_limit_s: float = ANSWER_LIMIT_S,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
@@ -63,7 +50,7 @@ class ConfinedPolicy:
             "quillcast.live.scopes.child", START_LIMIT_S + answer_limit_s, memory_bytes_max, hash_seed
         )
         self._line = self._process.line
-        made = self._ask(make, Made, START_LIMIT_S)
+        made = self._ask(make, orders.Made, START_LIMIT_S)
         self.delivery, self.about, self.mechanism = made.delivery, made.about, made.mechanism
         if self.mechanism:
             try:
@@ -74,30 +61,32 @@ class ConfinedPolicy:
 
     def fan_out_max(self, group: Group) -> int:
         """Ask the policy. Raises `PolicyStopped`."""
-        return self._ask(AskFanOut(group), FanOutIs, self._limit_s).bound
+        return self._ask(orders.AskFanOut(group), orders.FanOutIs, self._limit_s).bound
 
     def channels(
         self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """Ask the policy, and check the answer. Raises `PolicyStopped`."""
-        answer = self._ask(AskChannels(group, standing), ChannelsAre, self._limit_s, (group, round_trips))
+        answer = self._ask(orders.AskChannels(group, standing), orders.ChannelsAre, self._limit_s, (group, round_trips))
         try:
             check_channels(group, answer.channels, answer.bound, self.mechanism)
         except Nonconforming as broken:
             raise self._stop(str(broken)) from None
         return answer.channels
 
-    def _ask(self, order: Order, kind: type[A], limit_s: float, group: tuple[Group, RoundTrips] | None = None) -> A:
+    def _ask(
+        self, order: orders.Order, kind: type[A], limit_s: float, group: tuple[Group, RoundTrips] | None = None
+    ) -> A:
         """Have an order answered; on the way the policy may ask for round trips."""
         if self._stopped:
             raise PolicyStopped(self._stopped)
         deadline = time.monotonic() + limit_s
         try:
-            while isinstance(answer := self._exchange(order, deadline), AskRoundTrips) and group is not None:
+            while isinstance(answer := self._exchange(order, deadline), orders.AskRoundTrips) and group is not None:
                 members, round_trips = group[0].members, group[1]
                 known = answer.source in members
                 seconds = (round_trips(answer.source, each) if known else None for each in members)
-                order = RoundTripsAre(tuple(seconds))
+                order = orders.RoundTripsAre(tuple(seconds))
         except TimeoutError:
             raise self._stop(f"it took longer than {limit_s:g} s; make it faster, or the scope smaller") from None
         except (EOFError, OSError):
@@ -106,16 +95,16 @@ class ConfinedPolicy:
             raise self._stop(f"it sent an invalid answer: {error}") from None
         except LocalError as error:
             raise self._stop(str(error)) from None
-        if isinstance(answer, PolicyFailed):
+        if isinstance(answer, orders.PolicyFailed):
             raise self._stop(answer.why)
         if not isinstance(answer, kind):
             raise self._stop(f"it answers {type(answer).__name__} when asked for {kind.__name__}")
         return answer
 
-    def _exchange(self, order: Order, deadline: float) -> Answer:
+    def _exchange(self, order: orders.Order, deadline: float) -> orders.Answer:
         self._line.settimeout(left_until(deadline))
         self._line.sendall(encoded(order))
-        return receive(self._line, ANSWERS, deadline)
+        return receive(self._line, orders.ANSWERS, deadline)
 
     def _stop(self, why: str) -> PolicyStopped:
         self.close()

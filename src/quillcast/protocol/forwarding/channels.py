@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
-from quillcast.core.host import Host, unreserved
+from quillcast.core.host import RESERVED_EIGHTHS, Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
@@ -107,7 +107,7 @@ class PeerSink(Sink):
 
     def room(self) -> int:
         """What its link takes. Topics that wait leave a part of that to the others, as publishers do."""
-        return unreserved(self.host, self.contact, waits=True) if self.waits else self.host.room(self.contact)
+        return self.host.room(self.contact, RESERVED_EIGHTHS[True] if self.waits else 0)
 
     def take(self, bundle: Bundle) -> None:
         self.host.carry(self.contact, bundle)

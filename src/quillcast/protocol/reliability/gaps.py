@@ -80,20 +80,9 @@ class Gap:
     """
 
     __slots__ = (
-        "_first_wait_s",
-        "_hopeless",
-        "_looked_at",
-        "_missing",
-        "_moved_at",
-        "_named",
-        "_new",
-        "_shrunk_at",
-        "_under",
-        "_wait_s",
-        "confirmed",
-        "pressed",
-        "repairers",
-    )
+        "_first_wait_s", "_hopeless", "_looked_at", "_missing", "_moved_at", "_named", "_new", "_shrunk_at",
+        "_under", "_wait_s", "confirmed", "pressed", "repairers",
+    )  # fmt: skip
 
     def __init__(self, now: float, wait_s: float) -> None:
         self.confirmed: list[Range] = []  # missing at two checks in a row, and so not just in transit

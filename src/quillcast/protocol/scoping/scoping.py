@@ -84,33 +84,9 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "agents",
-        "beat_s",
-        "beats",
-        "bounds",
-        "branches",
-        "controller",
-        "direct",
-        "dispatch",
-        "domains",
-        "groups",
-        "had_place",
-        "host",
-        "hosting",
-        "installing",
-        "known_ends",
-        "managers",
-        "obstructed",
-        "opening",
-        "overlay",
-        "permissions",
-        "placement",
-        "publishing",
-        "refused",
-        "subscribing",
-        "superseded",
-        "table",
-        "trees",
+        "agents", "beat_s", "beats", "bounds", "branches", "controller", "direct", "dispatch", "domains", "groups",
+        "had_place", "host", "hosting", "installing", "known_ends", "managers", "obstructed", "opening", "overlay",
+        "permissions", "placement", "publishing", "refused", "subscribing", "superseded", "table", "trees",
     )  # fmt: skip
 
     def __init__(

@@ -22,50 +22,8 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Accepted, Join
 from quillcast.protocol.topics.parts import Parts
 from quillcast.protocol.topics.root_messages import Created, RootIs
+from quillcast.protocol.topics.state import effects
 from quillcast.protocol.topics.state.channels import way_to
-from quillcast.protocol.topics.state.effects import (
-    AllStable,
-    ArrivalEffect,
-    AwaitRoot,
-    BecomeRoot,
-    CameFromSource,
-    ChildEntered,
-    ChildIsParent,
-    FarewellRefused,
-    FindParent,
-    FrontFilled,
-    GapEffect,
-    GapNoticed,
-    Invited,
-    LeaseEnded,
-    LeaveIfIdle,
-    LinkEffect,
-    NeighbourLost,
-    NobodyAnswers,
-    OpenSession,
-    Outdone,
-    ParentAccepted,
-    PlaceEffect,
-    PlaceTaken,
-    ProcessPaused,
-    RefuseRequest,
-    RequestEffect,
-    Resign,
-    Restored,
-    RivalKnown,
-    RivalLearned,
-    RoomAgain,
-    RoomTowards,
-    RootEffect,
-    RootHere,
-    RootScopesChanged,
-    SayFarewell,
-    SeekNearerParent,
-    SettingsEntered,
-    SettingsLearned,
-    StreamsBegin,
-    TopicFailed,
-)
 from quillcast.protocol.topics.state.link_reports import is_topic, stream_of
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -83,128 +41,128 @@ class Scribe(Parts):
         table: ForwardingTable, policy: ForwardingPolicy, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         super().__init__(host, config, overlay, neighbours, streams, table, policy, dispatch)
-        dispatch.on_orders(get_args(PlaceEffect), self._at_place)
-        dispatch.on_orders(get_args(ArrivalEffect), self._at_arrival)
-        dispatch.on_orders(get_args(RootEffect), self._at_root)
-        dispatch.on_orders(get_args(GapEffect), self._at_gap)
-        dispatch.on_orders(get_args(RequestEffect), self._at_request)
-        dispatch.on_orders(get_args(LinkEffect), self._at_link)
+        dispatch.on_orders(get_args(effects.PlaceEffect), self._at_place)
+        dispatch.on_orders(get_args(effects.ArrivalEffect), self._at_arrival)
+        dispatch.on_orders(get_args(effects.RootEffect), self._at_root)
+        dispatch.on_orders(get_args(effects.GapEffect), self._at_gap)
+        dispatch.on_orders(get_args(effects.RequestEffect), self._at_request)
+        dispatch.on_orders(get_args(effects.LinkEffect), self._at_link)
 
     # ---- what parts order of others: done at once, before the part goes on
 
-    def _at_place(self, effect: PlaceEffect) -> None:
+    def _at_place(self, effect: effects.PlaceEffect) -> None:
         """This peer's place in a tree, or the neighbours in it, change."""
         tree = self.trees.get(effect.topic)
         if tree is None:
             return  # it was left before
         match effect:
-            case FindParent(_, fault):
+            case effects.FindParent(_, fault):
                 self.membership.join(tree, fault=fault)
-            case LeaveIfIdle(_, anyway):
+            case effects.LeaveIfIdle(_, anyway):
                 self.membership.leave_if_idle(tree, anyway=anyway)
-            case SayFarewell():
+            case effects.SayFarewell():
                 self.farewells.say(tree)
-            case FarewellRefused(_, sender):
+            case effects.FarewellRefused(_, sender):
                 self.farewells.refused(tree, sender)
-            case ParentAccepted(_, parent):
+            case effects.ParentAccepted(_, parent):
                 self.reporting.take_up_parent(tree, parent)
                 self.stream_reporting.take_up(tree, parent)
                 self.intake.attached(tree)
-            case ChildIsParent(_, node):
+            case effects.ChildIsParent(_, node):
                 self.children.remove(tree, node, "moved", lease=False)
-            case NobodyAnswers():
+            case effects.NobodyAnswers():
                 self.children.send_away(tree)
-            case PlaceTaken(_, gone):
+            case effects.PlaceTaken(_, gone):
                 self.joins.accept_waiting(tree, gone)
                 self.subscribing.start_waiting(tree, gone)
-            case TopicFailed(_, error):
+            case effects.TopicFailed(_, error):
                 self.subscribing.fail(tree, error)
                 self.children.fail(tree, error)
 
-    def _at_arrival(self, effect: ArrivalEffect) -> None:
+    def _at_arrival(self, effect: effects.ArrivalEffect) -> None:
         """Children and words of what they have came."""
         tree = self.trees.get(effect.topic)
         if tree is None:
             return  # it was left before
         match effect:
-            case ChildEntered(_, child):
+            case effects.ChildEntered(_, child):
                 self.stream_reporting.take_up(tree, child)
-            case StreamsBegin():
+            case effects.StreamsBegin():
                 self.joins.dismiss_mistaken(tree)
-            case LeaseEnded():
+            case effects.LeaseEnded():
                 self.progress.advance_stable(tree, self.host.now())
-            case AllStable() if tree.root is not None:
+            case effects.AllStable() if tree.root is not None:
                 self.leadership_transfer.all_stable(tree.root)
                 self.sessions.all_stable(tree)
-            case RoomAgain():
+            case effects.RoomAgain():
                 self.intake.room_again(tree)
 
-    def _at_root(self, effect: RootEffect) -> None:
+    def _at_root(self, effect: effects.RootEffect) -> None:
         """A topic gets another root, or other settings, or needs them."""
         tree = self.trees.get(effect.topic)
         if tree is None:
             return  # it was left before
         match effect:
-            case BecomeRoot(_, how, publishers):
+            case effects.BecomeRoot(_, how, publishers):
                 self.candidacies.begin(tree, how, publishers)
-            case RootHere():
+            case effects.RootHere():
                 self.publishing.root_here(tree)
                 self.sessions.root_here(tree)
-            case ProcessPaused():
+            case effects.ProcessPaused():
                 self.root_terms.hold(tree, self.host.now())
-            case Outdone():
+            case effects.Outdone():
                 self.root_terms.outdone(tree)
-            case RivalKnown(_, term):
+            case effects.RivalKnown(_, term):
                 self.replication.heard_of_rival(tree.topic, term)
-            case Resign():
+            case effects.Resign():
                 self.leadership_transfer.resign(tree)
-            case SettingsEntered():
+            case effects.SettingsEntered():
                 self.schedule.touch(tree)
                 self.changes.entered(tree)
                 self.sessions.recorded(tree)
-            case OpenSession(_, request):
+            case effects.OpenSession(_, request):
                 self.sessions.asked(tree, request)
 
-    def _at_gap(self, effect: GapEffect) -> None:
+    def _at_gap(self, effect: effects.GapEffect) -> None:
         """Bundles are missing, or came."""
         match effect:
-            case GapNoticed(topic):  # the first, as it comes with many reports
+            case effects.GapNoticed(topic):  # the first, as it comes with many reports
                 self.recovery.look_soon(topic)
-            case FrontFilled(topic, term):
+            case effects.FrontFilled(topic, term):
                 self.recovery.front_filled(topic, term)
-            case Restored(bundle, sender):
+            case effects.Restored(bundle, sender):
                 self.recovery.restored(bundle, sender)
-            case CameFromSource(topic, term, source):
+            case effects.CameFromSource(topic, term, source):
                 self.stream_reporting.came(topic, term, source)
 
-    def _at_request(self, effect: RequestEffect) -> None:
+    def _at_request(self, effect: effects.RequestEffect) -> None:
         """Somebody wants something of a topic, or it has other settings: it may have no tree here."""
         match effect:
-            case AwaitRoot(topic, request):
+            case effects.AwaitRoot(topic, request):
                 self.candidacies.wait(topic, request)
-            case RefuseRequest(request, why):
+            case effects.RefuseRequest(request, why):
                 self.rendezvous.refuse(request, why)
-            case SettingsLearned(descriptor, lists, first):
+            case effects.SettingsLearned(descriptor, lists, first):
                 self.changes.learned(descriptor)
                 self._learned(descriptor, lists=lists, first=first)
                 self.publishing.settings_learned(descriptor, lists=lists)
-            case RivalLearned(topic):
+            case effects.RivalLearned(topic):
                 if topic in self.trees:
                     self.table.take_held(self.trees[topic].flow)
 
-    def _at_link(self, effect: LinkEffect) -> None:
+    def _at_link(self, effect: effects.LinkEffect) -> None:
         """Neighbours, and the orders of scopes, change what several topics go by."""
         match effect:
-            case Invited(topics, parent):
+            case effects.Invited(topics, parent):
                 self.membership.move(topics, parent, whole=True)
-            case NeighbourLost(node):
+            case effects.NeighbourLost(node):
                 self.admissions.lost(node)
                 self.publishing.lost(node)
-            case SeekNearerParent(topic):
+            case effects.SeekNearerParent(topic):
                 self.climbing.begin(topic)
-            case RoomTowards(contact):
+            case effects.RoomTowards(contact):
                 self.room(contact)
-            case RootScopesChanged():
+            case effects.RootScopesChanged():
                 self._root_scopes_changed()
 
     def _learned(self, descriptor: Descriptor, *, lists: bool, first: bool) -> None:

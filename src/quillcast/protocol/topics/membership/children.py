@@ -56,7 +56,7 @@ class ChildrenTables:
         """
         contact = interned(contact)
         node = contact.node_id
-        tree.serve_from(start)
+        tree.flow.current.serve_from(start)
         cursor = tree.flow.first_over(start)
         has_streams = join is not None and bool(join.streams)
         right = join.warrant if join is not None else None

@@ -350,7 +350,7 @@ class TreeMembership:
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
-            tree.serve_from(message.start)
+            tree.flow.current.serve_from(message.start)
         if message.gone is not None and _wants_earliest(tree):  # else an answer before this one did
             self._reopen(tree, message)
         if message.term == tree.term:

@@ -231,7 +231,7 @@ class Publishing:
         if held_back:
             return self.host.room(root)
         waits = self.known.descriptors[topic].settings.slow == "wait"
-        return self.host.room(root, RESERVED_EIGHTHS[waits])  # `unreserved`, inline
+        return self.host.room(root, RESERVED_EIGHTHS[waits])
 
     def _find(self, topic: bytes) -> None:
         publishers = self.publishers.get(topic, {}).values()

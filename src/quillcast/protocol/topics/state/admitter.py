@@ -48,25 +48,9 @@ class Admitter:
     """One stream: its term, the next index, and where each publisher stands."""
 
     __slots__ = (
-        "admissions",
-        "closing",
-        "config",
-        "descriptor",
-        "frontiers",
-        "held_back",
-        "host",
-        "index",
-        "marks",
-        "queue",
-        "sealing",
-        "serial",
-        "session",
-        "stable",
-        "term",
-        "topic",
-        "turned_away",
-        "waiting",
-    )
+        "admissions", "closing", "config", "descriptor", "frontiers", "held_back", "host", "index", "marks",
+        "queue", "sealing", "serial", "session", "stable", "term", "topic", "turned_away", "waiting",
+    )  # fmt: skip
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
         self.host, self.config, self.term = host, config, term

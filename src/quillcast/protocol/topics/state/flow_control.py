@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.host import Host, Timer, unreserved
+from quillcast.core.host import RESERVED_EIGHTHS, Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Mark
@@ -112,7 +112,7 @@ class FlowControl:
 
     def room_for_repairs(self, to: Contact, topic: bytes) -> int:
         """Bytes of a topic that a peer takes now. Topics that wait leave a part of the link's credit to the others."""
-        return unreserved(self.host, to, waits=True) if self.trees[topic].waits else self.host.room(to)
+        return self.host.room(to, RESERVED_EIGHTHS[True] if self.trees[topic].waits else 0)
 
     @property
     def takes_repairs(self) -> bool:

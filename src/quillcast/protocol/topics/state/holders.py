@@ -96,23 +96,9 @@ class Child(PeerSink):
     """An entry of the children table, where the channel to that child leads."""
 
     __slots__ = (
-        "acknowledged",
-        "acknowledged_term",
-        "channel",
-        "cut",
-        "cut_request",
-        "frontier",
-        "frontier_moved_at",
-        "held",
-        "moved_at",
-        "named_until",
-        "number",
-        "others",
-        "outdated",
-        "right",
-        "spoken",
-        "up_to",
-    )
+        "acknowledged", "acknowledged_term", "channel", "cut", "cut_request", "frontier", "frontier_moved_at",
+        "held", "moved_at", "named_until", "number", "others", "outdated", "right", "spoken", "up_to",
+    )  # fmt: skip
 
     sends_only = False
     """Does it publish, and is owed nothing?"""
@@ -343,19 +329,9 @@ class OrphanedLease:
     """
 
     __slots__ = (
-        "acknowledged",
-        "acknowledged_term",
-        "asked_at",
-        "awaited",
-        "contact",
-        "ends",
-        "leaf",
-        "move",
-        "named_from",
-        "numbers",
-        "streams",
-        "until",
-    )
+        "acknowledged", "acknowledged_term", "asked_at", "awaited", "contact", "ends", "leaf", "move", "named_from",
+        "numbers", "streams", "until",
+    )  # fmt: skip
 
     def __init__(
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,

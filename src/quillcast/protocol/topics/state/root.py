@@ -25,21 +25,9 @@ class Root(Admitter):
     """One term: the stream of a root, or an empty one where sources number the events; and what the root waits for."""
 
     __slots__ = (
-        "after",
-        "asked",
-        "awaited",
-        "awaited_until",
-        "began_at",
-        "flush_until",
-        "followed",
-        "hold_until",
-        "holders",
-        "noted",
-        "outbids",
-        "paused_until",
-        "session_state",
-        "sessions_asked",
-    )
+        "after", "asked", "awaited", "awaited_until", "began_at", "flush_until", "followed", "hold_until",
+        "holders", "noted", "outbids", "paused_until", "session_state", "sessions_asked",
+    )  # fmt: skip
 
     def __init__(
         self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float, *,

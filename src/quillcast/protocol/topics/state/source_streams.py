@@ -76,17 +76,8 @@ class SourceStreams:
     """Keeps the streams of sources, in all topics."""
 
     __slots__ = (
-        "closed",
-        "config",
-        "count",
-        "dates",
-        "host",
-        "news",
-        "placement",
-        "replica_set",
-        "schedule",
-        "streams",
-    )
+        "closed", "config", "count", "dates", "host", "news", "placement", "replica_set", "schedule", "streams",
+    )  # fmt: skip
 
     def __init__(
         self, host: Host, config: TopicConfig, streams: Streams, replica_set: ReplicaSet, schedule: Schedule,

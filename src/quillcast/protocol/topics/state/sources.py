@@ -91,21 +91,9 @@ class Sources:
     """The streams of a topic whose events are numbered by their sources."""
 
     __slots__ = (
-        "changed",
-        "denied",
-        "forwards",
-        "left_out_at",
-        "listed_at",
-        "milestones",
-        "mine",
-        "over",
-        "own",
-        "partitioned",
-        "served",
-        "states",
-        "told",
-        "up",
-    )
+        "changed", "denied", "forwards", "left_out_at", "listed_at", "milestones", "mine", "over", "own",
+        "partitioned", "served", "states", "told", "up",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.states: dict[Term, SourceState] = {}

@@ -37,26 +37,9 @@ class Tree:
     """
 
     __slots__ = (
-        "_came",
-        "_moving",
-        "beside",
-        "descriptor",
-        "fallbacks",
-        "flow",
-        "heard",
-        "inherited",
-        "keeping_until",
-        "leases",
-        "lost_parent",
-        "parent",
-        "parent_held",
-        "path",
-        "root",
-        "session",
-        "sources",
-        "subscriptions",
-        "unstarted",
-        "waiting",
+        "_came", "_moving", "beside", "descriptor", "fallbacks", "flow", "heard", "inherited", "keeping_until",
+        "leases", "lost_parent", "parent", "parent_held", "path", "root", "session", "sources", "subscriptions",
+        "unstarted", "waiting",
     )  # fmt: skip
 
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
@@ -533,10 +516,6 @@ class Tree:
         for first, _ in ranges:
             stream.serve_from(first)
         return True
-
-    def serve_from(self, start: int) -> None:
-        """This peer is responsible for the current term from this index on, if not from an earlier one."""
-        self.flow.current.serve_from(start)
 
     def check_place(self, me: bytes) -> None:
         """Raise AssertionError unless the peer's place in the tree and its channels agree with each other."""
