@@ -187,17 +187,6 @@ def test_a_suspected_replica_is_not_waited_for() -> None:
     assert reader.start is not None
 
 
-def test_in_place_of_suspected_replicas_those_beyond_them_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may know of another root, which this peer does not reach."""
-    village = Village(8)
-    root, *others = by_distance(village)
-    nodes = [village.peers[number].host.me for number in others]
-    peer = village.peers[root]
-    monkeypatch.setattr(peer.neighbours, "suspected", lambda node: node in nodes[:5])
-    replica_set = peer.scribe.replica_set
-    assert [each.node_id for each in replica_set.reachable(replica_set.candidates(TOPIC), ())] == nodes[5:]
-
-
 def test_a_joining_replica_is_not_waited_for_and_its_answer_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -76,11 +76,10 @@ class ReplicaSet:
 
     def reachable(self, closest: Iterable[Contact], joining: Container[bytes]) -> list[Contact]:
         """The first of these up to the k-th that is not joining, without this peer and those that are suspected."""
-        others = [
-            each for each in closest if each.node_id != self.host.me and not self.neighbours.suspected(each.node_id)
-        ]
+        others = [contact for contact in closest if contact.node_id != self.host.me]
         there = [number for number, contact in enumerate(others, 1) if contact.node_id not in joining]
-        return others[: there[self.count - 1]] if len(there) >= self.count else others
+        asked = others[: there[self.count - 1]] if len(there) >= self.count else others
+        return [contact for contact in asked if not self.neighbours.suspected(contact.node_id)]
 
     def doubtful_until(self, topic: bytes, asker: bytes, answered: Container[bytes] | None = None) -> float:
         """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
