@@ -426,6 +426,27 @@ def test_a_peer_that_must_leave_stays_until_its_parent_has_the_last_copies(
     assert tree.topic not in world.trees
 
 
+def test_a_peer_that_may_stay_leaves_as_soon_as_its_parent_has_what_it_stays_for(world: Parts) -> None:
+    """The parent may have had it all the time, and its report may just be a moment behind."""
+    tree = the_last_copy(world)
+    world.membership.leave_if_idle(tree)
+    for held in ((), ((0, 1),)):
+        assert tree.topic in world.trees
+        report = ParentReport(SECOND, 0, 0, (BOB.node_id,), (), ((FIRST, 1, held, 0, None),))
+        world.reporting.changed(BOB, tree.topic, encode(report))
+    assert tree.topic not in world.trees
+
+
+def test_a_former_root_stays_though_its_parent_has_all_events(world: Parts) -> None:
+    """It may be the only one that knows how far its term went."""
+    tree = the_last_copy(world)
+    world.terms.keep(tree)
+    world.reporting.changed(
+        BOB, tree.topic, encode(ParentReport(SECOND, 0, 0, (BOB.node_id,), (), ((FIRST, 1, ((0, 1),), 0, None),)))
+    )
+    assert tree.topic in world.trees
+
+
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_peer_that_must_leave_does_not_stay_for_longer_than_leaving_may_take(world: Parts, *, paused: bool) -> None:
     tree = the_last_copy(world)

@@ -20,7 +20,7 @@ from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
 from quillcast.protocol.topics.messages import Accepted, CutLeases, Denied, StreamsEnded
 from quillcast.protocol.topics.state.cut import Cut
-from quillcast.protocol.topics.state.effects import CameFromSource, GapNoticed, StreamsBegin
+from quillcast.protocol.topics.state.effects import CameFromSource, GapNoticed, LeaveIfIdle, StreamsBegin
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
@@ -518,3 +518,24 @@ def test_a_child_hears_of_a_later_end_also_if_its_last_word_on_the_stream_crosse
     report(world, tree, CAROL, None)
     changes = [message.changes for _, message in world.host.sent if isinstance(message, Changes)]
     assert [change for some in changes for change in some][-1] == (stream_key(tree.topic, STREAM), over)
+
+
+@pytest.mark.parametrize("must_leave", [True, False])
+def test_a_peer_stays_until_its_parent_has_what_came_of_a_stream_from_elsewhere(
+    world: Parts, *, must_leave: bool
+) -> None:
+    tree = below(world)
+    world.source_streams.learn(tree, STREAM, 0)
+    world.table.arrive(CAROL, Bundle(Envelope(tree.topic, DOWN, STREAM, 0), (block(PAUL, 0, b"event"),)))
+    tree.flow.others[STREAM].come_from(CAROL.node_id)
+    world.membership.parents.add(BOB)
+    world.open_trees.leaving = must_leave
+    world.membership.leave_if_idle(tree)
+    for front in (0, 1):
+        del world.ordered[:]
+        assert tree.topic in world.trees
+        assert tree.keeping_until is not None
+        report(world, tree, BOB, StreamDown(front, 1, 0))
+        assert LeaveIfIdle(tree.topic) in world.ordered
+        world.membership.leave_if_idle(tree)
+    assert tree.topic not in world.trees

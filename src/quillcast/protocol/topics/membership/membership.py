@@ -432,6 +432,8 @@ class TreeMembership:
         Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed. A peer that
         still publishes stays, and asks for no events any more.
         """
+        if tree.keeping_until is not None and self._is_handed_over(tree):
+            tree.keep_no_longer()
         if tree.needed or tree.root is not None:
             self._send_only(tree)
             return
@@ -449,21 +451,22 @@ class TreeMembership:
         if self.trees.must_leave(tree):
             return self._send_last_copies(tree)
         if self._is_ahead(tree):
-            self.terms.keep(tree)
+            self.terms.keep(tree, ahead=True)
             return True
         return False
 
     def _send_last_copies(self, tree: Tree) -> bool:
         """This peer may not stay, and may have the last copies of events: it stays a while, until the parent has them.
 
-        They are sent to the parent while that has room. What it does not know of, or has no room for, it asks for by
+        Those of ended terms are sent to the parent while that has room; those of other sources' streams are on their
+        way there. What it does not know of, or has no room for, it asks for by
         what this peer reports. What it had and discarded it does not take again, and nobody can tell here: this peer
         stays for `leave_s`. False if there are none.
         """
-        parent, lacks = tree.parent, self._parent_lacks(tree)
-        if parent is None or not lacks:
+        parent = tree.parent
+        if parent is None or not self._keeps_more(tree, parent):
             return False
-        self.terms.keep(tree, self.config.leave_s)
+        self.terms.keep(tree, self.config.leave_s, ahead=True)
         self.schedule.touch(tree)
         self.host.trace(Mark("last_copies_sent"))
         known = [term for term, *_ in tree.parent_held]
@@ -477,11 +480,15 @@ class TreeMembership:
         for term, ranges in self._parent_lacks(tree).items():
             yield from holding(tree.flow, term, ranges)
 
-    def handed_over(self, tree: Tree) -> None:
-        """The parent reported: does it have by now what a peer that must leave stays for?"""
-        if self.trees.must_leave(tree) and not self._parent_lacks(tree):
-            tree.keep_no_longer()
-            self.leave_if_idle(tree)
+    def _is_handed_over(self, tree: Tree) -> bool:
+        """Does the parent have by now, as it reports, what this peer stays for?"""
+        if self.trees.must_leave(tree):
+            return tree.parent is not None and not self._keeps_more(tree, tree.parent)
+        return tree.stays_ahead and not self._is_ahead(tree)
+
+    def _keeps_more(self, tree: Tree, parent: Contact) -> bool:
+        """Are there events here of ended terms, or of other sources' streams, that the parent lacks?"""
+        return bool(self._parent_lacks(tree)) or self._has_more_of_streams(tree, parent)
 
     def _send_only(self, tree: Tree) -> None:
         """Does a source get events that nobody here or below wants, nor any lease that it speaks for? Ask for none."""

@@ -53,7 +53,7 @@ class Reporting:
             case link_reports.ParentReport():
                 self._parent_says(tree, sender, key, report)
                 if tree is not None and tree.keeping_until is not None:
-                    self.membership.handed_over(tree)
+                    self.membership.leave_if_idle(tree)
 
     def _report_dropped(self, tree: Tree | None, sender: Contact) -> None:
         if tree is None:

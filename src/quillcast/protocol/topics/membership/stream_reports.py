@@ -16,7 +16,7 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
 from quillcast.protocol.topics.messages import Denied, StreamsEnded
 from quillcast.protocol.topics.root_messages import Confirmed
-from quillcast.protocol.topics.state.effects import GapNoticed, StreamsBegin
+from quillcast.protocol.topics.state.effects import GapNoticed, LeaveIfIdle, StreamsBegin
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
@@ -240,6 +240,8 @@ class StreamReporting:
         self.source_streams.stable_to(tree, term, report.stable)
         self._heard_of(tree, term, report.reach, report.frontier)
         self._news(tree, term)
+        if tree.keeping_until is not None:
+            self.dispatch.order(LeaveIfIdle(tree.topic))  # the parent may have what this peer stays for
 
     def _is_known(self, tree: Tree, term: Term, report: StreamDown) -> bool:
         """Is a stream over here, and does the parent say no more of it?

@@ -123,9 +123,12 @@ class Terms:
             for subscription in tree.subscriptions:
                 owe_late(tree, subscription, past)
 
-    def keep(self, tree: Tree, for_s: float | None = None) -> None:
-        """Stay in the tree, by default for as long as others may need what this peer knows of a term that is over."""
-        tree.keep_until(self.host.now() + (self.past_terms_s if for_s is None else for_s))
+    def keep(self, tree: Tree, for_s: float | None = None, *, ahead: bool = False) -> None:
+        """Stay in the tree, by default for as long as others may need what this peer knows of a term that is over.
+
+        `ahead`: no longer than until the parent has what is here.
+        """
+        tree.keep_until(self.host.now() + (self.past_terms_s if for_s is None else for_s), ahead=ahead)
         self.schedule.wake(tree)
 
     def was_used(self, tree: Tree, term: Term) -> None:

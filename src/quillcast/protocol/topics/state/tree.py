@@ -23,7 +23,7 @@ from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
-JOINING, MOVED, CHANGED, BARRED, DOUBTED, ATTEMPT = 1, 2, 4, 8, 16, 32
+JOINING, MOVED, CHANGED, BARRED, DOUBTED, AHEAD, ATTEMPT = 1, 2, 4, 8, 16, 32, 64
 NOTHING_INHERITED = Position(NO_TERM, 0)
 REACH_BITS = NUMBER_MAX.bit_length()
 
@@ -63,7 +63,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self._moving = 0  # `joining`, `moved`, `changed`, `barred`, `doubted` and above them `attempt`, in one field
+        self._moving = 0  # `joining` to `doubted`, `stays_ahead` and above them `attempt`, in one field
 
     @property
     def joining(self) -> bool:
@@ -89,6 +89,11 @@ class Tree:
     def doubted(self) -> bool:
         """Was this process paused, and is not known yet whether the topic has another root, or this peer no parent?"""
         return bool(self._moving & DOUBTED)
+
+    @property
+    def stays_ahead(self) -> bool:
+        """Does this peer stay only until its parent has what is here?"""
+        return self.keeping_until is not None and bool(self._moving & AHEAD)
 
     @property
     def attempt(self) -> int:
@@ -122,7 +127,7 @@ class Tree:
         """A parent took this peer in."""
         self.parent, self.fallbacks, self.lost_parent = interned(parent), interned(fallbacks), b""
         self.follow_path(interned(path))
-        self._moving &= CHANGED | DOUBTED
+        self._moving &= CHANGED | DOUBTED | AHEAD
 
     def detach(self, *, left: bool) -> None:
         """There is no parent any more. `left`: this peer wants none."""
@@ -205,9 +210,10 @@ class Tree:
         if whole:
             self.parent_has(index)
 
-    def keep_until(self, until: float) -> None:
-        """Stay in the tree until then, even if nothing here wants the topic."""
+    def keep_until(self, until: float, *, ahead: bool = False) -> None:
+        """Stay in the tree until then, even if nothing here wants the topic, or until the parent has what is here."""
         self.keeping_until = until
+        self._moving = self._moving | AHEAD if ahead else self._moving & ~AHEAD
 
     def prolong(self, until: float, *, stays: bool) -> None:
         """This process was paused: no lease ran out, and what others may want may be in what waits to be read.
