@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from quillcast.cli import asking, scopeview
 from quillcast.cli.app import run
 from quillcast.cli.judging import State, of_scope
 from quillcast.cli.scopeview import show
+from quillcast.cli.tree import draw
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status.scopes import ScopeMember, ScopeSender, ScopeStatus, SenderRate, Superscope
+from quillcast.core.status.trees import TreePeer, TreeStatus
 from quillcast.live.discovery.rendezvous import Entry
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
@@ -407,7 +410,7 @@ def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(
     manager.process.kill()
     manager.end()
     code, _, err = quillcast.run("scope", "show", "site")
-    assert (code, "the manager of scope site runs at 127.0.0.1" in err) == (4, True)
+    assert (code, ", which runs the manager of scope site, " in err) == (4, True)
     again = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--listen", enter.partition("@")[2])
     again.line()
     shown = quillcast.json("scope", "show", "site")
@@ -447,5 +450,98 @@ def test_a_silent_peer_may_run_the_manager_and_is_named(
     monkeypatch.setattr(asking, "ask", ask)
     monkeypatch.setattr(scopeview, "peers_here", lambda _: [silent])
     with pytest.raises(Unreachable, match=r"peer abababab \(process 1\) does not answer; is it stopped\?"):
-        scopeview.manager_of("site", "default")
+        scopeview.find("site", "default")
     assert waits == [asking.SILENT_S]
+
+
+def test_a_scope_is_shown_and_changed_where_only_another_peer_of_its_network_runs(quillcast: Commands) -> None:
+    """Three processes, each in a runtime folder of its own, as on three machines."""
+    store = Store(Path("member"))
+    node_id = store.identity().node_id.hex()
+    store.close()
+    operator = quillcast.run("credentials", "new", "operator.pem")[1].strip()
+    quillcast.run("credentials", "new", "other.pem")
+    rules = '[[topics]]\npattern = "#"\npolicy = "chain"\n'
+    Path("site.toml").write_text(
+        f'name = "site"\noperators = ["{operator}"]\n[admission]\njoin_line = true\nmembers = ["{node_id}"]\n{rules}'
+    )
+    there = {name: ("--runtime-dir", str(Path(name).absolute())) for name in ("one", "two", "three")}
+    manager = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json", *there["one"])
+    enter = json.loads(manager.line())["enter"]
+    address = enter.partition("@")[2]
+    member = quillcast.start("sub", "news", "--data", "member", "--scope", enter, *there["two"])
+    assert "subscribed" in member.line(2)
+    outside = quillcast.start("node", "--contact", address, "--json", *there["three"])
+    json.loads(outside.line())
+
+    def scope(*arguments: str) -> tuple[int, str, str]:
+        return quillcast.run("scope", *arguments, *there["three"])
+
+    quillcast.run_until("chain", "scope", "topics", "site", *there["three"])
+    for command, shown in (("show", f"manager at peer [0-9a-f]{{8}}, {address}"), ("members", node_id[:8])):
+        code, out, err = scope(command, "site")
+        assert (code, err) == (0, "")
+        assert re.search(shown, out)
+    assert scope("tree", "site", "news")[1].startswith("news in scope site: chain\n")
+    assert json.loads(scope("topics", "site", "--json")[1])["withheld"] == 0
+    code, out, err = scope("show", "nowhere")
+    start = "start its manager with: quillcast scope serve FILE --data FOLDER"
+    assert (code, out) == (2, "")
+    assert err == f"quillcast: no peer of the network knows a scope 'nowhere'; {start}\n"
+
+    change = ("policy", "set", "site", "#", "star")
+    code, out, err = scope(*change)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"quillcast: the manager of scope site runs at {address}, and not here as this user: give --as FILE with the "
+        "credentials of an operator that the scope's file names, or run this command there\n"
+    )
+    code, out, err = scope(*change, "--as", "other.pem")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(
+        "quillcast: scope site takes no changes from the credentials [0-9a-f]{32}: add them to operators in the "
+        "scope's file, and start its manager again\n",
+        err,
+    )
+    assert "scope site: refused a change that peer" in manager.line(2)
+    assert "refused a change that peer" in quillcast.run("status", *there["one"])[1]
+    code, out, err = scope(*change, "--as", "operator.pem")
+    assert (code, err) == (0, "")
+    assert out.startswith("news: chain -> star\n")
+    code, out, err = scope("policy", "unset", "site", "#", "--as", "operator.pem")
+    assert (code, out.startswith("news: star -> chain\n"), err) == (0, True, "")
+    assert scope("invite", "site", "--as", "operator.pem")[1].startswith(f"site@{address}?token=")
+
+    manager.signal(signal.SIGSTOP)
+    code, out, err = scope("show", "site")
+    assert code == 4
+    assert re.fullmatch(
+        f"quillcast: peer [0-9a-f]{{8}} at {address}, which runs the manager of scope site, does not answer within "
+        r"3 s\n",
+        err,
+    )
+    assert out.startswith(f"scope site, epoch 1, as its member {node_id[:8]} at ")
+    assert json.loads(scope("members", "site", "--json")[1])["told_by"]["node_id"] == node_id
+    manager.signal(signal.SIGKILL)
+    code, _, err = scope("topics", "site")
+    assert code == 4
+    assert "which runs the manager of scope site, " in err
+    assert quillcast.json_or_alarm("check", "scope", "site", *there["three"])["state"] == "CRITICAL"
+
+
+def test_tree_says_that_a_policy_is_being_changed() -> None:
+    peer = TreePeer("0" * 32, "a", True, None, (), 1, "", 0, (), scope="site", changing=True)
+    tree = TreeStatus("news", True, peer.node_id, None, 0, (peer,), ())
+    line = "scope site is changing its policy: until it has, channels of both are here (quillcast scope topics)"
+    assert line in list(draw(tree))
+
+
+def test_an_operator_has_to_be_a_principal(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("north.toml").write_text('operators = ["alice"]\n' + NORTH)
+    code, out, err = check(capsys, "check", "north.toml")
+    assert (code, out) == (2, "")
+    told = "operator 'alice' is not a principal; `quillcast credentials show FILE` prints it"
+    assert err == f"north.toml:1: {told}\n"
+    Path("north.toml").write_text(f'operators = ["{"0" * 32}"]\n' + NORTH)
+    code, out, _ = check(capsys, "check", "north.toml")
+    assert f"  Operators who change it from other machines have the credentials {'0' * 32}.\n" in out

@@ -178,13 +178,13 @@ def _used(parts: Parts) -> bool:
     return any(part.publishers or part.subscriptions or part.children for _, part in parts)
 
 
-@command.command("scope", short_help="Check a scope whose manager runs on this machine.")
+@command.command("scope", short_help="Check a scope.")
 @SCOPE
 @PROMETHEUS
 @JSON
 @NETWORK
 def scope_(name: str, network: str, prometheus: bool, as_json: bool) -> None:
-    """Check the scope NAME by asking its manager, which must run on this machine.
+    """Check the scope NAME by asking its manager, wherever it runs.
 
     CRITICAL: no manager of it runs here, or it does not answer. WARNING: there are no members, a member has been silent
     for half a lease, or a topic waits.

@@ -233,6 +233,13 @@ AS = click.option(
     callback=_loaded,
     help="File with the credentials to use, if the topic has an access list.",
 )
+AS_OPERATOR = click.option(
+    "--as",
+    "credentials",
+    type=_FILE,
+    callback=_loaded,
+    help="File with an operator's credentials, if the scope's manager runs on another machine.",
+)
 AS_OWNER = click.option(
     "--as",
     "owner",

@@ -15,8 +15,7 @@ import click
 import msgspec
 
 from quillcast.cli import scopeview
-from quillcast.cli.asking import ask_peer
-from quillcast.cli.options import JSON, NETWORK, SCOPE, TEXT, TOPIC, Place
+from quillcast.cli.options import AS_OPERATOR, JSON, NETWORK, SCOPE, TEXT, TOPIC, Place
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
@@ -27,6 +26,7 @@ CHECK_LIMIT_S = 60.0  # for the check of a recovery protocol; a guess: the built
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from quillcast.live.admission.credentials import Credentials
     from quillcast.protocol.scopes.policy import ScopePolicy
 
 
@@ -115,12 +115,24 @@ def _log(line: str) -> None:
 
 
 def _shown(lines: Callable[[ScopeStatus], Iterator[str]], name: str, network: str, *, as_json: bool) -> None:
-    status = scopeview.ask_manager(name, network)
+    status = _ask_manager(name, network, as_json=as_json)
     if as_json:
         click.echo(msgspec.json.encode(status).decode())
         return
     for line in lines(status):
         click.echo(line)
+
+
+def _ask_manager(name: str, network: str, *, as_json: bool) -> ScopeStatus:
+    """The scope; if its manager is silent, what a member last knew is shown before the error."""
+    try:
+        return scopeview.ask_manager(name, network)
+    except scopeview.ManagerSilent as silent:
+        if silent.memory is not None:
+            memory = [msgspec.json.encode(silent.memory).decode()] if as_json else scopeview.memory(silent.memory)
+            for line in memory:
+                click.echo(line)
+        raise
 
 
 @command.command(short_help="Show a running scope.")
@@ -130,7 +142,8 @@ def _shown(lines: Callable[[ScopeStatus], Iterator[str]], name: str, network: st
 def show(name: str, network: str, as_json: bool) -> None:
     """Show the scope NAME: its manager, how many members and topics it has, and the rules that decide for topics.
 
-    This and the next commands ask the scope's manager, which must run on this machine, as this user.
+    This and the next commands ask the scope's manager, wherever it runs. If it does not answer, they show what a member
+    last knew.
     """
     _shown(scopeview.show, name, network, as_json=as_json)
 
@@ -160,7 +173,7 @@ def topics(name: str, network: str, as_json: bool) -> None:
 @NETWORK
 def tree(name: str, topic: str, network: str, as_json: bool) -> None:
     """Draw the channels that the scope NAME ordered for TOPIC. `quillcast tree` draws the actual tree."""
-    status = scopeview.ask_manager(name, network)
+    status = _ask_manager(name, network, as_json=as_json)
     found = scopeview.topic_of(status, topic)
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
@@ -189,15 +202,16 @@ def export(name: str, file: Path, data: Path, as_json: bool) -> None:
 
 @command.command(short_help="Print a join line of a running scope.")
 @SCOPE
+@AS_OPERATOR
 @JSON
 @NETWORK
-def invite(name: str, network: str, as_json: bool) -> None:
+def invite(name: str, network: str, credentials: "Credentials | None", as_json: bool) -> None:
     """Print a line with which one more peer or scope enters the scope NAME: --scope LINE, or in superscopes of a file.
 
     It works once, within 15 minutes. A member that entered with it stays admitted. The scope's file must have
     join_line = true.
     """
-    line = ask_peer(network, scopeview.manager_of(name, network), "invite_to_scope", str, scope=name)
+    line = scopeview.do(name, network, credentials, "invite_to_scope", str)
     click.echo(msgspec.json.encode({"scope": name, "enter": line}).decode() if as_json else line)
 
 
@@ -226,33 +240,38 @@ def policy() -> None:
 @click.option(
     "--sha256", type=TEXT, default="", help="The hash of FILE, if POLICY is FILE.py:Class. FILE is beside the scope's."
 )
+@AS_OPERATOR
 @JSON
 @NETWORK
 def set_policy(
-    name: str, pattern: str, chosen: str, parameters: tuple[str, ...], sha256: str, network: str, as_json: bool
-) -> None:
+    name: str, pattern: str, chosen: str, parameters: tuple[str, ...], sha256: str, network: str,
+    credentials: "Credentials | None", as_json: bool,
+) -> None:  # fmt: skip
     """Let topics that match PATTERN use POLICY in the scope NAME, while it is in use.
 
     A policy that was set precedes the rules of the scope's file, the latest first, and the manager keeps it across
-    restarts. Values are written as in TOML. Prints what changed.
+    restarts. Values are written as in TOML. Prints what changed. If the manager runs on another machine, --as names the
+    credentials of an operator that the scope's file lists.
     """
     given = {"parameters": dict(map(_parameter, parameters)), "sha256": sha256}
-    _change("set_policy", name, network, as_json=as_json, pattern=pattern, policy=chosen, **given)
+    _change("set_policy", name, network, credentials, as_json=as_json, pattern=pattern, policy=chosen, **given)
 
 
 @policy.command("unset", short_help="Return to the policy that the scope's file names.")
 @SCOPE
 @click.argument("pattern", type=TEXT, metavar="PATTERN")
+@AS_OPERATOR
 @JSON
 @NETWORK
-def unset_policy(name: str, pattern: str, network: str, as_json: bool) -> None:
+def unset_policy(name: str, pattern: str, network: str, credentials: "Credentials | None", as_json: bool) -> None:
     """Return to what the file of the scope NAME says for topics that match PATTERN."""
-    _change("unset_policy", name, network, as_json=as_json, pattern=pattern)
+    _change("unset_policy", name, network, credentials, as_json=as_json, pattern=pattern)
 
 
-def _change(question: str, name: str, network: str, *, as_json: bool, **arguments: Any) -> None:
-    manager = scopeview.manager_of(name, network)
-    changed = ask_peer(network, manager, question, PolicyChange, scope=name, **arguments)
+def _change(
+    ask: scopeview.Ask, name: str, network: str, credentials: "Credentials | None", *, as_json: bool, **arguments: Any
+) -> None:
+    changed = scopeview.do(name, network, credentials, ask, PolicyChange, **arguments)
     if as_json:
         click.echo(msgspec.json.encode(changed).decode())
         return

@@ -1,9 +1,11 @@
-"""Scopes as lines of text, and where their managers run."""
+"""Scopes as lines of text, and how their managers are asked."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from quillcast.cli.asking import answered, ask_each, ask_peer, peers_here
+import msgspec
+
+from quillcast.cli.asking import answered, ask_each, ask_one, peers_here
 from quillcast.cli.tables import counted, table
 from quillcast.core.errors import LocalError, UnknownTopic, Unreachable
 from quillcast.core.status.peers import NodeStatus
@@ -11,40 +13,109 @@ from quillcast.core.status.scopes import (
     PolicyChange,
     ScopeClient,
     ScopeMember,
+    ScopeMemory,
     ScopeRule,
     ScopeSender,
     ScopeStatus,
     ScopeTopic,
+    ScopeView,
     SenderRate,
     Superscope,
 )
+from quillcast.live.discovery.rendezvous import Entry
+
+if TYPE_CHECKING:
+    from quillcast.live.admission.credentials import Credentials
+
+REMOTE_S = 10.0  # for a peer here to find the manager and ask it, or members; more than it takes for that
+WITHHELD = "not shown to peers outside of the scope: {} more"
+T = TypeVar("T")
+Ask = Literal["set_policy", "unset_policy", "invite_to_scope"]
 
 
-def manager_of(name: str, network: str) -> str:
-    """NodeId of the peer of this machine that runs a scope's manager. Raises `LocalError`, or `Unreachable`."""
+class ManagerSilent(Unreachable):
+    """A scope's manager did not answer; `memory` is what a member last knew."""
+
+    def __init__(self, text: str, memory: ScopeMemory | None) -> None:
+        super().__init__(text)
+        self.memory = memory
+
+
+class Found(NamedTuple):
+    """The peers of this machine that can be asked about a scope, the best first."""
+
+    entries: list[Entry]
+    manages: bool
+    """Does the first one run the manager?"""
+    here: str
+    """Whose managers run on this machine, for people."""
+
+
+def find(name: str, network: str) -> Found:
+    """The peers here that may be asked about a scope: the manager's, else members before others."""
     answers = ask_each(network, peers_here(network), "status", NodeStatus)
-    told = (status for _, status in answers if status is not None)
-    if found := next((status.node_id for status in told if name in status.manages), None):
-        return found
-    statuses = answered(answers)  # one that is silent may run it
-    for place in (place for status in statuses for place in status.memberships):
-        if place.scope == name:
-            raise Unreachable(
-                f"the manager of scope {name} runs at {place.address}, and no peer of this user on this machine "
-                "answers for it; run this command on that machine, as the user who runs the manager"
-            )
-    known = ", ".join(sorted({each for status in statuses for each in status.manages}))
-    remedy = f"there are managers of: {known}" if known else "start it with: quillcast scope serve FILE --data FOLDER"
-    raise LocalError(f"no peer of this machine runs the manager of a scope {name!r}; {remedy}")
+    answered(answers)
+    told = [(entry, status) for entry, status in answers if status is not None]
+    managing = [entry for entry, status in told if name in status.manages]
+    members = [entry for entry, status in told if any(each.scope == name for each in status.memberships)]
+    here = ", ".join(sorted({each for _, status in told for each in status.manages}))
+    return Found(managing or list(dict.fromkeys([*members, *(entry for entry, _ in told)])), bool(managing), here)
 
 
 def ask_manager(name: str, network: str) -> ScopeStatus:
-    """A scope, as its manager on this machine knows it. Raises as `manager_of`."""
-    statuses = ask_peer(network, manager_of(name, network), "scopes", tuple[ScopeStatus, ...])
-    for status in statuses:
-        if status.name == name:
-            return status
-    raise Unreachable(f"the manager of scope {name} has just ended")
+    """A scope, as its manager knows it, wherever that runs. Raises `LocalError` for an unknown one, `ManagerSilent`."""
+    found = find(name, network)
+    if found.manages:
+        statuses = ask_one(network, found.entries, "scopes", tuple[ScopeStatus, ...])
+        for status in statuses:
+            if status.name == name:
+                return status
+        raise Unreachable(f"the manager of scope {name} has just ended")
+    view = ask_one(network, found.entries, "scope", ScopeView, timeout_s=REMOTE_S, scope=name)
+    if view.unknown:
+        remedy = (
+            f"there are managers of: {found.here}"
+            if found.here
+            else "start its manager with: quillcast scope serve FILE --data FOLDER"
+        )
+        raise LocalError(f"{view.problem}; {remedy}")
+    if view.status is None:
+        raise ManagerSilent(view.problem, view.memory)
+    return view.status
+
+
+def do(name: str, network: str, credentials: "Credentials | None", ask: Ask, kind: type[T], **arguments: Any) -> T:
+    """Have a scope's manager do something: on this machine, or elsewhere with an operator's credentials."""
+    found = find(name, network)
+    if found.manages:
+        return ask_one(network, found.entries, ask, kind, scope=name, **arguments)
+    status = ask_manager(name, network)
+    if credentials is None:
+        raise LocalError(
+            f"the manager of scope {name} runs at {status.address}, and not here as this user: give --as FILE with the "
+            "credentials of an operator that the scope's file names, or run this command there"
+        )
+    from quillcast.protocol.scopes.hierarchy import scope_id
+    from quillcast.protocol.scopes.operators import WantedChange
+
+    change = msgspec.json.encode(WantedChange(ask, arguments, status.challenge)).decode()
+    entry = found.entries[0]
+    signed = credentials.change(scope_id(name.encode()), bytes.fromhex(entry.node_id), change)
+    return ask_one(
+        network, [entry], "change_scope", kind, timeout_s=REMOTE_S, first_only=True,
+        scope=name, signed=msgspec.to_builtins(signed),
+    )  # fmt: skip
+
+
+def memory(known: ScopeMemory) -> Iterator[str]:
+    """What a member last knew of a scope."""
+    yield (
+        f"scope {known.name}, epoch {known.epoch}, as its member {known.told_by.node_id[:8]} at "
+        f"{known.told_by.address} last knew it, {known.heard_s:.1f} s ago"
+    )
+    yield f"  manager at peer {known.node_id[:8]}, {known.address}"
+    ring = ", ".join(f"{each.node_id[:8]} ({each.address})" for each in known.ring)
+    yield f"  members in the ring: {ring or 'none'}"
 
 
 def topic_of(status: ScopeStatus, topic: str) -> ScopeTopic:
@@ -53,7 +124,8 @@ def topic_of(status: ScopeStatus, topic: str) -> ScopeTopic:
         if each.name == topic:
             return each
     known = ", ".join(each.name for each in status.topics) or "none"
-    raise UnknownTopic(f"no member of scope {status.name} takes part in topic {topic!r}; topics there: {known}")
+    more = f"; {WITHHELD.format(status.withheld)}" if status.withheld else ""
+    raise UnknownTopic(f"no member of scope {status.name} takes part in topic {topic!r}; topics there: {known}{more}")
 
 
 def show(status: ScopeStatus) -> Iterator[str]:
@@ -67,6 +139,7 @@ def show(status: ScopeStatus) -> Iterator[str]:
         + (f" of at most {status.clients_max}" if status.clients_max else "")
         + f"; {counted(len(status.topics), 'topic')}"
         + (f", of which {waiting} wait" if waiting else "")
+        + (f"; {WITHHELD.format(status.withheld)}" if status.withheld else "")
     )
     yield from (f"  {sentence}" for sentence in status.about)
     for scope in status.superscopes:
@@ -139,6 +212,8 @@ def topics(status: ScopeStatus) -> Iterator[str]:
     columns = ["topic", "policy", "recovery", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
     names = {member.node_id: _called(member) for member in status.members}
     yield from table("topics", columns, (_topic(topic, names) for topic in status.topics))
+    if status.withheld:
+        yield f"  {WITHHELD.format(status.withheld)}"
     yield from (f"  {topic.name} {_rooted(topic, status, names)}" for topic in status.topics if topic.root_scope)
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
     yield from (f"  {topic.name}: {topic.change}" for topic in status.topics if topic.change)

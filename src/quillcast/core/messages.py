@@ -11,6 +11,7 @@ tags   layer
 70-89  reliability
 90-109 scopes
 110-129 topics
+130-139 scopes
 ====== ==================
 """
 

@@ -74,7 +74,8 @@ class Peer:
             host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.placement, self.table,
             self.recovery.agents, customs or {}, self.dispatch,
         )  # fmt: skip
-        self.scribe.tracing.show_scopes(self.scoping.name, self.scoping.installing.explain)
+        installing = self.scoping.installing
+        self.scribe.tracing.show_scopes(self.scoping.name, installing.explain, installing.is_changing)
         self.streams.report_to(self.scribe, self.neighbours.watches)
         self.overlay.serve(self.scribe)
         self.neighbours.tell(self.overlay, self.scribe)
@@ -314,6 +315,7 @@ class Peer:
         self.scribe.leadership_transfer.link_lost(contact)
         self.recovery.link_lost(contact)
         self.scoping.direct.link_lost(contact)
+        self.scoping.questions.link_lost(contact)
         self.scoping.opening.link_lost(contact)
         self.table.link_lost(contact)
 

@@ -179,6 +179,38 @@ class ScopeStatus(PeerContact, frozen=True):
     """The scopes that it is a member of, the preferred one first."""
     senders: tuple[ScopeSender, ...] = ()
     """Who sends into it over channels of its own, in the order in which they asked."""
+    withheld: int = 0
+    """Topics that only members of the scope are shown: those with a root scope or an access list for subscribers."""
+    challenge: str = ""
+    """What an operator's next change from another machine has to name; another one after each such change."""
+
+
+class ScopeMemory(PeerContact, frozen=True):
+    """What a member last knew of a scope. `node_id` and `address` are those of the peer that ran the manager."""
+
+    name: str
+    """The scope's name."""
+    epoch: int
+    """The epoch of the manager's latest orders; 0 if there were none."""
+    heard_s: float
+    """Seconds since the member heard of the manager."""
+    ring: tuple[PeerContact, ...]
+    """The members with a place in the network's ring."""
+    told_by: PeerContact
+    """The member."""
+
+
+class ScopeView(Status, frozen=True):
+    """What a peer found out about a scope."""
+
+    status: ScopeStatus | None = None
+    """The scope as its manager knows it. None: it did not answer."""
+    memory: ScopeMemory | None = None
+    """Without an answer of the manager, what a member last knew; None if none could be asked."""
+    problem: str = ""
+    """Why there is no answer, in a sentence."""
+    unknown: bool = False
+    """Does nobody know such a scope?"""
 
 
 class PolicyChange(Status, frozen=True):

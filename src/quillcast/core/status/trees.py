@@ -31,6 +31,8 @@ class TreePeer(Status, frozen=True):
     """Whether it numbers the events of its own publishers."""
     scope: str = ""
     """The scope that it is a member of."""
+    changing: bool = False
+    """Whether that scope is changing the topic's policy: channels of both policies are there until it has."""
 
 
 class UnresponsivePeer(Status, frozen=True):

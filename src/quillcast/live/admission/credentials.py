@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quillcast.core.errors import FAILURES, DiskFailed, LocalError
+from quillcast.protocol.scopes.operators import SignedChange, statement
 from quillcast.protocol.security.access import Warrant, principal, warrant_statement
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -78,6 +79,10 @@ class Credentials:
         """The descriptor, owned by this credential and signed."""
         unsigned = msgspec.structs.replace(descriptor, owner_key=self.public_key, signature=b"")
         return msgspec.structs.replace(unsigned, signature=self._key.sign(unsigned.statement))
+
+    def change(self, scope: bytes, node: bytes, change: str) -> SignedChange:
+        """A change of a running scope, signed for the peer that passes it on."""
+        return SignedChange(change, self.public_key, self._key.sign(statement(scope, node, change)))
 
     def __repr__(self) -> str:
         return f"Credentials({self.principal[:8]})"

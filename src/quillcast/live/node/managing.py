@@ -1,8 +1,12 @@
 """The scopes whose managers a peer runs: started from their files, shown, and changed by the operator."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
@@ -10,26 +14,35 @@ from quillcast.core.status.scopes import PolicyChange, ScopeStatus, TopicPolicy
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.scopeadmission import ScopeAdmission
 from quillcast.live.node.scopeexport import ExportedScope
-from quillcast.live.node.scopestatus import scope_status, shown_rule, shown_rules
+from quillcast.live.node.scopestatus import for_others, scope_status, shown_rule, shown_rules
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.scopes.rules import OpenRule, Rules
+from quillcast.live.scopes.rules import Rules
 from quillcast.live.scopes.serving import Served, Superscope
 from quillcast.live.storage.store import Store
 from quillcast.live.transport import certificates
 from quillcast.live.transport.links import Links
 from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES
+from quillcast.protocol.scopes.operators import SignedChange, opened
 from quillcast.protocol.scoping.scoping import Scoping
+from quillcast.protocol.security.access import AccessDenied
+
+CHALLENGE_BYTES = 16
 
 
 class Managing:
     """The managers of scopes in one peer."""
 
-    def __init__(self, pump: Pump, scoping: Scoping, store: Store | None, tell: Callable[[str], object]) -> None:
+    def __init__(
+        self, pump: Pump, scoping: Scoping, store: Store | None, tell: Callable[[str], object], token_life_s: float
+    ) -> None:
         """`store` keeps the managers' states; `tell` is given a line for each problem."""
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
+        self._token_life_s = token_life_s
+        self._challenges: dict[str, str] = {}
         self._served: dict[str, Served] = {}
         self._admissions: dict[str, ScopeAdmission] = {}
         scoping.tell(self._ended, self._obstructed, tell)
@@ -63,6 +76,7 @@ class Managing:
         manager.state.draw_secret(secrets.token_bytes(KEY_BYTES))
         scope.rules.restore(manager.state.settings)
         self._served[name] = scope
+        self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))
 
     async def _superscope(
@@ -87,11 +101,50 @@ class Managing:
 
     def statuses(self) -> tuple[ScopeStatus, ...]:
         """The scopes that are managed here."""
-        now = self._scoping.host.now()
-        return tuple(
-            scope_status(manager, self._served[manager.state.scope.name], now)
-            for manager, _ in self._scoping.managers.values()
+        return tuple(self._status(manager) for manager, _ in self._scoping.managers.values())
+
+    def _status(self, manager: ScopeManager) -> ScopeStatus:
+        name = manager.state.scope.name
+        status = scope_status(manager, self._served[name], self._scoping.host.now())
+        return msgspec.structs.replace(status, challenge=self._challenges[name])
+
+    def shown_to(self, asker: Contact, scope: bytes) -> ScopeStatus:
+        """A scope that is managed here, as this peer may see it. Raises `LocalError`."""
+        manager = self._manager(scope)
+        members = manager.state.members.values()
+        inside = asker.node_id == self._scoping.host.me or any(
+            asker.node_id == member.party.contact.node_id for member in members
         )
+        status = self._status(manager)
+        return status if inside else for_others(status, manager)
+
+    async def changed_by(self, asker: Contact, scope: bytes, signed: SignedChange) -> PolicyChange | str:
+        """What an operator signed, and this peer passed on, is done. Raises `LocalError` and `DiskFailed`."""
+        name = self._manager(scope).state.scope.name
+        try:
+            change = opened(
+                signed, name, scope, asker.node_id, self._served[name].scope.operators, self._challenges[name]
+            )
+        except AccessDenied:
+            self._tell(f"scope {name}: refused a change that peer {asker.node_id.hex()[:8]} at {asker.address} sent")
+            raise
+        self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)
+        try:
+            match change.ask:
+                case "set_policy":
+                    return await self.set_policy(name, topic_rule(**change.arguments))
+                case "unset_policy":
+                    return self.unset_policy(name, **change.arguments)
+                case "invite_to_scope":
+                    address = self._scoping.host.contact.address
+                    return str(self.invite(name, address, **change.arguments))
+        except (TypeError, msgspec.ValidationError) as problem:
+            raise LocalError(f"scope {name}: this change is not understood ({problem})") from problem
+
+    def _manager(self, scope: bytes) -> ScopeManager:
+        if scope not in self._scoping.managers or self._scoping.managers[scope][0].state.scope.name not in self._served:
+            raise LocalError(f"the peer at {self._scoping.host.contact.address} does not run the manager of this scope")
+        return self._scoping.managers[scope][0]
 
     def rules(self, name: str) -> Rules:
         """The rules of a scope that is managed here. Raises `LocalError`."""
@@ -100,14 +153,15 @@ class Managing:
             raise LocalError(f"this peer does not run the manager of a scope {name!r}; it runs those of: {known}")
         return self._served[name].rules
 
-    def invite(self, name: str, address: str, life_s: float) -> ScopeAddress:
+    def invite(self, name: str, address: str) -> ScopeAddress:
         """A join line of a scope that is managed here. Raises `LocalError` if there is no such scope or no line."""
         self.rules(name)
-        return self._admissions[name].invite(address, life_s)
+        return self._admissions[name].invite(address, self._token_life_s)
 
-    def set_policy(self, name: str, opened: OpenRule) -> PolicyChange:
+    async def set_policy(self, name: str, rule: TopicRule) -> PolicyChange:
         """Let this rule decide in a scope from now on, also after a restart. Raises `LocalError` and `DiskFailed`."""
-        return self._changed(name, opened.rule.pattern, lambda rules: rules.set(opened))
+        opened = await asyncio.to_thread(self.rules(name).opened, rule)  # it may start a process
+        return self._changed(name, rule.pattern, lambda rules: rules.set(opened))
 
     def unset_policy(self, name: str, pattern: str) -> PolicyChange:
         """Return to the rule of the scope's file. Raises `LocalError` and `DiskFailed`."""
@@ -151,6 +205,13 @@ class Managing:
             self._tell(f"the manager of scope {name} ends, and its members go on without it: {problem}")
             return False
         return True
+
+
+def topic_rule(
+    pattern: str, policy: str, parameters: Mapping[str, Any] | None = None, *, sha256: str = ""
+) -> TopicRule:
+    """A rule that an operator sets."""
+    return TopicRule(pattern=pattern, policy=policy, parameters=dict(parameters or {}), sha256=sha256)
 
 
 def _take_over(store: Store, name: str, exported: ExportedScope) -> None:

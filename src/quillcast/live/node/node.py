@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.status.peers import NodeStatus, Traffic
-from quillcast.core.status.scopes import PolicyChange, ScopeStatus
+from quillcast.core.status.scopes import PolicyChange, ScopeStatus, ScopeView
 from quillcast.core.status.topics import TopicStatus
 from quillcast.core.status.traces import TraceStatus
 from quillcast.core.status.trees import TreeStatus
@@ -25,9 +27,11 @@ from quillcast.live.edges.endpoint import Endpoint, Sign
 from quillcast.live.edges.subscription import Inbox
 from quillcast.live.node import choices
 from quillcast.live.node.inspection import Inspector
+from quillcast.live.node.managing import topic_rule
 from quillcast.live.node.migration import Migration
 from quillcast.live.node.presence import Presence, Presences, Setting
 from quillcast.live.node.scopeexport import read_exported
+from quillcast.live.node.scopequestions import ASK_S
 from quillcast.live.node.startup import Startup, is_remote
 from quillcast.live.runtime import runner
 from quillcast.live.runtime.pump import Pump
@@ -37,7 +41,6 @@ from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 
 GATHER_S = 2.0  # until the peers on a bundle's way have told of it; a guess, as for a walk through a tree
@@ -228,7 +231,7 @@ class Node(Endpoint):
         Raises `LocalError` if the scope's file does not say `join_line = true`, and `DiskFailed`.
         """
         self._check_open()
-        return str(self._presence.managing.invite(scope, self.address, self.live.token_life_s))
+        return str(self._presence.managing.invite(scope, self.address))
 
     def scopes(self) -> tuple[ScopeStatus, ...]:
         """The scopes whose managers run in this node: members, rules, topics with their channels."""
@@ -246,10 +249,7 @@ class Node(Endpoint):
         Raises `LocalError` for an unknown scope, policy or parameter, with what there is, and `DiskFailed`.
         """
         self._check_open()
-        rules = self._presence.managing.rules(scope)
-        rule = TopicRule(pattern=pattern, policy=policy, parameters=dict(parameters or {}), sha256=sha256)
-        opened = await asyncio.to_thread(rules.opened, rule)
-        return self._presence.managing.set_policy(scope, opened)
+        return await self._presence.managing.set_policy(scope, topic_rule(pattern, policy, parameters, sha256=sha256))
 
     def unset_policy(self, scope: str, pattern: str) -> PolicyChange:
         """Return to what the scope's file says for the topics of a pattern. Raises `LocalError`."""
@@ -400,11 +400,20 @@ class Node(Endpoint):
             "invite_client": _at_once(self.invite_client), "revoke_client": _at_once(self.revoke_client),
             "scopes": _at_once(self.scopes), "invite_to_scope": _at_once(self.invite_to_scope),
             "set_policy": self.set_policy, "unset_policy": _at_once(self.unset_policy),
+            "scope": self._scope, "change_scope": self._change_scope,
         }  # fmt: skip
         return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
 
     async def _trace(self, topic: str, wait_s: float) -> TraceStatus:
         return await self.trace(topic, timeout_s=wait_s)
+
+    async def _scope(self, scope: str) -> ScopeView:
+        await self._ready(ASK_S)
+        return await self._presence.scope_questions.view(scope)
+
+    async def _change_scope(self, scope: str, signed: dict[str, Any]) -> msgspec.Raw:
+        await self._ready(ASK_S)
+        return await self._presence.scope_questions.change(scope, signed)
 
     # --- within ---------------------------------------------------------------------------------------------------
 

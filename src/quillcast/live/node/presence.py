@@ -37,6 +37,7 @@ from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopeaddress import ScopeAddress
+from quillcast.live.node.scopequestions import ScopeQuestions
 from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
@@ -88,6 +89,7 @@ class Presence:
     peer: Peer
     inspector: Inspector
     managing: Managing
+    scope_questions: ScopeQuestions
     clients: Clients
 
     def __init__(
@@ -138,7 +140,11 @@ class Presence:
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
-        self.managing = Managing(pump, self.peer.scoping, self._store, self.links.problems.append)
+        self.managing = Managing(
+            pump, self.peer.scoping, self._store, self.links.problems.append, setting.live.token_life_s
+        )
+        self.scope_questions = ScopeQuestions(pump, self.peer.scoping, self.managing)
+        stack.callback(self.scope_questions.close)
         stack.callback(self.managing.close)
         looked_in = self.rendezvous.looked_in
         self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)

@@ -1,11 +1,14 @@
 """Scopes as structs of `core.status`, from what their managers and their members know."""
 
+import msgspec
+
 from quillcast.core.ids import topic_id
 from quillcast.core.status.scopes import (
     Membership,
     ScopeChannel,
     ScopeClient,
     ScopeMember,
+    ScopeMemory,
     ScopeRule,
     ScopeSender,
     ScopeStatus,
@@ -13,6 +16,7 @@ from quillcast.core.status.scopes import (
     SenderRate,
     Superscope,
 )
+from quillcast.live.node.topicstatus import peer_contact
 from quillcast.live.scopes.files import about_all, allowed, let_in
 from quillcast.live.scopes.rules import Rules
 from quillcast.live.scopes.serving import Served
@@ -66,6 +70,46 @@ def scope_status(manager: ScopeManager, served: Served, now: float) -> ScopeStat
         senders=tuple(_sender(manager, each) for each in state.senders.values()),
         rules=shown_rules(rules),
         topics=tuple(sorted((_topic(manager, rules, topic) for topic in state.topics), key=lambda each: each.name)),
+    )
+
+
+def for_others(status: ScopeStatus, manager: ScopeManager) -> ScopeStatus:
+    """What peers are told that are no members: nothing of topics that are members' own affair."""
+    kept = {topic.hex(): topic for topic in manager.state.topics}
+    shown = tuple(each for each in status.topics if not _is_private(manager, kept[each.topic_id], each))
+    names = {each.name for each in shown}
+
+    def of(topics: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(topic for topic in topics if topic in names)
+
+    replace = msgspec.structs.replace
+    return replace(
+        status,
+        topics=shown,
+        withheld=len(status.topics) - len(shown),
+        members=tuple(replace(each, topics=of(each.topics), refused=()) for each in status.members),
+        clients=tuple(replace(each, topics=of(each.topics)) for each in status.clients),
+        senders=tuple(replace(each, topics=of(each.topics), rates=()) for each in status.senders),
+    )
+
+
+def _is_private(manager: ScopeManager, topic: bytes, shown: ScopeTopic) -> bool:
+    return bool(shown.root_scope) or any(role.tree_only for role in manager.members.roles(topic))
+
+
+def memory_of(scoping: Scoping, scope: bytes) -> ScopeMemory | None:
+    """What this peer, as a member, last knew of a scope. None: it is no member."""
+    controller, here = scoping.controller, scoping.host.contact
+    if controller is None or (owner := controller.membership.owners.get(scope)) is None:
+        return None
+    return ScopeMemory(
+        node_id=owner.party.contact.node_id.hex(),
+        address=owner.party.contact.address,
+        name=owner.party.name,
+        epoch=owner.stamp[0],
+        heard_s=round(scoping.host.now() - controller.membership.heard_at[scope], 3),
+        ring=tuple(map(peer_contact, owner.orders.ring if owner.orders is not None else ())),
+        told_by=peer_contact(here),
     )
 
 

@@ -70,6 +70,7 @@ def _peer(topic: str, node: bytes, address: str | None, branch: Branch, root: Br
         streams=branch.streams,
         source=branch.source,
         scope=branch.scope,
+        changing=branch.changing,
     )
 
 

@@ -141,6 +141,8 @@ _NOT_TO_ROOTS = ", without what publishers send to the roots of topics"
 def about_all(scope: config.ScopeFile) -> Iterator[str]:
     """Who is admitted, and the bounds of the whole scope."""
     yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."
+    if scope.operators:
+        yield f"Operators who change it from other machines have the credentials {_listed(scope.operators, 'or')}."
     if scope.limits.members_max is not None:
         yield f"The scope has at most {_count(scope.limits.members_max, 'member')}."
     if scope.limits.clients_max is not None:

@@ -19,6 +19,7 @@ from quillcast.protocol.scopes import filters, patterns
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.messages import ClientRights
 from quillcast.protocol.scopes.policies import reworded
+from quillcast.protocol.security.access import is_principal
 
 Place = tuple[str | int, ...]
 """Where something is in a file: the keys and indexes that lead there."""
@@ -177,6 +178,8 @@ class ScopeFile(msgspec.Struct, frozen=True, kw_only=True):
     superscopes: tuple[Superscope, ...] = ()
     """The scopes that it is a member of, the preferred one first. None: it is a member of the overlay only."""
     admission: Admission
+    operators: tuple[str, ...] = ()
+    """The principals of credentials with which the running scope may be changed from other machines."""
     limits: Limits = Limits()
     channels: Channels = Channels()
     topics: tuple[TopicRule, ...] = (TopicRule(pattern="#"),)
@@ -339,6 +342,7 @@ class _Reading:
 
 def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
     yield from _admission_faults(scope.admission)
+    yield from _operator_faults(scope.operators)
     for at, name in enumerate(scope.above):
         if name in scope.above[:at]:
             yield ("superscopes",), f"superscope {name} is named twice; remove one"
@@ -380,6 +384,12 @@ def _admission_faults(admission: Admission) -> Iterator[tuple[Place, str]]:
     if not (admission.members or admission.join_line or admission.certificate):
         yield ("admission",), "nobody can be admitted; give members, join_line = true, or a certificate's attributes"
     yield from _party_faults(("admission",), admission.members, admission.certificate)
+
+
+def _operator_faults(operators: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    for who in operators:
+        if not is_principal(who):
+            yield ("operators",), f"operator {who!r} is not a principal; `quillcast credentials show FILE` prints it"
 
 
 def _allowed_faults(place: Place, allowed: Allowed | None, doing: str) -> Iterator[tuple[Place, str]]:

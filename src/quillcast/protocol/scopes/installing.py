@@ -85,6 +85,10 @@ class Installing:
         self.changing = {each.topic: None for each in constraints if not each.begins}
         return list(former | self.topics)
 
+    def is_changing(self, topic: bytes) -> bool:
+        """Is the topic's policy being changed, so that channels of two policies are here?"""
+        return topic in self.changing
+
     def _beginning_here(self, controller: LocalController) -> Iterator[tuple[bytes, bytes]]:
         """The records of what this peer numbers as a source, in topics of which channels take that."""
         labels = controller.membership.ordered_labels()

@@ -14,7 +14,8 @@ sender-receiver ChannelRequest                        ChannelAnswer
 ============== ====================================== =========================================
 
 Between peers they travel inside `Control`, which names the party that they are for. `ServeClient` is between a client's
-host and the peer that is to serve the client directly (`direct`).
+host and the peer that is to serve the client directly (`direct`). `ScopeAt` to `ScopeSays` are for questions of people
+(`protocol.scoping.questions`).
 """
 
 from typing import Annotated, Literal
@@ -371,5 +372,54 @@ class Reached(Message, frozen=True, tag=103):
     """The link is there."""
 
 
-MESSAGES: tuple[type[Message], ...] = (Control, ServeClient, ServesClient, EndClient, Reach, Reached)
+RING_SHOWN = 3  # members with a place in the ring; there are no more
+ORDER_MAX = 64 << 10  # bytes of what is asked; more does not get over the control socket
+ANSWER_MAX = 1 << 20  # bytes of an answer, compressed; a guess: a scope of 20,000 members
+WHY_MAX = 2000  # characters of a sentence why there is none; a guess
+AskedOf = Literal["status", "known", "change"]
+"""The scope as its manager knows it; what a member last knew; to change it as an operator signed."""
+
+
+class ScopeAt(Message, frozen=True, tag=130):
+    """Routed to the scope's id: remember for a while where its manager runs, and who is in the ring; tell who asks."""
+
+    succession: Succession
+    ring: Annotated[tuple[Contact, ...], Meta(max_length=RING_SHOWN)] = ()
+
+
+class FindScope(Message, frozen=True, tag=131):
+    """Routed to the scope's id: where does its manager run? The closest peer answers `asker` with `ScopeFound`."""
+
+    scope: WireId
+    asker: Contact
+    number: Number
+
+
+class ScopeFound(Message, frozen=True, tag=132):
+    """The answer to `FindScope` of this number. None: no such scope is known."""
+
+    number: Number
+    at: ScopeAt | None = None
+
+
+class AskScope(Message, frozen=True, tag=133):
+    """To the peer that runs a scope's manager, or to a member. Answer with `ScopeSays`."""
+
+    scope: WireId
+    number: Number
+    what: AskedOf
+    body: Annotated[bytes, Meta(max_length=ORDER_MAX)] = b""
+
+
+class ScopeSays(Message, frozen=True, tag=134):
+    """The answer to `AskScope` of this number. Or `why` there is none, in a sentence."""
+
+    number: Number
+    body: Annotated[bytes, Meta(max_length=ANSWER_MAX)] = b""
+    why: Annotated[str, Meta(max_length=WHY_MAX)] = ""
+
+
+MESSAGES: tuple[type[Message], ...] = (
+    Control, ServeClient, ServesClient, EndClient, Reach, Reached, ScopeAt, FindScope, ScopeFound, AskScope, ScopeSays,
+)  # fmt: skip
 """What travels between peers. The others are inside `Control`, and have tags of their own."""

@@ -54,6 +54,7 @@ from quillcast.protocol.scopes.rate_limits import RatesDue
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.scoping.branches import Branches
 from quillcast.protocol.scoping.opening import Opening
+from quillcast.protocol.scoping.questions import Questions
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
@@ -86,7 +87,7 @@ class Scoping:
     __slots__ = (
         "agents", "beat_s", "beats", "bounds", "branches", "controller", "direct", "dispatch", "domains", "groups",
         "had_place", "host", "hosting", "installing", "known_ends", "managers", "obstructed", "opening", "overlay",
-        "permissions", "placement", "publishing", "refused", "subscribing", "superseded", "table", "trees",
+        "permissions", "placement", "publishing", "questions", "refused", "subscribing", "superseded", "table", "trees",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +120,7 @@ class Scoping:
         self.hosting = ClientHost(lambda: host.contact)  # applications that use this peer as their own
         self.opening = Opening(host, lambda effects: self._carry_out(host.me, effects), dispatch)
         self.direct = DirectPatterns(host)  # applications that are served past their own peer
+        self.questions = Questions(host, overlay, dispatch)  # of people about running scopes
         dispatch.on_message(Control, self._received)
         dispatch.on_message(Invite, self._invited)
         dispatch.on_message(ServeClient, self.direct.serve)
@@ -182,6 +184,17 @@ class Scoping:
 
     def _owners(self) -> Iterable[Owner]:
         return self.controller.membership.owners.values() if self.controller is not None else ()
+
+    def manager_of(self, scope: bytes) -> Contact | None:
+        """The peer that runs a scope's manager, if this one knows it: as a member, or as a manager."""
+        if scope in self.managers:
+            return self.host.contact
+        memberships = [manager.membership for manager, _ in self.managers.values()]
+        memberships += [self.controller.membership] if self.controller is not None else []
+        if (owner := next((each.owners[scope] for each in memberships if scope in each.owners), None)) is not None:
+            return owner.party.contact
+        members = (manager.members.find(scope) for manager, _ in self.managers.values())
+        return next((member.party.contact for member in members if member is not None), None)
 
     def name(self, topic: bytes) -> str:
         """The name of the scope in which this peer takes part in a topic, else of its first; empty if it is in none."""
@@ -325,6 +338,7 @@ class Scoping:
         self.beats += 1
         for scope, (manager, _) in list(self.managers.items()):
             self._carry_out(scope, manager.passed(now))
+            self.questions.tell(scope, manager, self.beats)
         if self.controller is not None:
             self._tell_roles(self.controller)
             self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))

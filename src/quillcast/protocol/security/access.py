@@ -81,9 +81,14 @@ def is_signed(key: bytes, signature: bytes, statement: bytes) -> bool:
     return True
 
 
+def is_principal(who: str) -> bool:
+    """Can this be the name of a credential?"""
+    return len(who) == PRINCIPAL_DIGITS and set(who) <= set("0123456789abcdef")
+
+
 def entry(right: str, who: str) -> str:
     """An entry of an access list. Raises `LocalError` for an invalid principal."""
-    if len(who) != PRINCIPAL_DIGITS or not set(who) <= set("0123456789abcdef"):
+    if not is_principal(who):
         raise LocalError(f"{who!r} is not a principal, which has {PRINCIPAL_DIGITS} hexadecimal digits")
     return f"{right}:{who}"
 

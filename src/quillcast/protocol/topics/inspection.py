@@ -248,6 +248,7 @@ class Inspection:
             streams=len(tree.flow.others),
             source=tree.sources.own is not None,
             scope=self.tracing.scope_name(tree.topic),
+            changing=self.tracing.is_changing(tree.topic),
             readmitted=readmitted(tree.flow),
         )
 

@@ -135,6 +135,8 @@ class Branch(Message, frozen=True, tag=60):
     """The name of the scope that it is a member of."""
     readmitted: Number = 0
     """Events that a later term admitted again, as far as the sender knows."""
+    changing: bool = False
+    """Is the topic's policy being changed in its scope, so that channels of two policies are here?"""
 
 
 class WayOut(msgspec.Struct, frozen=True, array_like=True):

@@ -74,6 +74,7 @@ class Tracing:
         self.host, self.table, self.trees, self.dispatch = host, table, trees, dispatch
         self._explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
         self.scope_name: Callable[[bytes], str] = lambda topic: ""
+        self.is_changing: Callable[[bytes], bool] = lambda topic: False
         """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
         self.expiry_set = False
@@ -82,9 +83,9 @@ class Tracing:
         dispatch.on_alarm(MarksDue, self._expire)
         dispatch.on_timer(Again, self._tell_again)
 
-    def show_scopes(self, name: Callable[[bytes], str], explain: Explain) -> None:
-        """Say of each topic in which scope it is here, and what the scope's channels make of bundles."""
-        self.scope_name, self._explain = name, explain
+    def show_scopes(self, name: Callable[[bytes], str], explain: Explain, is_changing: Callable[[bytes], bool]) -> None:
+        """Say of each topic in which scope it is here, what its channels make of bundles, and whether they change."""
+        self.scope_name, self._explain, self.is_changing = name, explain, is_changing
 
     # ---- marks
 

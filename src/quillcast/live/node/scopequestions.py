@@ -1,0 +1,184 @@
+"""Running scopes, seen and changed at any peer of the network: what it asks managers, and answers for its own.
+
+The peer that runs the manager is found as `protocol.scoping.questions` says, and asked directly. If it does not answer,
+members in the ring are asked what they last knew.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from quillcast.core.errors import LocalError, QuillcastError, RemoteError, Unreachable
+from quillcast.core.messages import Contact
+from quillcast.core.status.scopes import ScopeMemory, ScopeStatus, ScopeView
+from quillcast.live.node.managing import Managing
+from quillcast.live.node.scopestatus import memory_of
+from quillcast.live.runtime.pump import Pump
+from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.messages import ANSWER_MAX, WHY_MAX, AskedOf, AskScope
+from quillcast.protocol.scopes.operators import SignedChange
+from quillcast.protocol.scoping.questions import Question
+from quillcast.protocol.scoping.scoping import Scoping
+
+FIND_S = 2.0  # until the peer closest to a scope's id answers; a guess, as for a walk through a tree
+ASK_S = 3.0  # until a manager answers; a guess: it may open a policy's process
+RECALL_S = 1.0  # until a member says what it last knew; a guess
+AT_ONCE = 16  # questions that are answered at a time; a guess
+UNPACKED_MAX = 32 * ANSWER_MAX  # bytes of an answer that was compressed; a guess: it repeats names of fields
+
+
+T = TypeVar("T")
+
+
+class UnknownScope(LocalError):
+    """Nobody knows a scope of this name."""
+
+
+class ScopeQuestions:
+    """Asks others about scopes, and answers them."""
+
+    def __init__(self, pump: Pump, scoping: Scoping, managing: Managing) -> None:
+        self._pump, self._scoping, self._managing = pump, scoping, managing
+        self._questions = scoping.questions
+        self._answering = set[asyncio.Task[None]]()
+        self._questions.answer_by(self._asked)
+
+    def close(self) -> None:
+        """Answer nothing more."""
+        for task in self._answering:
+            task.cancel()
+
+    # --- asking
+
+    async def view(self, name: str) -> ScopeView:
+        """A scope, as its manager knows it, or what there is to know without an answer of the manager."""
+        scope, ring = scope_id(name.encode()), list[Contact]()
+        try:
+            manager = await self._find(name, scope, ring)
+            packed = await self._ask(manager, name, scope, "status")
+            return ScopeView(_decoded(_unpacked(packed), ScopeStatus))
+        except UnknownScope as problem:
+            return ScopeView(problem=str(problem), unknown=True)
+        except (Unreachable, LocalError) as problem:  # or it does not run there any more
+            return ScopeView(memory=await self._recall(scope, ring), problem=str(problem))
+
+    async def change(self, name: str, signed: dict[str, object]) -> msgspec.Raw:
+        """Have the manager of a scope do what an operator signed: its answer, as JSON.
+
+        Raises `LocalError` if it refuses, and `Unreachable`: it may have done it all the same.
+        """
+        scope = scope_id(name.encode())
+        manager = await self._find(name, scope, [])
+        return msgspec.Raw(await self._ask(manager, name, scope, "change", msgspec.json.encode(signed)))
+
+    async def _find(self, name: str, scope: bytes, ring: list[Contact]) -> Contact:
+        """The peer that runs a scope's manager; `ring` gets members that may know more if that does not answer."""
+        if (manager := self._scoping.manager_of(scope)) is not None:
+            return manager
+        asked = await self._answered(self._pump.call(self._questions.find, scope), FIND_S)
+        at = asked.found.at if asked.found is not None else self._questions.remembers(scope)
+        if asked.found is None and at is None:
+            raise Unreachable(f"no peer of the network said within {FIND_S:g} s where the manager of scope {name} runs")
+        if at is None:
+            raise UnknownScope(f"no peer of the network knows a scope {name!r}")
+        ring += at.ring
+        return at.succession.contact
+
+    async def _ask(self, of: Contact, name: str, scope: bytes, what: AskedOf, body: bytes = b"") -> bytes:
+        if of.node_id == self._scoping.host.me:
+            return await self._body(of, AskScope(scope, 0, what, body))
+        asked = await self._answered(self._pump.call(self._questions.ask, of, scope, what, body), ASK_S)
+        if asked.says is None:
+            how = "cannot be reached" if asked.lost else f"does not answer within {ASK_S:g} s"
+            raise Unreachable(
+                f"peer {of.node_id.hex()[:8]} at {of.address}, which runs the manager of scope {name}, {how}"
+            )
+        if asked.says.why:
+            raise LocalError(asked.says.why)
+        return asked.says.body
+
+    async def _answered(self, number: int, timeout_s: float) -> Question:
+        asked = self._questions.asked[number]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._pump.until(lambda: asked.answered)
+        except TimeoutError:
+            pass  # the result shows that there is no answer
+        finally:
+            self._questions.end(number)
+        return asked
+
+    async def _recall(self, scope: bytes, ring: Sequence[Contact]) -> ScopeMemory | None:
+        if (memory := memory_of(self._scoping, scope)) is not None:
+            return memory
+        for member in ring:
+            number = self._pump.call(self._questions.ask, member, scope, "known")
+            says = (await self._answered(number, RECALL_S)).says
+            if says is not None and says.body:
+                return _decoded(says.body, ScopeMemory)
+        return None
+
+    # --- answering
+
+    def _asked(self, asker: Contact, message: AskScope) -> None:
+        if len(self._answering) >= AT_ONCE:
+            self._questions.reply(asker, message.number, b"", f"{AT_ONCE} others ask this peer now: ask again")
+            return
+        task = self._pump.loop.create_task(self._answer(asker, message))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, asker: Contact, message: AskScope) -> None:
+        body, why = b"", ""
+        try:
+            body = await self._body(asker, message)
+        except (QuillcastError, msgspec.MsgspecError) as problem:
+            why = str(problem)[:WHY_MAX]
+        if not self._pump.closed:
+            self._pump.call(self._questions.reply, asker, message.number, body, why)
+
+    async def _body(self, asker: Contact, message: AskScope) -> bytes:
+        if message.what == "status":
+            status = self._managing.shown_to(asker, message.scope)
+            return _packed(msgspec.json.encode(status), status.name)
+        if message.what == "change":
+            signed = msgspec.json.decode(message.body, type=SignedChange)
+            return msgspec.json.encode(await self._managing.changed_by(asker, message.scope, signed))
+        memory = memory_of(self._scoping, message.scope)
+        if memory is None:
+            raise LocalError(f"the peer at {self._scoping.host.contact.address} is no member of this scope")
+        return msgspec.json.encode(memory)
+
+
+def _packed(status: bytes, name: str) -> bytes:
+    packed = zlib.compress(status)
+    if len(packed) > ANSWER_MAX or len(status) > UNPACKED_MAX:
+        raise LocalError(
+            f"scope {name} is too large to be shown from another machine ({len(packed):,} bytes): ask where its "
+            "manager runs"
+        )
+    return packed
+
+
+def _unpacked(packed: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        unpacked = unpacking.decompress(packed, UNPACKED_MAX)
+    except zlib.error as problem:
+        raise RemoteError(f"the manager's answer cannot be unpacked: {problem}") from problem
+    if not unpacking.eof:
+        raise RemoteError("the manager's answer is incomplete, or larger than one may be")
+    return unpacked
+
+
+def _decoded(text: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError as problem:
+        raise RemoteError(
+            "the peer that answered seems to run another version of quillcast: its answer is not as expected "
+            f"({problem}); use the same version for both"
+        ) from problem
