@@ -162,7 +162,7 @@ def test_what_the_owner_did_not_sign_changes_nothing() -> None:
                 STRANGER.own(open_to_all),
                 Descriptor("t", Settings(), version=99),
             ):
-                root._pump.call(root._peer.scribe.learn, forged)
+                root._pump.call(root._peer.scribe.known.learn, forged)
                 assert root._peer.scribe.descriptors[topic_id("t")] == stands
             claimed = (
                 f"two owners claim topic 't', {OWNER.principal[:8]} and {STRANGER.principal[:8]}: "
@@ -170,7 +170,7 @@ def test_what_the_owner_did_not_sign_changes_nothing() -> None:
             )
             assert [line.partition(";")[0] for line in root.status().problems] == [claimed]
             await denied(other.publish("t", b"no", credentials=STRANGER, wait="root"))
-            root._pump.call(root._peer.scribe.learn, OWNER.own(open_to_all))
+            root._pump.call(root._peer.scribe.known.learn, OWNER.own(open_to_all))
             assert root._peer.scribe.descriptors[topic_id("t")].access == ()
 
     run(scenario())
