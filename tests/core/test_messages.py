@@ -38,7 +38,7 @@ def tag(kind: type[Message]) -> int:
         (roots, [range(40, 70), range(110, 130)]),
         (queries, [range(40, 70), range(110, 130)]),
         (reliability, [range(70, 90)]),
-        (scopes, [range(90, 110)]),
+        (scopes, [range(90, 110), range(130, 140)]),
     ],
 )
 def test_the_tags_of_a_layer_lie_in_its_ranges(layer: object, its_own: list[range]) -> None:

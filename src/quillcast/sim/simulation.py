@@ -75,6 +75,7 @@ class Simulation(Observed):
         self._leaving: list[SimHost] = []  # no program begins on them
         rooted = [scenario.below(plan)[0] for plan in scenario.scopes if plan.root]
         self._creator = rooted[0] if rooted else 0
+        self._creating: set[str] = set()  # topics that it is about to create
         self._policies = {plan.name: plan.policy for plan in scenario.scopes}
         self._watch, self._policy = watch, policy
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
@@ -238,8 +239,10 @@ class Simulation(Observed):
             if managed.manager == number:
                 host.act(partial(self._manage, host, managed))
         for plan in self.scenario.topics:
-            if machine.number == self._creator and machine.starts == 1:
-                self._create((host, plan))
+            if machine.number == self._creator:
+                self._creating.discard(plan.name)  # a process that ended creates it no more
+                if machine.starts == 1:
+                    self._create((host, plan))
             self._begin_programs(host, plan)
 
     def _enter(self, order: tuple[SimHost, list[Machine]]) -> None:
@@ -335,6 +338,7 @@ class Simulation(Observed):
     def _create(self, wanted: tuple[SimHost, TopicPlan]) -> None:
         host, plan = wanted
         if self._creator and not peer_of(host).has_entered:  # it has to know first what its scope says of the topic
+            self._creating.add(plan.name)
             self.world.after(PROGRAM_S, host.act, lambda: self._create(wanted))
             return
         settings = Settings(
@@ -348,6 +352,8 @@ class Simulation(Observed):
         if settings != Settings() or plan.has_owner:
             own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if plan.has_owner else None
             peer_of(host).create(plan.name, settings, self._created, own)
+        else:
+            self._creating.discard(plan.name)
 
     def _create_too(self, host: SimHost, topic: str, creation: Creating) -> None:
         """Another program may have been faster, or was beyond a partition: whose settings stand is not for this one."""
@@ -361,23 +367,31 @@ class Simulation(Observed):
         if isinstance(answer, QuillcastError):
             raise answer
         self.created[answer.name] = answer
+        self._creating.discard(answer.name)
+
+    def _begin(self, host: SimHost, plan: TopicPlan, begin: Callable[[], None]) -> None:
+        """Have a program begin, once the topic that it would create by default settings has those of the plan."""
+        if plan.name in self._creating:
+            self.world.after(PROGRAM_S, host.act, partial(self._begin, host, plan, begin))
+        else:
+            begin()
 
     def _begin_programs(self, host: SimHost, plan: TopicPlan) -> None:
-        soon = self.world.now + PROGRAM_S
+        soon, begin = self.world.now + PROGRAM_S, partial(self._begin, host, plan)
         for number, writing in enumerate(plan.writers):
             if writing.peer == host.machine.number and soon < writing.until_s:
                 at = max(writing.from_s, soon) + self.random.uniform(0, writing.every_s)
-                self.world.at(at, host.act, lambda w=writing, n=number: self._open(host, plan.name, w, n))
+                self.world.at(at, host.act, partial(begin, partial(self._open, host, plan.name, writing, number)))
         for number, reading in enumerate(plan.readers):
             if reading.peer == host.machine.number and (reading.until_s is None or soon < reading.until_s):
                 at = max(reading.from_s, soon)
-                self.world.at(at, host.act, lambda r=reading, n=number: self._subscribe(host, plan.name, r, n))
+                self.world.at(at, host.act, partial(begin, partial(self._subscribe, host, plan.name, reading, number)))
         for change in plan.changes:
             if change.peer == host.machine.number and change.at_s > soon:
-                self.world.at(change.at_s, host.act, lambda c=change: self._change(host, plan.name, c))
+                self.world.at(change.at_s, host.act, partial(begin, partial(self._change, host, plan.name, change)))
         for creation in plan.creations:
             if creation.peer == host.machine.number and creation.at_s > soon:
-                self.world.at(creation.at_s, host.act, lambda c=creation: self._create_too(host, plan.name, c))
+                self.world.at(creation.at_s, host.act, partial(self._create_too, host, plan.name, creation))
 
     def _change(self, host: SimHost, topic: str, change: Changing) -> None:
         asked = AskedChange(host, topic, self.world.now)

@@ -28,6 +28,7 @@ from quillcast.protocol.scopes.channels import INVITATION_BYTES, ChannelOrder, P
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
+from quillcast.protocol.scopes.operators import ORDER_MAX
 from quillcast.protocol.scopes.uses import DIGEST_BYTES, Doing
 from quillcast.protocol.security.access import Key, Signature
 
@@ -373,7 +374,6 @@ class Reached(Message, frozen=True, tag=103):
 
 
 RING_SHOWN = 3  # members with a place in the ring; there are no more
-ORDER_MAX = 64 << 10  # bytes of what is asked; more does not get over the control socket
 ANSWER_MAX = 1 << 20  # bytes of an answer, compressed; a guess: a scope of 20,000 members
 WHY_MAX = 2000  # characters of a sentence why there is none; a guess
 AskedOf = Literal["status", "known", "change"]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from quillcast.protocol.scopes.messages import ORDER_MAX
 from quillcast.protocol.security.access import AccessDenied, Key, Signature, is_signed, principal
 
+ORDER_MAX = 64 << 10  # bytes of what is asked; more does not get over the control socket
 _STATEMENT = b"quillcast change of a scope 1\0"
 
 
