@@ -314,6 +314,16 @@ def test_events_published_while_cut_off_may_be_lost_to_healthy_readers(notes: No
     assert notes.kinds() == ["was reported lost to a healthy reader"]
 
 
+def test_and_so_may_events_that_no_root_had_admitted_before(notes: Notes) -> None:
+    notes.stable = {}
+    notes.acknowledged = {4: 104.05, 5: 112.0, 9: 112.5}
+    notes.lose("bob", 5, 6)  # published at 105
+    notes.add("conductor", entry.Partitioned(110.0, ("alice",)), entry.Healed(120.0, ("alice",)))
+    assert notes.kinds() == []
+    notes.lose("bob", 4, 5)
+    assert notes.kinds() == ["was reported lost to a healthy reader"], "it was acknowledged before"
+
+
 def test_and_what_it_published_before_the_roots_on_both_sides_met(notes: Notes) -> None:
     notes.stable = {}
     notes.lose("bob", 8, 9)  # published at 108

@@ -285,11 +285,15 @@ def _lost_events(history: History, reader: Reader) -> Iterator[Event]:
 
 
 def _excused(history: History, event: Event, bounds: Bounds) -> bool:
-    """Did it perish with its writer, or was that cut off when it published it, or had its root yet to meet a rival?"""
-    writer = history.writers[event[0]]
-    published_at = writer.published.get(event[1], 0.0)
+    """Did it perish with its writer, or was that cut off, or had its root yet to meet a rival, when it was admitted?
+
+    What was published before and had no root by then is admitted beyond the partition, too.
+    """
+    writer, number = history.writers[event[0]], event[1]
+    published_at = writer.published.get(number, 0.0)
+    admitted_by = min((at for later, at in writer.acknowledged.items() if later >= number), default=published_at)
     spans = history.partitioned[writer.life.name]
-    cut_off = any(since <= published_at < until + bounds.rivals_s for since, until in spans)
+    cut_off = any(since <= at < until + bounds.rivals_s for since, until in spans for at in (published_at, admitted_by))
     return cut_off or _perished(history, event, bounds)
 
 
